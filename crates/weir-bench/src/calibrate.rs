@@ -27,6 +27,7 @@ use serde::Serialize;
 pub use agree::{Compared, Figure};
 pub use fio::FioError;
 
+use crate::load::ReadChecks;
 use crate::result::Environment;
 use crate::run::{RunError, environment};
 use crate::stats::{RatioInterval, ratio_of_medians};
@@ -340,8 +341,10 @@ fn measure(
             let directory = options.directory.as_deref();
             match side {
                 Side::Fio => found.fio.push(fio.run(&found.name, &found.job, directory)?),
-                Side::Ours => found.ours.push(ours.run(cell, options.run_ms, false)?),
-                Side::Verified => found.verified.push(ours.run(cell, options.run_ms, true)?),
+                Side::Ours => found.ours.push(ours.run(cell, options.run_ms, ReadChecks::Off)?),
+                Side::Verified => {
+                    found.verified.push(ours.run(cell, options.run_ms, ReadChecks::Stamps)?)
+                }
             }
         }
     }

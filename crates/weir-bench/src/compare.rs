@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::histogram::Latencies;
 use crate::result::{CellResult, CellRun};
 use crate::spec::LoadSpec;
+use crate::standing::Standing;
 use crate::stats::{RatioInterval, median, ratio_of_medians};
 use crate::summary::{RunFigures, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
@@ -147,7 +148,8 @@ type Judged<'a> = (&'a CellResult, &'a JudgedCell);
 
 fn name(run: &JudgedRun) -> String {
     let result = run.result();
-    format!("{} ({})", result.target.address, result.spec.title)
+    let standing = Standing::of(result).name();
+    format!("{} ({}), {standing}", result.target.address, result.spec.title)
 }
 
 fn cells(run: &JudgedRun) -> impl Iterator<Item = Judged<'_>> {

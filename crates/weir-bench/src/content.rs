@@ -1,17 +1,20 @@
-//! What blocks hold: a function of seed, address and generation, so that every read can be verified
-//! and no copy is kept.
+//! What blocks hold: a function of seed, run, address and generation, so that every read can be
+//! verified and no copy is kept.
 //!
 //! ```text
-//! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind (u32)   24 key
+//! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
 //! the first three words xor a mask made from the key, so that stamps do not resemble each other
 //!                      32 random, then the same again as often as is needed
 //! ```
+//! The key is a hash of run, kind, address and generation: so a stamp of another run proves itself.
 //! Not here: which generation a block should have (generations).
 //!
 //! Invariants:
 //! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them:
 //!   any compressor with a window of a block finds the copies, and none finds more; there are no
 //!   zeros;
+//! - two runs never write the same block, though their seeds are the same: a block that an earlier
+//!   run left is never taken for one of this run;
 //! - blocks of one unit that is a duplicate are those of one of few patterns, whatever the address;
 //! - random data comes from a pool by offset and is changed by the block's key, so that no window,
 //!   however long, finds two blocks alike.
@@ -20,6 +23,7 @@ use std::ops::RangeInclusive;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
 
 use crate::spec::ContentSpec;
 use crate::target::Holds;
@@ -42,10 +46,36 @@ pub const GUARD_BLOCK_BYTES: u64 = 4096;
 
 const KIND_OWN: u32 = 1;
 const KIND_PATTERN: u32 = 2;
+/// Bits of the kind, below those of the run.
+const KIND_BITS: u32 = 2;
+
+/// Tells the blocks of a run from those of other runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u32")]
+pub struct RunId(u32);
+
+impl From<u32> for RunId {
+    /// The lower bits: a stamp has room for no more.
+    fn from(number: u32) -> Self {
+        Self(number & (u32::MAX >> KIND_BITS))
+    }
+}
+
+impl RunId {
+    const BITS: u32 = u32::BITS - KIND_BITS;
+
+    /// A random number: two runs have the same one in 2^30 cases.
+    pub fn random() -> Self {
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes).expect("the kernel has random numbers");
+        u32::from_le_bytes(bytes).into()
+    }
+}
 
 /// Makes and judges blocks.
 pub struct Content {
     seed: u64,
+    run: RunId,
     block_bytes: usize,
     random_bytes: usize,
     unit_bytes: u64,
@@ -62,6 +92,8 @@ pub enum Mismatch {
     Zeros,
     /// It is not one of ours, or not as it was made.
     Damaged,
+    /// Another run wrote it.
+    OtherRun,
     /// It belongs to this address.
     Misplaced(u64),
     /// It is an older or newer one: its generation.
@@ -73,6 +105,7 @@ impl std::fmt::Display for Mismatch {
         match self {
             Self::Zeros => write!(f, "nothing but zeros"),
             Self::Damaged => write!(f, "damaged"),
+            Self::OtherRun => write!(f, "a block of another run"),
             Self::Misplaced(address) => write!(f, "the block of address {address}"),
             Self::OtherGeneration(generation) => write!(f, "generation {generation} of it"),
         }
@@ -93,6 +126,7 @@ impl Content {
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {
             seed: spec.seed,
+            run: RunId::default(),
             block_bytes: block,
             random_bytes: random_bytes(block, spec.compress),
             unit_bytes,
@@ -100,6 +134,17 @@ impl Content {
             patterns: whole(patterns),
             pool: (0..POOL_WORDS).map(|_| rng.next_u64()).collect(),
         }
+    }
+
+    /// The same of this run; without it that of no run in particular.
+    #[must_use]
+    pub fn of_run(self, run: RunId) -> Self {
+        Self { run, ..self }
+    }
+
+    /// The run whose blocks it makes.
+    pub fn run(&self) -> RunId {
+        self.run
     }
 
     /// Bytes of a block.
@@ -151,13 +196,7 @@ impl Content {
     }
 
     fn stamp_of(&self, address: u64, generation: u32, kind: u32) -> [u8; STAMP_BYTES] {
-        let key = mix(self.seed ^ mix(address ^ u64::from(kind) << 62) ^ u64::from(generation));
-        let plain = [MAGIC, address, u64::from(generation) | u64::from(kind) << 32];
-        let mut stamp = [0; STAMP_BYTES];
-        for (out, word) in stamp.chunks_mut(8).zip(masked(plain, key).into_iter().chain([key])) {
-            out.copy_from_slice(&word.to_le_bytes());
-        }
-        stamp
+        stamp_of(self.run, address, generation, kind)
     }
 
     /// Judges a block that was read from `address` by its stamp alone, which is cheap; its
@@ -172,8 +211,8 @@ impl Content {
         wanted: Option<RangeInclusive<u32>>,
     ) -> Result<u32, Mismatch> {
         let Some(stamp) = block.first_chunk::<STAMP_BYTES>() else { return Err(Mismatch::Damaged) };
-        let [magic, theirs, rest] = unmasked(stamp);
-        let (generation, kind) = (rest as u32, (rest >> 32) as u32);
+        let found = Stamp::of(stamp);
+        let Stamp { generation, kind, .. } = found;
         let wanted = match wanted {
             Some(wanted) => wanted,
             // Which one a duplicate stands for cannot be told: any will do that is its own.
@@ -187,19 +226,22 @@ impl Content {
         if block.iter().all(|byte| *byte == 0) {
             return Err(Mismatch::Zeros);
         }
-        if magic != MAGIC || self.stamp(theirs, generation) != *stamp {
+        if found.run != self.run && found.is_whole(stamp) {
+            return Err(Mismatch::OtherRun);
+        }
+        if !found.is_ours || self.stamp(found.address, generation) != *stamp {
             return Err(Mismatch::Damaged);
         }
-        Err(if theirs == address {
+        Err(if found.address == address {
             Mismatch::OtherGeneration(generation)
         } else {
-            Mismatch::Misplaced(theirs)
+            Mismatch::Misplaced(found.address)
         })
     }
 
     /// Whether a stamp is that of a pattern.
     fn is_pattern(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
-        let [_, address, _] = unmasked(stamp);
+        let address = Stamp::of(stamp).address;
         address / self.unit_bytes < self.patterns
             && self.stamp_of(address, 0, KIND_PATTERN) == *stamp
     }
@@ -222,13 +264,49 @@ impl Content {
     }
 }
 
+/// The fields of a stamp as they were read, right or wrong.
+struct Stamp {
+    /// Whether it has our magic number.
+    is_ours: bool,
+    run: RunId,
+    address: u64,
+    generation: u32,
+    kind: u32,
+}
+
+impl Stamp {
+    fn of(stamp: &[u8; STAMP_BYTES]) -> Self {
+        let [magic, address, rest] = unmasked(stamp);
+        let (generation, upper) = (rest as u32, (rest >> 32) as u32);
+        let (kind, run) = (upper & ((1 << KIND_BITS) - 1), RunId(upper >> KIND_BITS));
+        Self { is_ours: magic == MAGIC, run, address, generation, kind }
+    }
+
+    /// Whether the run that it names wrote it so.
+    fn is_whole(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
+        self.is_ours && stamp_of(self.run, self.address, self.generation, self.kind) == *stamp
+    }
+}
+
+fn stamp_of(run: RunId, address: u64, generation: u32, kind: u32) -> [u8; STAMP_BYTES] {
+    assert!(run.0 >> RunId::BITS == 0 && kind >> KIND_BITS == 0, "they share a word");
+    let upper = run.0 << KIND_BITS | kind;
+    let key = mix(mix(u64::from(upper)) ^ mix(address) ^ u64::from(generation));
+    let plain = [MAGIC, address, u64::from(generation) | u64::from(upper) << 32];
+    let mut stamp = [0; STAMP_BYTES];
+    for (out, word) in stamp.chunks_mut(8).zip(masked(plain, key).into_iter().chain([key])) {
+        out.copy_from_slice(&word.to_le_bytes());
+    }
+    stamp
+}
+
 /// What is in a part of a target that begins with a block.
 pub fn what_is_in(bytes: &[u8]) -> Holds {
     let mut found = Holds::Nothing;
     let mut ours_until = 0;
     for (sector, at) in bytes.chunks(512).zip((0..).step_by(512)) {
         let stamp = sector.first_chunk::<STAMP_BYTES>();
-        if stamp.is_some_and(|stamp| unmasked(stamp)[0] == MAGIC) {
+        if stamp.is_some_and(|stamp| Stamp::of(stamp).is_ours) {
             found = Holds::Ours;
             // The rest of a block has no stamp of its own.
             ours_until = at + GUARD_BLOCK_BYTES;

@@ -89,6 +89,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
         runs: runs.len() as u32,
         cache: CacheState::AsIs,
         verify_pct: 0.0,
+        verify_full: false,
         search: None,
     };
     CellResult { spec, runs, verified: None, failure: None, points: Vec::new() }
@@ -182,6 +183,7 @@ fn environment() -> Environment {
         cores: 2,
         memory_bytes: 8 << 30,
         kernel: "6.1.0".to_owned(),
+        load_average: 0.5,
         governor: None,
         core_score: 1e6,
     }

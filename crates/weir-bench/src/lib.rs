@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod clients;
 pub mod compare;
 pub mod content;
+mod coverage;
 #[cfg(test)]
 mod fixture;
 pub mod histogram;
@@ -27,6 +28,7 @@ pub mod result;
 pub mod run;
 pub mod selftest;
 pub mod spec;
+pub mod standing;
 pub mod stats;
 pub mod summary;
 pub mod target;

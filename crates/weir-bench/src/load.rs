@@ -57,8 +57,27 @@ pub struct Ground<'a> {
     pub durability: Durability,
     /// Of all random numbers.
     pub seed: u64,
-    /// Whether what reads bring is held against what was written, as far as the target keeps data.
-    pub checks_reads: bool,
+    /// Which part of what reads bring is compared with what was written.
+    pub read_checks: ReadChecks,
+}
+
+/// Which part of the data of reads is compared while a load runs. A target that keeps no data is
+/// not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadChecks {
+    /// None.
+    Off,
+    /// The stamp of the first block of each read; of one read in 32 the whole block.
+    Stamps,
+    /// Every byte.
+    Full,
+}
+
+impl ReadChecks {
+    /// Stamps, or every byte.
+    pub fn full_if(is_full: bool) -> Self {
+        if is_full { Self::Full } else { Self::Stamps }
+    }
 }
 
 /// A load for some time.
@@ -343,7 +362,9 @@ fn gather(
         run.stalls.add(&tally.stalls);
         run.cpu_wait_s += tally.cpu_wait.as_secs_f64();
         run.corrupt += tally.corrupt;
-        reads += tally.reads_checked;
+        run.other_run += tally.other_run;
+        run.coverage.add(&tally.coverage);
+        reads += tally.coverage.checked_reads;
         zeros += tally.zero_reads;
     }
     run.zero_reads_pct = 100.0 * zeros as f64 / f64::max(reads as f64, 1.0);

@@ -10,6 +10,7 @@
 mod beside;
 mod bonnie;
 mod chart;
+mod conclusions;
 mod facts;
 mod html;
 mod markdown;

@@ -92,6 +92,9 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
+    /// Load average of the last minute when the run began.
+    #[serde(default)]
+    pub load_average: f64,
     /// Governor of the processor's clock, where there is one.
     pub governor: Option<String>,
     /// Operations per second of a fixed computation on one core, for ratios between machines.
@@ -191,6 +194,12 @@ pub struct CellRun {
     pub clock_jumped: bool,
     /// Blocks that were not what was written, while measuring.
     pub corrupt: u64,
+    /// Blocks that another run wrote, while measuring.
+    #[serde(default)]
+    pub other_run: u64,
+    /// What of its reads was compared, warm-up included.
+    #[serde(default)]
+    pub coverage: Coverage,
     /// Of several clients: start of the last less that of the first, in milliseconds.
     pub start_skew_ms: Option<f64>,
     /// Of several clients: operations of each.
@@ -220,6 +229,30 @@ impl CellRun {
         };
         let missing = self.due.saturating_sub(self.answered) as f64;
         missing <= self.due as f64 * (1.0 - pct / 100.0) + under_way
+    }
+}
+
+/// What of the reads of a run was compared with what was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Of them, those with at least one checked block.
+    pub checked_reads: u64,
+    /// Bytes of all reads.
+    pub bytes: u64,
+    /// Of them, those in blocks of which every byte was compared.
+    pub compared_bytes: u64,
+}
+
+impl Coverage {
+    /// Adds that of other reads.
+    pub fn add(&mut self, other: &Self) {
+        let Self { reads, checked_reads, bytes, compared_bytes } = other;
+        self.reads = self.reads.saturating_add(*reads);
+        self.checked_reads = self.checked_reads.saturating_add(*checked_reads);
+        self.bytes = self.bytes.saturating_add(*bytes);
+        self.compared_bytes = self.compared_bytes.saturating_add(*compared_bytes);
     }
 }
 
@@ -285,6 +318,9 @@ pub struct Verification {
     pub blocks: u64,
     /// Blocks that were not right.
     pub bad: u64,
+    /// Of them, blocks that another run wrote.
+    #[serde(default)]
+    pub other_run: u64,
     /// Failed reads of blocks, by error text.
     #[serde(default)]
     pub unread: BTreeMap<String, u64>,

@@ -23,9 +23,9 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::bonnie::BonnieResult;
 use crate::clients::{ClientError, Clients, SharedOffer};
-use crate::content::Content;
+use crate::content::{Content, RunId};
 use crate::judge::refused;
-use crate::load::{Generations, Ground, Offer, offer};
+use crate::load::{Generations, Ground, Offer, ReadChecks, offer};
 use crate::result::{CellResult, CellRun, CurvePoint, PhaseResult, RunResult, SCHEMA};
 use crate::spec::{Access, BlockShare, CellSpec, LoadSpec, RunSpec, SearchSpec, StreamSpec};
 use crate::stats::{SteadyRule, steadiness};
@@ -137,6 +137,7 @@ pub fn run(
     check(spec, target)?;
     let total_bytes = spec.dataset.total_bytes();
     let content = Content::new(&spec.content, content_block(spec), total_bytes);
+    let content = content.of_run(RunId::random());
     let generations = Generations::new(total_bytes, content.block_bytes());
     check_known(spec, generations.is_some())?;
     let ground = Ground {
@@ -146,7 +147,7 @@ pub fn run(
         generations: generations.as_ref(),
         durability: spec.durability,
         seed: spec.content.seed,
-        checks_reads: true,
+        read_checks: ReadChecks::full_if(spec.cells.iter().any(|cell| cell.verify_full)),
     };
     let environment = environment::look();
     let mut about = target.info().clone();

@@ -177,12 +177,20 @@ pub struct CellSpec {
     pub cache: CacheState,
     /// Share of the blocks that is read and verified after the last run.
     pub verify_pct: f64,
+    /// Whether every byte of every read is compared as well, while it is measured.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub verify_full: bool,
     /// Set where the cell is a search: the load above is where it begins.
     pub search: Option<SearchSpec>,
 }
 
 fn one() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// A file test with the fields of bonnie++ 1.96: output (write), rewrite, input (read) and seeks of

@@ -8,7 +8,7 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::content::Content;
+use crate::content::{Content, Mismatch};
 use crate::load::Generations;
 use crate::result::Verification;
 use crate::spec::{DatasetSpec, OpKind};
@@ -85,6 +85,7 @@ impl Judge<'_> {
         };
         if let Err(mismatch) = judged {
             found.bad += 1;
+            found.other_run += u64::from(mismatch == Mismatch::OtherRun);
             if found.examples.len() < EXAMPLES_MAX {
                 found.examples.push(format!("address {address}: {mismatch}"));
             }

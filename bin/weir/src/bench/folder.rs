@@ -11,10 +11,11 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::result::{RunResult, SCHEMA};
+use weir_bench::standing::Standing;
 use weir_bench::verdict::{JudgedCell, JudgedRun};
 
 /// The file of results.
@@ -47,17 +48,14 @@ impl Folder {
         &self.path
     }
 
-    /// Puts a result in the place of the one before.
+    /// Replaces the result of before, with figures and verdicts.
     pub(super) fn keep(&self, result: &RunResult) -> io::Result<()> {
-        write(&self.path, result)
+        write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// The same for the last time, with figures and verdicts: to another place if need be. Gives
-    /// the place.
+    /// The same for the last time: to another directory if need be. Returns the path of the result.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
-        let result = judged.result();
-        let whole =
-            WithVerdicts { result, quotable: judged.quotable().0, cells_judged: judged.cells() };
+        let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
         let other = std::env::temp_dir().join(format!("weir-bench-{}", result.started_unix_ms));
         let kept = fs::create_dir_all(&other).and_then(|()| write(&other, &whole));
@@ -76,7 +74,20 @@ struct WithVerdicts<'a> {
     #[serde(flatten)]
     result: &'a RunResult,
     quotable: usize,
+    cache_standing: Standing,
     cells_judged: &'a [JudgedCell],
+}
+
+impl<'a> WithVerdicts<'a> {
+    fn of(judged: &'a JudgedRun) -> Self {
+        let result = judged.result();
+        Self {
+            result,
+            quotable: judged.quotable().0,
+            cache_standing: Standing::of(result),
+            cells_judged: judged.cells(),
+        }
+    }
 }
 
 fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
@@ -104,12 +115,18 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
         let message = format!("{} is no result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
-    let result: RunResult = serde_json::from_str(&text).map_err(|error| bad(&error))?;
-    if result.schema != SCHEMA {
-        let found = result.schema;
-        return Err(bad(&format!("its schema is {found}, this program reads {SCHEMA}")));
+    // The schema first: results of another version have other fields.
+    let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
+    if schema != SCHEMA {
+        return Err(bad(&format!("its schema is {schema}, this program reads {SCHEMA}")));
     }
-    Ok(result)
+    serde_json::from_str(&text).map_err(|error| bad(&error))
+}
+
+/// The field that all versions have.
+#[derive(Deserialize)]
+struct Head {
+    schema: u32,
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
@@ -130,4 +147,34 @@ pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
         .take("2026-01-01-00-00-00".len())
         .collect();
     PathBuf::from(format!("weir-bench-{profile}-{time}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of reading this text as a result.
+    fn refused(text: &str) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(RESULT), text).unwrap();
+        let error = read(directory.path()).err().unwrap();
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        error.message
+    }
+
+    #[test]
+    fn result_of_another_version_is_told_by_its_schema() {
+        let message = refused(r#"{"schema": 999, "cells": "of another form"}"#);
+        assert!(message.contains("its schema is 999, this program reads"), "{message}");
+        let message = refused(&format!(r#"{{"schema": {SCHEMA}}}"#));
+        assert!(message.contains("missing field"), "{message}");
+    }
+
+    #[test]
+    fn result_that_was_cut_off_is_told() {
+        for text in ["", "{", r#"{"schema": 1, "program": "weir"#, "null", "[1]"] {
+            let message = refused(text);
+            assert!(message.contains("is no result of weir bench"), "{text}: {message}");
+        }
+    }
 }

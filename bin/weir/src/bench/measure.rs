@@ -93,7 +93,7 @@ pub(super) struct RunArgs {
     with: MeasureArgs,
     /// Go on with the run in this directory, where it was stopped or killed
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["out", "profile", "target",
-        "scale", "variant", "seed", "size", "runs"])]
+        "scale", "variant", "seed", "size", "runs", "verify"])]
     resume: Option<PathBuf>,
 }
 

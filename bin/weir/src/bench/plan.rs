@@ -37,6 +37,10 @@ pub(super) struct ProfileArgs {
     /// How often each row is measured, instead of the profile's
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
+    /// Share of the blocks that is read and compared after the last run, in percent; full compares
+    /// all of them, and every byte of each read while it is measured
+    #[arg(long, value_name = "PERCENT|full", value_parser = Verify::parse)]
+    verify: Option<Verify>,
     /// Bytes that the target's caches hold, or none; a result without it is compared with no other
     #[arg(long, value_name = "SIZE|none", value_parser = cache)]
     target_cache: Option<u64>,
@@ -46,6 +50,35 @@ pub(super) struct ProfileArgs {
     /// A feature of the target that works on the data, such as dedupe; may be repeated
     #[arg(long = "target-feature", value_name = "TEXT")]
     target_features: Vec<String>,
+}
+
+/// A value of `--verify`.
+#[derive(Clone, Copy, Debug)]
+enum Verify {
+    SharePct(f64),
+    Full,
+}
+
+impl Verify {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "full" {
+            return Ok(Self::Full);
+        }
+        let pct = text.parse().ok().filter(|pct| (0.0..=100.0).contains(pct));
+        pct.map(Self::SharePct).ok_or_else(|| "a number from 0 to 100, or full".to_owned())
+    }
+
+    fn apply(self, spec: &mut RunSpec) {
+        let (pct, full) = match self {
+            Self::SharePct(pct) => (pct, false),
+            Self::Full => (100.0, true),
+        };
+        for cell in &mut spec.cells {
+            (cell.verify_pct, cell.verify_full) = (pct, full);
+        }
+        let what = if full { "every byte".to_owned() } else { format!("{pct} % of the blocks") };
+        spec.assume.push(format!("{what} is verified (--verify)"));
+    }
 }
 
 /// The size of a cache; `none` is 0.
@@ -96,6 +129,7 @@ impl ProfileArgs {
             seed,
             size,
             runs,
+            verify: None,
             target_cache,
             target_protection,
             target_features,
@@ -134,6 +168,9 @@ impl ProfileArgs {
                 cell.runs = runs;
             });
             spec.assume.push(format!("{runs} runs of each row (--runs)"));
+        }
+        if let Some(verify) = self.verify {
+            verify.apply(&mut spec);
         }
         spec.told.cache_bytes = self.target_cache.or(spec.told.cache_bytes);
         if self.target_protection.is_some() {

@@ -9,6 +9,7 @@ use weir_api::ApiError;
 use weir_bench::requirement::{self, Assessment, Criterion};
 use weir_bench::result::{CellResult, TargetInfo};
 use weir_bench::spec::LoadSpec;
+use weir_bench::standing::{self, Standing};
 use weir_bench::summary::CellSummary;
 use weir_bench::verdict::{JudgedCell, JudgedRun};
 
@@ -25,6 +26,8 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
+    /// What is known of the target's caches.
+    cache: Standing,
     /// Rows whose verdict is `valid`.
     quotable: usize,
     cells: Vec<Cell<'a>>,
@@ -63,6 +66,7 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
         title: &result.spec.title,
         target: &result.target,
         complete: result.complete,
+        cache: Standing::of(result),
         quotable: judged.quotable().0,
         cells: cells.collect(),
         warnings: &result.warnings,
@@ -164,7 +168,8 @@ fn text(judged: &JudgedRun) -> String {
     let (title, (valid, all)) = (&result.spec.title, judged.quotable());
     let refused = judged.refused().map_or_else(String::new, |refused| format!("{refused}\n"));
     let mut text = format!(
-        "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{refused}\n"
+        "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{}\n{refused}\n",
+        standing::sentence(result)
     );
     let rows: Vec<[String; 7]> =
         result.cells.iter().zip(judged.cells()).map(|(cell, judged)| row(cell, judged)).collect();

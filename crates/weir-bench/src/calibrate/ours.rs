@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::cells::Cell;
 use super::{CalibrateError, DriverRun};
 use crate::content::Content;
-use crate::load::{Generations, Ground, Offer, offer};
+use crate::load::{Generations, Ground, Offer, ReadChecks, offer};
 use crate::result::CellRun;
 use crate::spec::{Access, BlockShare, ContentSpec, DatasetSpec, Durability, LoadSpec, StreamSpec};
 use crate::summary::CellSummary;
@@ -57,7 +57,7 @@ impl Ours {
     /// Writes every block.
     pub(super) fn fill(&self) -> Result<(), CalibrateError> {
         let fill = Cell { is_read: false, is_random: false, block_bytes: FILL_BYTES, depth: 8 };
-        self.offer(&fill, None, false)?;
+        self.offer(&fill, None, ReadChecks::Off)?;
         // What is still in caches must not be written while reads are measured.
         self.target.drop_caches()?;
         Ok(())
@@ -68,9 +68,9 @@ impl Ours {
         &self,
         cell: &Cell,
         run_ms: u64,
-        checks_reads: bool,
+        read_checks: ReadChecks,
     ) -> Result<DriverRun, CalibrateError> {
-        let run = self.offer(cell, Some(Duration::from_millis(run_ms)), checks_reads)?;
+        let run = self.offer(cell, Some(Duration::from_millis(run_ms)), read_checks)?;
         let found = CellSummary::of_runs(std::slice::from_ref(&run));
         Ok(DriverRun {
             iops: found.iops.median,
@@ -84,7 +84,7 @@ impl Ours {
         &self,
         cell: &Cell,
         duration: Option<Duration>,
-        checks_reads: bool,
+        read_checks: ReadChecks,
     ) -> Result<CellRun, CalibrateError> {
         let ground = Ground {
             target: self.target(),
@@ -93,7 +93,7 @@ impl Ours {
             generations: self.generations.as_ref(),
             durability: Durability::None,
             seed: SEED,
-            checks_reads,
+            read_checks,
         };
         let stream = StreamSpec {
             name: String::new(),

@@ -57,6 +57,7 @@ impl Session {
             target: clients.target().to_owned(),
             dataset: ground.dataset.clone(),
             content: offer.content.clone(),
+            run: ground.content.run(),
             block_bytes: ground.content.block_bytes() as u32,
             durability: ground.durability,
             streams: cell.streams.clone(),
@@ -66,6 +67,7 @@ impl Session {
             number,
             of,
             is_known: ground.generations.is_some(),
+            verify_full: cell.verify_full,
         };
         let (writes, lost) = (task.writes(), |error: LinkError| lost(address, &error));
         let part = Place { number, of }.part(ground.dataset);

@@ -56,6 +56,8 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.threads = whole.threads.saturating_add(run.threads);
         whole.clock_jumped |= run.clock_jumped;
         whole.corrupt = whole.corrupt.saturating_add(run.corrupt);
+        whole.other_run = whole.other_run.saturating_add(run.other_run);
+        whole.coverage.add(&run.coverage);
         let read = run.classes.iter().filter(|class| class.op == OpKind::Read);
         let read: f64 = read.map(|class| class.ops as f64).sum();
         (reads, zeros) = (reads + read, zeros + read * run.zero_reads_pct);

@@ -17,7 +17,7 @@ use super::check::check;
 use super::link::{Link, LinkError};
 use super::wire::{Answer, Measured, Order, Task};
 use crate::content::Content;
-use crate::load::{Generations, Ground, Offer, Place, Prepared};
+use crate::load::{Generations, Ground, Offer, Place, Prepared, ReadChecks};
 use crate::spec::{DatasetSpec, OpKind};
 use crate::target::{self, Address, Op, Target, TargetError, Wait};
 
@@ -111,7 +111,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
     }
     let opened = busy(link, |_| {
         let target = open(&task.target, &task.dataset)?;
-        let content = Content::new(&task.content, task.block_bytes, total_bytes);
+        let content = Content::new(&task.content, task.block_bytes, total_bytes).of_run(task.run);
         look_at(&*target, &content, known.as_ref(), part.clone())?;
         Ok((target, content))
     })?;
@@ -123,7 +123,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
         generations: known.as_ref(),
         durability: task.durability,
         seed: task.content.seed,
-        checks_reads: true,
+        read_checks: ReadChecks::full_if(task.verify_full),
     };
     let offer = Offer {
         streams: &task.streams,

@@ -16,10 +16,10 @@ use super::greeting::greet_coordinator;
 use super::link::Link;
 use super::wire::{Answer, Order, Task};
 use super::*;
-use crate::content::Content;
+use crate::content::{Content, RunId};
 use crate::fixture;
 use crate::histogram::Latencies;
-use crate::load::{Generations, Ground};
+use crate::load::{Generations, Ground, ReadChecks};
 use crate::result::{CellResult, CellRun, ClientShare, RunResult};
 use crate::run::{self, Before, Observer};
 use crate::spec::{CellSpec, DatasetSpec, Durability, LoadSpec, OpKind, RunSpec};
@@ -106,6 +106,7 @@ pub(super) fn task() -> Task {
         target: "memory".to_owned(),
         dataset: DATASET,
         content: spec.content.clone(),
+        run: RunId::default(),
         block_bytes: 4096,
         durability: Durability::None,
         streams: spec.cells[0].streams.clone(),
@@ -115,6 +116,7 @@ pub(super) fn task() -> Task {
         number: 1,
         of: 2,
         is_known: false,
+        verify_full: false,
     }
 }
 
@@ -146,7 +148,7 @@ fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i12
         generations: None,
         durability: Durability::None,
         seed: 1,
-        checks_reads: true,
+        read_checks: ReadChecks::Stamps,
     };
     let offer = SharedOffer { ground: &ground, content: &content, cell, load: cell.load };
     let each = clients.measure_each(&offer, &mut |_| true).expect("both are there");
@@ -322,7 +324,7 @@ fn what_a_lost_client_wrote_is_forgotten() {
         generations: Some(&known),
         durability: Durability::None,
         seed: 1,
-        checks_reads: true,
+        read_checks: ReadChecks::Stamps,
     };
     let mut one = cell("writes", 2, 0.0);
     one.clients = 1;

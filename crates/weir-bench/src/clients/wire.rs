@@ -7,11 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::content::RunId;
 use crate::result::CellRun;
 use crate::spec::{ContentSpec, DatasetSpec, Durability, LoadSpec, StreamSpec};
 
-/// Changes whenever a message changes.
-pub(super) const PROTOCOL: u32 = 1;
+/// Changes whenever a message changes, or what blocks hold.
+pub(super) const PROTOCOL: u32 = 2;
 /// Name and version of this program.
 pub(super) const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
@@ -84,6 +85,8 @@ pub(super) struct Task {
     pub(super) target: String,
     pub(super) dataset: DatasetSpec,
     pub(super) content: ContentSpec,
+    /// The run that writes the blocks.
+    pub(super) run: RunId,
     /// Bytes of stamped blocks.
     pub(super) block_bytes: u32,
     pub(super) durability: Durability,
@@ -96,6 +99,8 @@ pub(super) struct Task {
     pub(super) of: u32,
     /// Whether the generations of blocks are known.
     pub(super) is_known: bool,
+    /// Whether every byte of every read is compared.
+    pub(super) verify_full: bool,
 }
 
 impl Task {

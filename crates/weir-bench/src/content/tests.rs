@@ -70,6 +70,24 @@ fn every_fault_of_a_block_is_told() {
 }
 
 #[test]
+fn block_of_another_run_is_told_from_a_damaged_one() {
+    let of_run =
+        |number| Content::new(&spec(1.0, 0.0, 4096), 4096, TOTAL as u64).of_run(RunId(number));
+    let (ours, theirs) = (of_run(1), of_run(2));
+    let mut block = vec![0; 4096];
+    theirs.fill(&mut block, 8192, 2);
+    assert_eq!(ours.check_stamp(&block, 8192, Some(2..=2)), Err(Mismatch::OtherRun));
+    assert_eq!(ours.check_stamp(&block, 0, None), Err(Mismatch::OtherRun));
+    for at in 0..STAMP_BYTES {
+        block[at] ^= 4;
+        assert_eq!(ours.check_stamp(&block, 8192, None), Err(Mismatch::Damaged), "byte {at}");
+        block[at] ^= 4;
+    }
+    assert_eq!(what_is_in(&block), Holds::Ours);
+    assert!(RunId::random() != RunId::random(), "this fails once in 2^30 runs");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
     let of = |seed| dataset(&ContentSpec { seed, ..spec(1.0, 0.0, 4096) });
     assert!(of(1) == of(1) && of(1) != of(2));

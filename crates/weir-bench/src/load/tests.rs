@@ -8,7 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::result::TargetInfo;
+use crate::content::RunId;
+use crate::result::{Coverage, TargetInfo};
 use crate::spec::{Access, Arrival, BlockShare, ContentSpec};
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
@@ -26,6 +27,7 @@ struct Bench {
     dataset: DatasetSpec,
     content: Content,
     generations: Option<Generations>,
+    read_checks: ReadChecks,
 }
 
 impl Bench {
@@ -34,7 +36,7 @@ impl Bench {
         let spec = ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed: 3 };
         let content = Content::new(&spec, 4096, dataset.total_bytes());
         let generations = Generations::new(dataset.total_bytes(), 4096);
-        Self { dataset, content, generations }
+        Self { dataset, content, generations, read_checks: ReadChecks::Stamps }
     }
 
     fn offer(
@@ -51,7 +53,7 @@ impl Bench {
             generations: self.generations.as_ref(),
             durability: Durability::None,
             seed: 1,
-            checks_reads: true,
+            read_checks: self.read_checks,
         };
         let duration = ms.map(Duration::from_millis);
         let what = Offer { streams, load, warmup: Duration::ZERO, duration };
@@ -304,6 +306,59 @@ fn reads_beside_writes_are_verified_and_unwritten_parts_are_told() {
     let run = bench.offer(&memory, &[stream(50.0, Access::Random)], load, Some(500));
     assert_eq!((run.corrupt, run.zero_reads_pct), (0, 0.0));
     assert!(run.classes.len() == 2 && run.classes.iter().all(|class| class.ops > 100));
+}
+
+#[test]
+fn full_verification_checks_each_byte_of_each_block_of_a_read() {
+    // One write of the fill goes wrong: that of the third block of a read of 16 KiB.
+    let memory = Memory::twisted(16 << 20, |op| match op.kind {
+        OpKind::Write if op.offset == MIB + 8192 => Action::BitFlipped,
+        _ => Action::Right,
+    });
+    let mut bench = Bench::new();
+    bench.fill(&memory);
+    let blocks = vec![BlockShare { bytes: 16 << 10, weight: 1 }];
+    let reads = [StreamSpec { blocks, ..stream(100.0, Access::Sequential) }];
+    let load = LoadSpec::Closed { workers: 2, depth: 4 };
+    let mut of = |read_checks| {
+        bench.read_checks = read_checks;
+        let run = bench.offer(&memory, &reads, load, None);
+        (run.corrupt, run.coverage)
+    };
+    let (reads, bytes) = (16 * MIB / (16 << 10), 16 * MIB);
+    let (corrupt, coverage) = of(ReadChecks::Stamps);
+    assert_eq!((corrupt, coverage.checked_reads), (0, reads), "a stamp is of the first block");
+    assert!(coverage.compared_bytes < bytes / 8, "{coverage:?}");
+    let (corrupt, coverage) = of(ReadChecks::Full);
+    assert_eq!(corrupt, 1);
+    let checked_reads = reads;
+    assert_eq!(coverage, Coverage { reads, checked_reads, bytes, compared_bytes: bytes });
+    assert_eq!(of(ReadChecks::Off).1, Coverage { reads, bytes, ..Coverage::default() });
+}
+
+// Two runs with the same seed wrote the same blocks: if the second one's writes were lost, the
+// blocks of the first one passed for them.
+#[test]
+fn blocks_of_an_earlier_run_are_told() {
+    let lost = Arc::new(AtomicBool::new(false));
+    let losing = Arc::clone(&lost);
+    let memory = Memory::twisted(16 << 20, move |op| {
+        let lose = losing.load(Ordering::Acquire) && op.kind == OpKind::Write && op.offset < MIB;
+        if lose { Action::Lost } else { Action::Right }
+    });
+    Bench::new().fill(&memory);
+    lost.store(true, Ordering::Release);
+    let mut bench = Bench::new();
+    bench.content = bench.content.of_run(RunId::random());
+    bench.fill(&memory);
+    let load = LoadSpec::Closed { workers: 2, depth: 4 };
+    let run = bench.offer(&memory, &[stream(100.0, Access::Sequential)], load, None);
+    assert_eq!((run.corrupt, run.other_run), (0, MIB / 4096));
+    let (content, known) = (&bench.content, bench.generations.as_ref());
+    let found = crate::verify::verify(&memory, content, known, &bench.dataset, 100.0, 7);
+    let found = found.expect("it can be read");
+    assert_eq!((found.bad, found.other_run), (MIB / 4096, MIB / 4096), "{found:?}");
+    assert!(found.examples[0].contains("another run"), "{found:?}");
 }
 
 /// One of each kind, all over the same blocks.

@@ -20,10 +20,11 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
 use super::board::{Board, STALL_MIN, Second};
-use super::{Chooser, Ground, Slots};
+use super::{Chooser, Ground, ReadChecks, Slots};
 use crate::content::Mismatch;
 use crate::histogram::Latencies;
 use crate::load::access::Choice;
+use crate::result::Coverage;
 use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
 use crate::target::{Done, Lane, Op, TargetError, Wait};
 
@@ -106,8 +107,9 @@ pub(super) struct Tally {
     /// Time for which the worker waited for a core.
     pub(super) cpu_wait: Duration,
     pub(super) corrupt: u64,
+    pub(super) other_run: u64,
     pub(super) zero_reads: u64,
-    pub(super) reads_checked: u64,
+    pub(super) coverage: Coverage,
     pub(super) began: Instant,
     pub(super) ended: Instant,
 }
@@ -135,8 +137,6 @@ struct UnderWay {
     choice: Choice,
     intended: Instant,
     sent: Instant,
-    /// Of its first block, for a read.
-    oldest: u32,
     compare: bool,
 }
 
@@ -150,6 +150,8 @@ pub(super) struct Worker<'a> {
     stop: &'a AtomicBool,
     slots: Slots,
     under_way: Vec<Option<UnderWay>>,
+    /// By slot, of a read: the oldest generation that each checked block may have.
+    oldest: Vec<Vec<u32>>,
     /// Sent and not answered.
     in_flight: usize,
     /// In the order in which they are sent.
@@ -165,7 +167,7 @@ pub(super) struct Worker<'a> {
     generation: u32,
     exhausted: bool,
     /// Whether what reads bring is judged.
-    judges_reads: bool,
+    read_checks: ReadChecks,
 }
 
 impl<'a> Worker<'a> {
@@ -190,8 +192,9 @@ impl<'a> Worker<'a> {
             stalls: Latencies::default(),
             cpu_wait: Duration::ZERO,
             corrupt: 0,
+            other_run: 0,
             zero_reads: 0,
-            reads_checked: 0,
+            coverage: Coverage::default(),
             began: times.start,
             ended: times.start,
         };
@@ -205,6 +208,7 @@ impl<'a> Worker<'a> {
             stop,
             slots,
             under_way: vec![None; slots.all()],
+            oldest: vec![Vec::new(); slots.all()],
             in_flight: 0,
             ready: VecDeque::with_capacity(slots.spares),
             free: (0..slots.all()).rev().collect(),
@@ -215,7 +219,11 @@ impl<'a> Worker<'a> {
             writes_unflushed: 0,
             generation: 1,
             exhausted: false,
-            judges_reads: ground.checks_reads && ground.target.keeps_data(),
+            read_checks: if ground.target.keeps_data() {
+                ground.read_checks
+            } else {
+                ReadChecks::Off
+            },
         }
     }
 
@@ -437,7 +445,8 @@ impl<'a> Worker<'a> {
             self.make_content(slot, &choice);
         }
         self.writes_unflushed += u32::from(changes(choice.kind));
-        let compare = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
+        let drawn = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
+        let compare = drawn || self.read_checks == ReadChecks::Full;
         self.ready.push_back(Ready { slot, choice, compare });
         true
     }
@@ -525,17 +534,18 @@ impl<'a> Worker<'a> {
         let Choice { kind, offset, len_bytes, source, .. } = choice;
         let is_write = matches!(kind, OpKind::Write | OpKind::CompareAndWrite);
         let durable = is_write && self.ground.durability == Durability::Fua;
-        let oldest = match self.ground.generations {
-            Some(known) if kind == OpKind::Read => known.oldest(offset),
-            _ => 0,
-        };
+        if let (Some(known), OpKind::Read) = (self.ground.generations, kind) {
+            let blocks = (0..self.checked_bytes(len_bytes) as u64)
+                .step_by(self.ground.content.block_bytes());
+            self.oldest[slot].clear();
+            self.oldest[slot].extend(blocks.map(|start| known.oldest(offset + start)));
+        }
         let sent = Instant::now();
         let intended_at = intended.unwrap_or(sent);
         if intended.is_some() && self.times.counts(intended_at) {
             self.tally.lag.record_ns(nanoseconds(intended_at, sent));
         }
-        self.under_way[slot] =
-            Some(UnderWay { choice, intended: intended_at, sent, oldest, compare });
+        self.under_way[slot] = Some(UnderWay { choice, intended: intended_at, sent, compare });
         self.in_flight += 1;
         self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source })
     }
@@ -576,7 +586,7 @@ impl<'a> Worker<'a> {
             return;
         }
         match choice.kind {
-            OpKind::Read if self.judges_reads => self.look_at(slot, &work),
+            OpKind::Read => self.look_at(slot, &work),
             OpKind::Write | OpKind::CompareAndWrite => {
                 if let Some(known) = self.ground.generations {
                     known.end(choice.offset, choice.len_bytes);
@@ -607,27 +617,58 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Judges what a read brought.
+    /// Compares what a read brought with what was written, as far as this load checks reads.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
-        let Ground { content, generations, .. } = *self.ground;
-        let (offset, block_bytes) = (work.choice.offset, content.block_bytes());
-        if generations.is_some_and(|known| !known.is_judged(offset, work.oldest)) {
-            return;
+        let len = work.choice.len_bytes as usize;
+        let coverage = &mut self.tally.coverage;
+        coverage.reads += 1;
+        coverage.bytes += len as u64;
+        let block_bytes = self.ground.content.block_bytes();
+        let checked_bytes = self.checked_bytes(work.choice.len_bytes);
+        let zeros = self.tally.zero_reads;
+        let mut is_checked = false;
+        for start in (0..checked_bytes).step_by(block_bytes) {
+            is_checked |= self.look_at_block(slot, work, start);
         }
-        let wanted = generations.and_then(|known| known.since(offset, work.oldest));
+        self.tally.coverage.checked_reads += u64::from(is_checked);
+        // It is one read, however many of its blocks are zeros.
+        self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
+    }
+
+    /// Bytes of a read, from its first, whose blocks are checked.
+    fn checked_bytes(&self, len_bytes: u32) -> usize {
+        match self.read_checks {
+            ReadChecks::Off => 0,
+            ReadChecks::Stamps => self.ground.content.block_bytes().min(len_bytes as usize),
+            ReadChecks::Full => len_bytes as usize,
+        }
+    }
+
+    /// Judges the block at `start` of what a read brought. Returns false if nobody knows what the
+    /// block holds.
+    fn look_at_block(&mut self, slot: usize, work: &UnderWay, start: usize) -> bool {
+        let Ground { content, generations, .. } = *self.ground;
+        let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());
+        let oldest = self.oldest[slot].get(start / block_bytes).copied().unwrap_or_default();
+        if generations.is_some_and(|known| !known.is_judged(offset, oldest)) {
+            return false;
+        }
+        let wanted = generations.and_then(|known| known.since(offset, oldest));
         let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
-        let first = &buffer[..block_bytes.min(buffer.len())];
+        let block = &buffer[start..(start + block_bytes).min(buffer.len())];
         let found = if work.compare {
-            content.check(first, offset, wanted, &mut self.scratch)
+            self.tally.coverage.compared_bytes += block.len() as u64;
+            content.check(block, offset, wanted, &mut self.scratch)
         } else {
-            content.check_stamp(first, offset, wanted).map(drop)
+            content.check_stamp(block, offset, wanted).map(drop)
         };
-        self.tally.reads_checked += 1;
         match found {
             Ok(()) => {}
             Err(Mismatch::Zeros) => self.tally.zero_reads += 1,
+            Err(Mismatch::OtherRun) => self.tally.other_run += 1,
             Err(_) => self.tally.corrupt += 1,
         }
+        true
     }
 
     /// Tells the board of the seconds that are over.

@@ -288,7 +288,7 @@ impl Check<'_> {
         phases.precondition.as_ref().map_or(Ok(()), |steady| self.precondition(steady))?;
         phases.measure.as_ref().map_or(Ok(()), |measure| self.measure(measure))?;
         let verify = phases.verify.as_ref();
-        verify.map_or(Ok(()), |it| self.share(&it.span(), it.get_ref().sample_pct, "sample_pct"))
+        verify.map_or(Ok(()), |it| self.share(&it.span(), it.get_ref().sample_pct(), "sample_pct"))
     }
 
     fn fill(&self, fill: &Spanned<Fill>) -> Checked {

@@ -6,8 +6,11 @@
 //! mandatory; what can contradict something else keeps its place in the text.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec, ToldTarget};
@@ -275,10 +278,61 @@ pub(super) enum Headline {
     Mean,
 }
 
+/// `"full"`, or a table with `sample_pct`.
+#[derive(Debug)]
+pub(super) enum Verify {
+    /// Every byte of every read, and of every block after the last run.
+    Full,
+    /// Stamps of reads, and a share of the blocks after the last run.
+    Sample(Sample),
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Verify {
-    pub(super) sample_pct: f64,
+pub(super) struct Sample {
+    sample_pct: f64,
+}
+
+impl Verify {
+    pub(super) fn sample_pct(&self) -> f64 {
+        match self {
+            Self::Full => 100.0,
+            Self::Sample(sample) => sample.sample_pct,
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Full)
+    }
+}
+
+impl<'de> Deserialize<'de> for Verify {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(VerifyVisitor)
+    }
+}
+
+/// Reads [`Verify`]: an untagged enum would not say which word is wrong.
+struct VerifyVisitor;
+
+impl<'de> Visitor<'de> for VerifyVisitor {
+    type Value = Verify;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "\"full\" or {{ sample_pct = NUMBER }}")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Verify, E> {
+        if word == "full" {
+            Ok(Verify::Full)
+        } else {
+            Err(E::invalid_value(Unexpected::Str(word), &self))
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Verify, A::Error> {
+        Sample::deserialize(MapAccessDeserializer::new(map)).map(Verify::Sample)
+    }
 }
 
 /// Operations of one kind; those of a profile share each test that has no pattern of its own.

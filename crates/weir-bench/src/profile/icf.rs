@@ -106,6 +106,7 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
         clients: config.managers,
         cache: CacheState::AsIs,
         verify_pct: 1.0,
+        verify_full: false,
         search: None,
     }
 }

@@ -8,7 +8,7 @@ use crate::requirement::{self, Assessment, CellAssessment, Criterion, Outcome};
 use crate::result::RunResult;
 use crate::spec::RunSpec;
 use crate::verdict::{JudgedCell, JudgedRun};
-use crate::words;
+use crate::{coverage, notes, standing, words};
 
 pub(super) const CRITERION_HEADS: [&str; 6] =
     ["criterion", "need", "got", "headroom", "outcome", "note"];
@@ -99,6 +99,23 @@ pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     requirement::sizes(run).into_iter().map(row).collect()
 }
 
+/// What was measured and under which conditions, in a few lines beside the headline.
+pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
+    let result = run.result();
+    let (target, machine) = (&result.target, &result.environment);
+    let size = words::bytes(target.bytes);
+    vec![
+        fact("target", format!("{} of {size}, {}", target.kind, target.driver)),
+        fact("working set", words::dataset(&result.spec.dataset)),
+        fact("caches", standing::sentence(result)),
+        fact("durability", words::durability(result.spec.durability)),
+        fact("generator", format!("{}, {} cores, {}", machine.host, machine.cores, machine.cpu)),
+        fact("load average", format!("{:.2} when it began", machine.load_average)),
+        fact("server on this machine", server_here(result)),
+        fact("verified", coverage::of_reads(result)),
+    ]
+}
+
 /// All that must be known to read the numbers, and to get them again.
 pub(super) fn facts(run: &JudgedRun) -> Vec<Section> {
     let result = run.result();
@@ -128,12 +145,25 @@ fn environment(result: &RunResult) -> Vec<(String, String)> {
     facts.extend([
         fact("generator's machine", machine.host.clone()),
         fact("processor", format!("{}, {} cores", machine.cpu, machine.cores)),
+        fact("load average when it began", format!("{:.2}", machine.load_average)),
+        fact("server on this machine", server_here(result)),
         fact("clock governor", machine.governor.clone().unwrap_or_else(|| "not known".to_owned())),
         fact("score of one core", format!("{} per second", words::number(machine.core_score))),
         fact("memory", words::bytes(machine.memory_bytes)),
         fact("kernel", machine.kernel.clone()),
     ]);
     facts
+}
+
+/// Whether generator and server share the cores of this machine.
+fn server_here(result: &RunResult) -> &'static str {
+    if !result.target.address.contains("://") {
+        "no server"
+    } else if notes::is_local(&result.target.address) {
+        "yes: generator and server compete for its cores"
+    } else {
+        "no"
+    }
 }
 
 fn conditions(result: &RunResult) -> Vec<(String, String)> {
@@ -153,6 +183,9 @@ fn conditions(result: &RunResult) -> Vec<(String, String)> {
     let mut facts = vec![
         fact("dataset", words::dataset(&spec.dataset)),
         fact("content", words::content(&spec.content)),
+        fact("caches", standing::sentence(result)),
+        fact("verified while measured", coverage::of_reads(result)),
+        fact("verified after the runs", coverage::of_blocks(result)),
         fact("durability", words::durability(spec.durability)),
         fact("precondition", precondition),
     ];

@@ -13,7 +13,9 @@ use super::chart::{self, Chart};
 use super::rows::{self, Row, Table};
 use super::{ReportError, beside, facts, plots};
 use crate::requirement::Outcome;
+use crate::result::PhaseResult;
 use crate::verdict::JudgedRun;
+use crate::words;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -36,8 +38,9 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                     h1 { (title) }
                     p.sub { (facts::subtitle(run)) }
                     nav {
-                        a href="#verdicts" { "Verdicts" }
+                        a href="#conclusions" { "Conclusions" }
                         a href="#tables" { "Tables" }
+                        a href="#verdicts" { "Verdicts" }
                         @if run.result().spec.reference.is_some() {
                             a href="#published" { "Published rows" }
                         }
@@ -46,7 +49,13 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                     }
                 }
                 main {
-                    (verdicts::section(run))
+                    div.first {
+                        (verdicts::conclusions(run))
+                        aside { dl { @for (name, value) in facts::beside_headline(run) {
+                            dt { (name) }
+                            dd { (value) }
+                        } } }
+                    }
                     section id="tables" {
                         h2 { "Tables" }
                         @if let Some(reference) = &run.result().spec.reference {
@@ -59,11 +68,14 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                         @for phase in &run.result().phases {
                             @if let Some(rounds) = plots::rounds(phase) {
                                 (figure(&rounds, &phase.note)?)
+                            } @else if !phase.rounds_iops.is_empty() {
+                                p.note { (rounds_told(phase)) }
                             }
                         }
                         (sizing(run))
                     }
                     (published(run)?)
+                    (verdicts::section(run))
                     (cell::section(run)?)
                     (conditions(run))
                 }
@@ -71,6 +83,13 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
         }
     };
     Ok(markup.into_string())
+}
+
+/// The rounds of a phase as a list.
+fn rounds_told(phase: &PhaseResult) -> String {
+    let rounds: Vec<String> = phase.rounds_iops.iter().map(|iops| words::number(*iops)).collect();
+    let (name, rounds, note) = (&phase.name, rounds.join(", "), &phase.note);
+    format!("{name}, operations per second by round: {rounds} ({note})")
 }
 
 fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {

@@ -5,7 +5,7 @@
 //! Invariants: the order of the HTML; what stands in a table cannot break it.
 
 use super::rows::{self, Table};
-use super::{beside, facts};
+use super::{beside, conclusions, facts};
 use crate::requirement::{self, Assessment};
 use crate::verdict::JudgedRun;
 
@@ -14,10 +14,10 @@ pub(super) fn document(run: &JudgedRun) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# {}", facts::title(run)));
     line(&mut out, &facts::subtitle(run));
-    if let Some(assessment) = requirement::assess(run) {
-        of_assessment(&mut out, run, &assessment);
-    }
-    verdicts(&mut out, run);
+    list(&mut out, "Conclusions", &conclusions::conclusions(run));
+    let beside = facts::beside_headline(run).into_iter();
+    let beside: Vec<String> = beside.map(|(name, value)| format!("{name}: {value}")).collect();
+    list(&mut out, "On", &beside);
     line(&mut out, "## Tables");
     for table in rows::tables(run) {
         of_table(&mut out, &table);
@@ -30,6 +30,10 @@ pub(super) fn document(run: &JudgedRun) -> String {
         beside.tables.iter().for_each(|table| of_table(&mut out, table));
     }
     sizes(&mut out, run);
+    if let Some(assessment) = requirement::assess(run) {
+        of_assessment(&mut out, run, &assessment);
+    }
+    verdicts(&mut out, run);
     for (title, facts) in facts::facts(run) {
         line(&mut out, &format!("## {title}"));
         for (name, value) in facts {
@@ -38,6 +42,12 @@ pub(super) fn document(run: &JudgedRun) -> String {
         out.push('\n');
     }
     out
+}
+
+fn list(out: &mut String, title: &str, lines: &[String]) {
+    line(out, &format!("## {title}"));
+    lines.iter().for_each(|text| row(out, &format!("- {}", field(text))));
+    out.push('\n');
 }
 
 fn line(out: &mut String, text: &str) {

@@ -14,6 +14,9 @@ use crate::summary::{RunFigures, whole_intervals};
 use crate::verdict::JudgedRun;
 use crate::words;
 
+/// Points of its longest line from which on a chart is drawn.
+const POINTS_MIN: usize = 10;
+
 /// Steps of a logarithm in which points of a distribution are told apart.
 const STEPS_PER_DECADE: f64 = 40.0;
 
@@ -33,15 +36,20 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     if waiting {
         charts.push(backlog);
     }
-    charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));
+    charts.retain(is_worth_drawing);
     charts
+}
+
+/// Whether a chart shows more than a table does: a line of fewer points is read in the table.
+fn is_worth_drawing(chart: &Chart) -> bool {
+    chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)
 }
 
 /// The rounds of a precondition, which were done until they were steady.
 pub(super) fn rounds(phase: &PhaseResult) -> Option<Chart> {
     let point = |(index, iops): (usize, &f64)| ((index + 1) as f64, *iops);
     let points: Vec<(f64, f64)> = phase.rounds_iops.iter().enumerate().map(point).collect();
-    (points.len() > 1).then(|| Chart {
+    (points.len() >= POINTS_MIN).then(|| Chart {
         title: format!("Operations per second by round of {}", phase.name),
         x: Axis { label: "round", scale: Scale::Linear, format: words::axis },
         y: Axis { label: "", scale: Scale::Linear, format: words::axis },
@@ -174,7 +182,8 @@ pub(super) fn sweep(run: &JudgedRun, cells: &[usize]) -> Option<Chart> {
     }
     let mut lines: Vec<Line> = lines.into_iter().map(|(_, line)| line).collect();
     lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines.retain(|line| line.points.len() >= 3 && line.points[0].0 < line.points[2].0);
+    let depths = |line: &Line| line.points.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()).count();
+    lines.retain(|line| depths(line) >= POINTS_MIN);
     (!lines.is_empty()).then(|| Chart {
         title: "Operations per second by operations in flight".to_owned(),
         x: Axis {

@@ -37,12 +37,14 @@ fn judged() -> JudgedRun {
 }
 
 #[test]
-fn html_says_first_whether_it_is_enough_and_loads_nothing() {
+fn html_starts_with_conclusions_and_loads_nothing() {
     let html = html(&judged()).unwrap();
     let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text} is not there"));
-    assert!(place("Requirement: ") < place("id=\"verdicts\""));
-    assert!(place("id=\"verdicts\"") < place("id=\"tables\""));
-    assert!(place("id=\"tables\"") < place("id=\"cells\""));
+    assert!(place("The requirement: ") < place("The most operations: "));
+    assert!(place("The most operations: ") < place("id=\"tables\""));
+    assert!(place("server on this machine") < place("id=\"tables\""));
+    assert!(place("id=\"tables\"") < place("id=\"verdicts\""));
+    assert!(place("id=\"verdicts\"") < place("id=\"cells\""));
     assert!(place("id=\"cells\"") < place("id=\"facts\""));
     assert!(place("+85 %") > 0, "400 of 216 is the highest rate that was reached");
     for outside in ["<script", "http://", "https://", "@import", "url(", " src="] {
@@ -138,7 +140,7 @@ fn several_streams_have_columns_of_their_own() {
         let line = markdown.lines().rev().find(|line| line.starts_with(text)).expect(text);
         line.split(" | ").map(str::to_owned).collect()
     };
-    let (heads, figures) = (row("| cell | verdict | IO size"), row("| jetstress | valid"));
+    let (heads, figures) = (row("| cell | verdict | IO size"), row("| jetstress | valid | 4KiB"));
     let figure =
         |head: &str| figures[heads.iter().position(|found| found == head).expect(head)].as_str();
     assert_eq!(
@@ -152,15 +154,22 @@ fn several_streams_have_columns_of_their_own() {
 }
 
 #[test]
-fn rounds_of_a_precondition_are_drawn() {
+fn rounds_of_a_precondition_are_listed_and_drawn_from_ten_on() {
     let mut result = judged().result().clone();
     let mut phase = result.phases[0].clone();
     phase.name = "precondition".to_owned();
     phase.note = "steady after 5 rounds".to_owned();
     phase.rounds_iops = vec![900.0, 500.0, 480.0, 490.0, 485.0];
     result.phases.push(phase);
-    let html = html(&JudgedRun::with_remarks(result, vec![Vec::new(); 3])).unwrap();
-    assert!(html.contains("by round of precondition") && html.contains("(steady after 5 rounds)"));
+    let page = |result: &RunResult| {
+        html(&JudgedRun::with_remarks(result.clone(), vec![Vec::new(); 3])).unwrap()
+    };
+    let few = page(&result);
+    assert!(!few.contains("by round of precondition"), "a table shows five points as well");
+    assert!(few.contains("precondition, operations per second by round: 900.0, 500.0, 480.0"));
+    result.phases[1].rounds_iops.extend([485.0; 5]);
+    let many = page(&result);
+    assert!(many.contains("by round of precondition") && many.contains("(steady after 5 rounds)"));
 }
 
 /// `result.json` may have been changed by hand: whatever numbers it holds, a report is made.

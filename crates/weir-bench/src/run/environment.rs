@@ -30,9 +30,15 @@ pub(crate) fn look() -> Environment {
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         memory_bytes: memory_kib << 10,
         kernel: file("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        load_average: load_average(&file("/proc/loadavg").unwrap_or_default()),
         governor: file(governor).ok(),
         core_score: core_score(),
     }
+}
+
+/// The first field of /proc/loadavg; 0 if there is none.
+fn load_average(text: &str) -> f64 {
+    text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
 }
 
 /// Hashes of 4 KiB per second on one core.

@@ -48,6 +48,7 @@ fn cell(name: &str, read_pct: f64, load: LoadSpec) -> CellSpec {
         runs: 3,
         cache: CacheState::AsIs,
         verify_pct: 100.0,
+        verify_full: false,
         search: None,
         clients: 1,
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clients::Clients;
 use crate::content::Content;
-use crate::load::{Generations, Ground, Offer, offer};
+use crate::load::{Generations, Ground, Offer, ReadChecks, offer};
 use crate::result::{CellRun, RunResult};
 use crate::run::{Before, Observer, RunError, run};
 use crate::spec::{
@@ -55,6 +55,7 @@ pub(super) fn cell(read_pct: f64, load: LoadSpec, duration_ms: u64, runs: u32) -
         clients: 1,
         cache: CacheState::AsIs,
         verify_pct: 100.0,
+        verify_full: false,
         search: None,
     }
 }
@@ -145,7 +146,7 @@ impl Kit {
             generations: Some(&self.generations),
             durability: Durability::None,
             seed: SEED,
-            checks_reads: true,
+            read_checks: ReadChecks::Stamps,
         };
         let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration };
         Ok(offer(&ground, &what, &mut |_| true)?)

@@ -219,7 +219,8 @@ impl Plan<'_> {
             runs: measure.and_then(|measure| measure.runs).unwrap_or(RUNS),
             clients: self.profile.clients.as_ref().map_or(1, |clients| *clients.get_ref()),
             cache: variant.and_then(|variant| variant.cache).unwrap_or(CacheState::AsIs),
-            verify_pct: verify.map_or(VERIFY_PCT, |verify| verify.get_ref().sample_pct),
+            verify_pct: verify.map_or(VERIFY_PCT, |verify| verify.get_ref().sample_pct()),
+            verify_full: verify.is_some_and(|verify| verify.get_ref().is_full()),
             search: None,
         }
     }

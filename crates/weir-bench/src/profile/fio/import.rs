@@ -154,6 +154,7 @@ fn cell(file: &str, job: &Job) -> Result<CellSpec, ProfileError> {
         clients: 1,
         cache: CacheState::AsIs,
         verify_pct: 1.0,
+        verify_full: false,
         search: None,
     })
 }

@@ -40,7 +40,9 @@ fn of_cell(index: usize, cell: &CellResult, judged: &JudgedCell) -> Result<Marku
         @if !cell.points.is_empty() { (points(&cell.points, verdict)) }
         (clients(cell, verdict))
         @if let Some(verified) = &cell.verified { (verification(verified)) }
-        @if charts.is_empty() { p.note { "There is nothing to draw: no operation was counted." } }
+        @if charts.is_empty() {
+            p.note { "Fewer than ten points: the tables show all of them." }
+        }
         div.charts { @for chart in &charts { (figure(chart, verdict)?) } }
         @if cell.runs.iter().all(|run| run.backlog_max == 0) && !cell.runs.is_empty() {
             p.note { "No operation waited for its turn." }

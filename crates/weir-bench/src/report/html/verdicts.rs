@@ -1,27 +1,37 @@
-//! The first thing to read: is it enough, and which numbers hold?
+//! Conclusions, the requirement and the verdicts: is it enough, and which numbers hold?
 //!
-//! Not here: the figures of the cells.
+//! Not here: the sentences (conclusions), the figures of the cells.
 //!
 //! Invariant: every cell is listed, with what to do about it where it is not valid.
 
 use maud::{Markup, html};
 
 use super::{chip, outcome};
-use crate::report::{facts, rows};
+use crate::report::{conclusions, facts, rows};
 use crate::requirement::{self, Assessment, CellAssessment};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// The whole section.
+/// The start of the report.
+pub(super) fn conclusions(run: &JudgedRun) -> Markup {
+    html! {
+        section id="conclusions" {
+            h2 { "Conclusions" }
+            ul { @for sentence in conclusions::conclusions(run) { li { (sentence) } } }
+            @if !run.result().complete {
+                p.warn { "This run was not finished. What is missing was not measured." }
+            }
+        }
+    }
+}
+
+/// The requirement, and the verdict on each row.
 pub(super) fn section(run: &JudgedRun) -> Markup {
     html! {
         @if let Some(assessment) = requirement::assess(run) { (of_requirement(run, &assessment)) }
         section id="verdicts" {
             h2 { "Verdicts" }
             p { (facts::counted(run)) }
-            @if !run.result().complete {
-                p.warn { "This run was not finished. What is missing was not measured." }
-            }
             div.scroll { table {
                 thead { tr {
                     th.name scope="col" { "cell" }
