@@ -348,10 +348,10 @@ fn entries_of_each_kind_are_limited() {
     server.weir("schedule set tank/v daily=7").ok();
     certificate(&dirs, "peer");
     write_secret(&dirs.file("secret"), "a-secret-of-two-servers\n");
-    let files = "--ca peer.pem --secret-file secret";
+    let files = "--ca peer.pem --secret-file secret --every 1h";
     let replicate =
         |volume: &str| format!("replicate create {volume} --to https://localhost:1/b/v {files}");
-    server.weir(&format!("{} --every 1h", replicate("tank/v"))).ok();
+    server.weir(&replicate("tank/v")).ok();
     server.weir("replicate pause tank/v").ok();
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
@@ -368,7 +368,8 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    more(&mut state["replications"], 4096, "dataset", &|n| json!(n + 1000));
+    // Of other pools: the server forgets those of volumes that do not exist.
+    more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));
     more(&mut target["initiators"], 4096, "name", &initiator);
