@@ -107,7 +107,7 @@ fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
     let part = |access: Access| match access {
         // In tenths of a percent, so that no float becomes a size.
         Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
-        Access::Sequential | Access::Random | Access::Zipf { .. } => total,
+        Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
     };
     cell.streams.iter().map(|stream| part(stream.access)).max().unwrap_or(total)
 }
@@ -301,7 +301,7 @@ fn requirement(spec: &RunSpec, traps: &mut Vec<Trap>) {
 fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let random_writes = |cell: &CellSpec| {
         let mut streams = cell.streams.iter();
-        streams.any(|it| it.read_pct < 100.0 && !matches!(it.access, Access::Sequential))
+        streams.any(|it| it.read_pct < 100.0 && it.access.is_random())
     };
     if let Some(rows) = rows(spec, random_writes).filter(|_| spec.precondition.is_none()) {
         traps.push(trap(

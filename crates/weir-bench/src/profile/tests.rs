@@ -31,7 +31,7 @@ cache = "cold"
 "#;
 
 fn at(scale: Scale) -> Options {
-    Options { scale, ..Options::default() }
+    Options { scale: Some(scale), ..Options::default() }
 }
 
 fn seed(name: &str, variant: Option<&str>) -> RunSpec {

@@ -191,7 +191,7 @@ fn closed(
 }
 
 /// Operations that one client can be asked to keep in flight: each holds a buffer.
-const IN_FLIGHT_MAX: u64 = 65_536;
+pub(in crate::profile) const IN_FLIGHT_MAX: u64 = 65_536;
 
 /// An open loop.
 pub(super) fn open(
