@@ -11,7 +11,7 @@ mod load;
 mod require;
 pub(super) mod scale;
 
-pub(super) use load::IN_FLIGHT_MAX;
+pub(super) use load::{IN_FLIGHT_MAX, RATE_MAX};
 
 use crate::spec::{BonnieSize, BonnieSpec, ContentSpec, DatasetSpec, Durability, FillSpec};
 use crate::spec::{PreconditionSpec, RunSpec, Scale};

@@ -10,7 +10,7 @@
 use crate::spec::{Arrival, LoadSpec};
 
 use super::super::error::ProfileError;
-use super::super::expand::IN_FLIGHT_MAX;
+use super::super::expand::{IN_FLIGHT_MAX, RATE_MAX};
 use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
 use super::parse::Job;
@@ -20,8 +20,6 @@ use super::values::DIRECTIONS;
 /// Engines of fio with one operation in flight, whatever `iodepth` says.
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
 const ASYNC_ENGINES: [&str; 4] = ["io_uring", "libaio", "posixaio", "nbd"];
-/// Operations per second that no target reaches.
-const RATE_MAX: f64 = 1e9;
 
 /// The load of a job, and the weights of its reads and writes.
 pub(super) struct Offered {
