@@ -31,7 +31,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::spec::{RunSpec, Scale};
+use crate::spec::{CellSpec, DatasetSpec, OpKind, RunSpec, Scale};
 
 pub use error::ProfileError;
 use error::{Source, refuse};
@@ -143,8 +143,9 @@ pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileErr
 /// Reads a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None`: it is neither.
 pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>, ProfileError> {
     let extension = Path::new(name_or_path).extension().and_then(|it| it.to_str());
+    let extension = extension.map(str::to_ascii_lowercase);
     let (kind, import): (&str, fn(&str, &str, &Options) -> Result<Imported, ProfileError>) =
-        match extension {
+        match extension.as_deref() {
             Some("fio") => ("a job file of fio", import_fio),
             Some("icf") => ("a configuration of Iometer", import_icf),
             _ => return Ok(None),
@@ -162,6 +163,33 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
     let profile = read::read(source, options.variant.as_deref())?;
     check::check(source, &profile)?;
     expand::expand(source, &profile, options)
+}
+
+/// Why a dataset is too small for its operations: each client has a part of its own, and what
+/// leaves blocks that are not judged has the last quarter of that.
+fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
+    for cell in cells {
+        let part = dataset.total_bytes() / u64::from(cell.clients.max(1));
+        for stream in &cell.streams {
+            let largest = stream.blocks.iter().map(|block| u64::from(block.bytes)).max();
+            let bytes = largest.unwrap_or(0);
+            let (times, where_to) = match stream.op {
+                Some(OpKind::Trim | OpKind::WriteSame | OpKind::Copy) => {
+                    (8, "the last quarter of ")
+                }
+                Some(OpKind::CompareAndWrite) => (2, "the first three quarters of "),
+                _ if cell.clients > 1 => (2, ""),
+                _ => (1, ""),
+            };
+            if part < bytes * times {
+                let name = &cell.name;
+                return Some(format!(
+                    "{name:?}: blocks of {bytes} bytes in {where_to}{part} bytes"
+                ));
+            }
+        }
+    }
+    None
 }
 
 impl Options {

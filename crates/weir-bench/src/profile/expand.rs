@@ -40,6 +40,10 @@ pub(super) fn expand(
     let unit = unit_bytes(block_max, fill);
     let published = dataset(source, profile, unit)?;
     let dataset = scale::dataset(published, options.scale_of_file(), unit, &mut assume);
+    if let Some(what) = super::too_small(&cells, &dataset) {
+        let place = profile.dataset.span();
+        return Err(source.contradiction(&place, what, "give larger files or smaller blocks"));
+    }
     let precondition = precondition(profile, options, &mut assume);
     let durability = durability(profile, block_max, &mut assume);
     leave_out(profile, options, &mut assume);

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::spec::{CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec, RunSpec, ToldTarget};
 
-use super::Options;
 use super::expand::scale;
 use super::lint::{Trap, trap};
+use super::{Options, too_small};
 
 /// A file of another generator as a run, and what became of its words.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +88,9 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
             let unit = multiple(sizes.unit, u64::from(fill.block_bytes)).unwrap_or(file_bytes);
             dataset = scale::dataset(dataset, scale, unit, &mut assume);
         }
+    }
+    if let Some(what) = too_small(&cells, &dataset) {
+        return Err(what);
     }
     cells.iter_mut().for_each(|cell| scale::cell(cell, scale, false));
     scale::tell(scale, &mut assume);

@@ -250,6 +250,12 @@ const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("\"load.qd\"", "\"load.qdd\"", 16, "did you mean `qd`?"),
     ("name = \"one\"", "name = \"one\"\nsize = \"3xRAM\"", 8, "of the bonnie engine"),
     ("name = \"one\"", "name = \"one\"\nruns = 0", 8, "`runs` is 0"),
+    (
+        "block = \"1MiB\"\nread_pct = 0",
+        "block = \"64MiB\"\nop = \"trim\"\nclients = 8",
+        3,
+        "in the last quarter of 268435456 bytes",
+    ),
     ("name = \"one\"", "name = \"one\"\nruns = 100000", 8, "`runs` is 100000"),
     ("name = \"one\"", "name = \"one\"\nduration = \"99999h\"", 8, "more than a year"),
     ("qd = [4]", "threads = [4000000000]", 13, "are more than 65536"),

@@ -53,7 +53,7 @@ pub(super) struct Value {
     pub(super) text: String,
     pub(super) place: Place,
     /// Position in the order in which fio reads; a later one may replace an earlier one.
-    pub(super) order: usize,
+    order: usize,
     /// Number of the section it stands in.
     section: usize,
 }
@@ -73,6 +73,11 @@ impl Job {
         let value = self.values.get(word)?;
         self.used.borrow_mut().insert(value.place.clone());
         Some(value)
+    }
+
+    /// Whether a word is given, and where: the other of two that exclude each other.
+    pub(super) fn order(&self, word: &str) -> Option<usize> {
+        self.values.get(word).map(|value| value.order)
     }
 
     /// An error at a word of the job, or at its section where the word is not given.

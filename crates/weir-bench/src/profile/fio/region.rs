@@ -9,6 +9,7 @@ use crate::spec::DatasetSpec;
 
 use super::super::Options;
 use super::super::error::ProfileError;
+use super::load::engine;
 use super::parse::Job;
 use super::values::Amount;
 
@@ -29,7 +30,12 @@ impl Region {
             let what = "`offset` is not 0";
             return Err(job.refuse("offset", what, "data begins at the start of the target here"));
         }
-        let named = job.value("filename").map(|value| names(&value.text));
+        let named = match job.value("filename") {
+            Some(value) => Some(names(&value.text)),
+            // All copies of a job use the one export.
+            None if engine(job) == "nbd" => Some(1),
+            None => None,
+        };
         // fio passes `nrfiles` over where files are named.
         let listed = match named {
             Some(count) => count,

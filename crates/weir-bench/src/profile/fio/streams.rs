@@ -148,18 +148,13 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
     {
         return shares(job, split, text);
     }
-    let (one, range) = (job.value("bs"), job.value("bsrange"));
-    let is_range = match (one, range) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(one), Some(range)) => range.order > one.order,
-    };
-    if let Some(value) = range.filter(|_| is_range)
+    if job.order("bsrange") > job.order("bs")
+        && let Some(value) = job.value("bsrange")
         && let Some(text) = value.directions()?[direction]
     {
         return between(job, value, text);
     }
-    let bytes = match one {
+    let bytes = match job.value("bs") {
         Some(value) => match value.directions()?[direction] {
             Some(text) => {
                 let bytes = job.bytes(text);

@@ -199,6 +199,18 @@ fn sizes_and_order_are_those_of_fio() {
 }
 
 #[test]
+fn copies_that_read_the_same_data_are_a_trap() {
+    let machine = Machine { memory_bytes: 1 << 20, cores: 2 };
+    let follows = |lines: &str| {
+        let traps = lint(&imported(&job(lines)).spec, &machine);
+        traps.iter().any(|trap| trap.what.contains("goes over the same data"))
+    };
+    assert!(follows("rw=read\nnumjobs=4"));
+    assert!(!follows("rw=read\nnumjobs=4\noffset_increment=1g") && !follows("rw=read"));
+    assert!(!follows("rw=randread\nnumjobs=4\nbsrange=4k-8k"));
+}
+
+#[test]
 fn trims_are_read_with_the_third_size() {
     let imported = imported(&job("rw=randtrim\nbs=4k,8k,1m"));
     let stream = &imported.spec.cells[0].streams[0];
@@ -241,6 +253,7 @@ fn files_and_shares_of_the_target_are_resolved() {
         ("size=1g\nfilename=a:b", &known, (2, 512 << 20)),
         ("size=1g\nfilename=a\\:b", &known, (1, 1 << 30)),
         ("size=1g\nnumjobs=3", &known, (3, 1 << 30)),
+        ("size=1g\nnumjobs=3\nioengine=nbd\nuri=nbd://x", &known, (1, 1 << 30)),
         ("size=1g\nnumjobs=3\nnrfiles=4", &known, (12, 256 << 20)),
         ("size=1g\nnumjobs=3\nfilename=a\nnrfiles=4", &known, (1, 1 << 30)),
         ("size=50%\nfilename=a", &known, (1, 5 << 30)),
@@ -306,6 +319,7 @@ fn what_is_not_understood_is_named_with_its_line() {
         ("percentage=50", "percentage=100", 10, "every block would be the same"),
         ("direct=1", "exec_prerun=drop-caches", 4, "run it yourself"),
         ("direct=1", "zonemode=zbd", 4, "zoned devices"),
+        ("size=1g", "size=16m\nrw=trim\nbs=4m", 5, "the last quarter"),
         ("direct=1", "direct=yes", 4, "give 0 or 1"),
     ];
     for (old, new, line, words) in cases {
