@@ -143,7 +143,8 @@ impl ProfileArgs {
         }
     }
 
-    /// The profile for a target; with what became of its words where it is a file of fio or Iometer.
+    /// The profile for a target; with what became of its words where it is a file of another
+    /// generator.
     pub(super) fn load(&self, known: &Known) -> Result<Loaded, ApiError> {
         let options = self.options(known);
         let imported = profile::import(&self.profile, &options).map_err(|error| invalid(&error))?;

@@ -9,7 +9,7 @@
 //! - an access specification that a worker is assigned is one row; its lines become streams;
 //! - what is sequential begins where the operation before it ended, and each worker goes over all
 //!   of the data, as Iometer has it;
-//! - what would make it another load is refused with its line, and every other key is read or named.
+//! - what would make it another load is refused with its line; every other key is read or named.
 
 mod parse;
 #[cfg(test)]

@@ -87,13 +87,20 @@ impl Job {
     }
 }
 
+/// A word that is part of the load, if a job uses it.
+struct Given {
+    place: Place,
+    word: &'static str,
+    /// The same, or an alias of it.
+    written: String,
+}
+
 /// What a job file says.
 pub(super) struct Read {
     pub(super) jobs: Vec<Job>,
     pub(super) traps: Vec<Trap>,
     pub(super) skipped: Vec<Skipped>,
-    /// Words that are part of the load, if they are used.
-    given: Vec<(Place, String)>,
+    given: Vec<Given>,
     used: Rc<RefCell<BTreeSet<Place>>>,
 }
 
@@ -101,9 +108,19 @@ impl Read {
     /// Words that no job made use of.
     pub(super) fn unused(&self) -> Vec<Skipped> {
         let used = self.used.borrow();
-        let unused = self.given.iter().filter(|(place, _)| !used.contains(place));
-        let why = "it changes nothing in a job of this kind";
-        unused.map(|(place, word)| place.skipped(word, why)).collect()
+        let unused = self.given.iter().filter(|given| !used.contains(&given.place));
+        let skipped = |given: &Given| {
+            let here = |job: &Job| {
+                job.values.get(given.word).is_some_and(|value| value.place == given.place)
+            };
+            let why = if self.jobs.iter().any(here) {
+                "it changes nothing in a job of this kind"
+            } else {
+                "every job says it again"
+            };
+            given.place.skipped(&given.written, why)
+        };
+        unused.map(skipped).collect()
     }
 }
 
@@ -223,7 +240,7 @@ impl Reader {
             }
         };
         match treatment {
-            Treatment::Read => {
+            Treatment::Read(word) => {
                 self.order += 1;
                 let (text, order, section) = (value.to_owned(), self.order, self.sections);
                 let given = Value { text, place: place.clone(), order, section };
@@ -231,9 +248,10 @@ impl Reader {
                 if let Some(before) = before.filter(|before| before.section == section) {
                     let why = format!("{place} says it again");
                     self.read.skipped.push(before.place.skipped(written, &why));
-                    self.read.given.retain(|(place, _)| *place != before.place);
+                    self.read.given.retain(|given| given.place != before.place);
                 }
-                self.read.given.push((place, written.to_owned()));
+                let written = written.to_owned();
+                self.read.given.push(Given { place, word, written });
             }
             Treatment::Skip(why) => self.read.skipped.push(place.skipped(written, why)),
             Treatment::Change(..) if value == "0" => {

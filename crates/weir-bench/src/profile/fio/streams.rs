@@ -308,13 +308,13 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
             Ok(theta) if theta > 0.0 && theta < 5.0 && theta != 1.0 => Ok(Access::Zipf { theta }),
             _ => Err(bad()),
         },
-        ("zoned", zones) => {
-            let zone = |text: &str| {
+        ("zoned", parts) => {
+            let part = |text: &str| {
                 let (ops, data) = text.split_once('/')?;
                 Some([ops.parse::<u32>().ok()?, data.parse::<u32>().ok()?])
             };
-            let zones: Option<Vec<[u32; 2]>> = zones.split(':').map(zone).collect();
-            match zones.as_deref() {
+            let parts: Option<Vec<[u32; 2]>> = parts.split(':').map(part).collect();
+            match parts.as_deref() {
                 Some([[ops, data], [rest, cold]])
                     if [ops, data].iter().all(|pct| (1..100).contains(*pct))
                         && rest.checked_add(*ops) == Some(100)

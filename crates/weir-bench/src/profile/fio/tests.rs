@@ -217,6 +217,9 @@ fn trims_are_read_with_the_third_size() {
     assert_eq!((stream.op, stream.blocks[0].bytes), (Some(OpKind::Trim), 1 << 20));
     assert_eq!(stream.access, Access::Random);
     assert!(what(&imported).iter().any(|what| what.contains("last quarter")), "{imported:?}");
+    let text = job("rw=trim\nbs=64m").replace("1g", "256m");
+    let error = import_fio("jobs.fio", &text, &options()).unwrap_err().to_string();
+    assert!(error.starts_with("jobs.fio:4: ") && error.contains("the last quarter"), "{error}");
 }
 
 /// As fio 3.33 does it: `rate_iops=100` of `randrw` makes 100 reads and 100 writes a second.
@@ -319,7 +322,6 @@ fn what_is_not_understood_is_named_with_its_line() {
         ("percentage=50", "percentage=100", 10, "every block would be the same"),
         ("direct=1", "exec_prerun=drop-caches", 4, "run it yourself"),
         ("direct=1", "zonemode=zbd", 4, "zoned devices"),
-        ("size=1g", "size=16m\nrw=trim\nbs=4m", 5, "the last quarter"),
         ("direct=1", "direct=yes", 4, "give 0 or 1"),
     ];
     for (old, new, line, words) in cases {
@@ -378,6 +380,13 @@ nice=5
     ];
     assert_eq!(skipped, expected);
     assert!(imported.skipped.iter().all(|word| word.file == "jobs.fio" && !word.why.is_empty()));
+    let why = |line: usize| {
+        let word = imported.skipped.iter().find(|word| word.line == line);
+        word.map(|word| word.why.as_str())
+    };
+    assert_eq!(why(10), Some("it changes nothing in a job of this kind"));
+    assert_eq!(why(11), Some("every job says it again"));
+    assert_eq!(why(21), Some("jobs.fio:22 says it again"));
     assert_eq!(what(&imported), ["jobs.fio:23: `nice`: workers have the priority of this process"]);
 }
 

@@ -7,8 +7,8 @@
 /// How an option is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// It is part of the load.
-    Read,
+    /// It is part of the load, under this name.
+    Read(&'static str),
     /// It changes nothing of what is measured here, because ...
     Skip(&'static str),
     /// Something else is done: what, and what to do about it.
@@ -29,7 +29,7 @@ const TARGET: &str = "the target is the one that --target names";
 const ALONE: &str = "one job runs at a time";
 const OTHERS: &str = "other operations than these would be done; leave it out";
 const ENDING: &str = "a row ends with its time; leave it out";
-const ZONES: &str = "zoned devices are not supported";
+const ZONED: &str = "zoned devices are not supported";
 const REPLAY: &str = "a recording is not a load that is described; leave it out";
 
 /// Words that stand for another.
@@ -60,8 +60,8 @@ pub(super) const ALIASES: [(&str, &str); 22] = [
 
 /// How a word is taken; `None`: fio has no such option.
 pub(super) fn treatment(word: &str) -> Option<Treatment> {
-    if READ.contains(&word) {
-        return Some(Read);
+    if let Some(known) = READ.iter().find(|known| **known == word) {
+        return Some(Read(known));
     }
     TABLE.iter().find(|(known, _)| *known == word).map(|(_, treatment)| *treatment)
 }
@@ -202,14 +202,14 @@ const TABLE: [(&str, Treatment); 196] = [
     ("hipri_percentage", Change("answers come by interrupt", "expect other latencies")),
     ("hugepage-size", Skip(MEMORY)),
     ("ignore_error", Refuse(&[], "a failed operation makes a row invalid; leave it out")),
-    ("ignore_zone_limits", Refuse(&["0"], ZONES)),
+    ("ignore_zone_limits", Refuse(&["0"], ZONED)),
     ("invalidate", Skip("the page cache is gone around")),
     ("io_submit_mode", Refuse(&["inline"], "workers submit themselves; leave it out")),
     ("iodepth_batch_complete_max", Skip("it bounds only how many answers are taken at once")),
     ("iomem_align", Skip(MEMORY)),
     ("iopsavgtime", Skip(REPORTING)),
     ("ioscheduler", Change("the scheduler of the device stays", "set it before the run")),
-    ("job_max_open_zones", Refuse(&["0"], ZONES)),
+    ("job_max_open_zones", Refuse(&["0"], ZONED)),
     ("lat_percentiles", Skip(REPORTING)),
     ("latency_percentile", Skip("it is of `latency_target`")),
     ("latency_run", Refuse(&["0"], "use `weir bench validate` with a latency")),
@@ -231,7 +231,7 @@ const TABLE: [(&str, Treatment); 196] = [
     ("log_store_compressed", Skip(REPORTING)),
     ("log_unix_epoch", Skip(REPORTING)),
     ("max_latency", Refuse(&["0"], "use --need to bound latencies, and leave it out")),
-    ("max_open_zones", Refuse(&["0"], ZONES)),
+    ("max_open_zones", Refuse(&["0"], ZONED)),
     ("mem", Skip(MEMORY)),
     ("merge_blktrace_file", Refuse(&[], REPLAY)),
     ("merge_blktrace_iters", Refuse(&[], REPLAY)),
@@ -260,7 +260,7 @@ const TABLE: [(&str, Treatment); 196] = [
     ("rate_ignore_thinktime", Skip("there is no `thinktime`")),
     ("rate_iops_min", Refuse(&["0"], "use `weir bench validate` with a rate, and leave it out")),
     ("rate_min", Refuse(&["0"], "use `weir bench validate` with a rate, and leave it out")),
-    ("read_beyond_wp", Refuse(&["0"], ZONES)),
+    ("read_beyond_wp", Refuse(&["0"], ZONED)),
     ("read_iolog", Refuse(&[], REPLAY)),
     ("read_iolog_chunked", Refuse(&["0"], REPLAY)),
     ("refill_buffers", Skip("every write has content of its own")),
@@ -328,11 +328,11 @@ const TABLE: [(&str, Treatment); 196] = [
         "zero_buffers",
         Change("blocks hold content that does not compress", "zeros measure no storage"),
     ),
-    ("zone_reset_frequency", Refuse(&["0"], ZONES)),
-    ("zone_reset_threshold", Refuse(&["0"], ZONES)),
-    ("zonecapacity", Refuse(&["0"], ZONES)),
-    ("zonemode", Refuse(&["none"], ZONES)),
-    ("zonerange", Refuse(&["0"], ZONES)),
-    ("zonesize", Refuse(&["0"], ZONES)),
-    ("zoneskip", Refuse(&["0"], ZONES)),
+    ("zone_reset_frequency", Refuse(&["0"], ZONED)),
+    ("zone_reset_threshold", Refuse(&["0"], ZONED)),
+    ("zonecapacity", Refuse(&["0"], ZONED)),
+    ("zonemode", Refuse(&["none"], ZONED)),
+    ("zonerange", Refuse(&["0"], ZONED)),
+    ("zonesize", Refuse(&["0"], ZONED)),
+    ("zoneskip", Refuse(&["0"], ZONED)),
 ];
