@@ -140,16 +140,17 @@ pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileErr
     parse(&file, &text, &options)
 }
 
+type Import = fn(&str, &str, &Options) -> Result<Imported, ProfileError>;
+
 /// Reads a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None`: it is neither.
 pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>, ProfileError> {
     let extension = Path::new(name_or_path).extension().and_then(|it| it.to_str());
     let extension = extension.map(str::to_ascii_lowercase);
-    let (kind, import): (&str, fn(&str, &str, &Options) -> Result<Imported, ProfileError>) =
-        match extension.as_deref() {
-            Some("fio") => ("a job file of fio", import_fio),
-            Some("icf") => ("a configuration of Iometer", import_icf),
-            _ => return Ok(None),
-        };
+    let (kind, import): (&str, Import) = match extension.as_deref() {
+        Some("fio") => ("a job file of fio", import_fio),
+        Some("icf") => ("a configuration of Iometer", import_icf),
+        _ => return Ok(None),
+    };
     let (file, text) = open(name_or_path)?;
     if let Some(name) = options.variant.clone() {
         return Err(ProfileError::Variant { file, name, known: format!("{kind} has none") });
@@ -224,7 +225,7 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let (good, bad) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
-        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = good.split(|byte| *byte == b'\n').count();
         let what = format!("byte 0x{:02x} is no UTF-8 text", bad.first().copied().unwrap_or(0));
         refuse(&name(), line, what, "save the file as UTF-8")
     })?;

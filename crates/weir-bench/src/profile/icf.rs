@@ -129,7 +129,10 @@ fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
     if let Some(line) = lines.clone().find(|line| line.align == 0) {
         traps.push(trap(
-            format!("{file}:{}: {name:?}: operations begin at multiples of their size", line.line),
+            format!(
+                "{file}:{}: {name:?}: operations begin at multiples of their size",
+                line.number
+            ),
             "an alignment of 0 lets Iometer begin them at any sector, which storage with larger \
              blocks does slower",
             "align them to the size of the request to compare",
@@ -140,7 +143,7 @@ fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let sequential = lines.clone().find(|line| line.random_pct < 100);
     if let Some(line) = sequential.filter(|_| mixes.len() > 1) {
         traps.push(trap(
-            format!("{file}:{}: {name:?}: each mix goes on from its own place", line.line),
+            format!("{file}:{}: {name:?}: each mix goes on from its own place", line.number),
             "Iometer goes on from the last operation of any line",
             "give sequential lines a specification of their own to compare",
         ));

@@ -257,7 +257,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
         if mixed { vec![each * pct / 100.0, each * (100.0 - pct) / 100.0] } else { vec![each] };
     let whole: Vec<u64> = parts.iter().map(|part| part.round() as u64).collect();
     let is_exact = |(part, whole): (&f64, &u64)| {
-        *whole > 0 && *whole <= u64::from(u32::MAX) && (part - *whole as f64).abs() < 1e-3 * part
+        *whole > 0 && u32::try_from(*whole).is_ok() && (part - *whole as f64).abs() < 1e-3 * part
     };
     if !parts.iter().zip(&whole).all(is_exact) {
         return Err("a rate that is no whole number for each worker and direction");

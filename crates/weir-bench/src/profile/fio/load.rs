@@ -168,7 +168,7 @@ fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, Pro
         rates[direction] = rate;
     }
     match without {
-        Some(_) if rates == [0.0; 3] => Ok(None),
+        Some(_) if rates.iter().all(|rate| *rate <= 0.0) => Ok(None),
         Some(direction) => {
             let word = if iops == [None; 3] { "rate" } else { "rate_iops" };
             let what = format!("a rate, but none for {}", DIRECTIONS[direction]);

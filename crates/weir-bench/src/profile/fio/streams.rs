@@ -305,7 +305,9 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
         ("zipf", "") => Ok(Access::Zipf { theta: 1.1 }),
         ("zipf", theta) => match theta.parse::<f64>() {
             // fio refuses 1.0 exactly.
-            Ok(theta) if theta > 0.0 && theta < 5.0 && theta != 1.0 => Ok(Access::Zipf { theta }),
+            Ok(theta) if theta > 0.0 && theta < 5.0 && (theta - 1.0).abs() > f64::EPSILON => {
+                Ok(Access::Zipf { theta })
+            }
             _ => Err(bad()),
         },
         ("zoned", parts) => {

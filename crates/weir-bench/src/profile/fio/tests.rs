@@ -120,8 +120,11 @@ fn comments_end_lines_and_sections_as_they_do_for_fio() {
     assert_eq!(spec.cells[0].streams[0].access, Access::Random);
 }
 
-/// The streams of a job: share, share of reads, sizes with weights, access.
-fn streams(lines: &str) -> Vec<(u32, f64, Vec<(u32, u32)>, Access)> {
+/// Share, share of reads, sizes with weights, access.
+type Shape = (u32, f64, Vec<(u32, u32)>, Access);
+
+/// The streams of a job.
+fn streams(lines: &str) -> Vec<Shape> {
     let spec = imported(&job(lines)).spec;
     let streams = spec.cells[0].streams.iter();
     let one = |stream: &crate::spec::StreamSpec| {

@@ -117,7 +117,7 @@ pub(super) const READ: [&str; 42] = [
     "verify",
 ];
 
-const TABLE: [(&str, Treatment); 196] = [
+const TABLE: [(&str, Treatment); 197] = [
     ("allow_file_create", Skip(MAKING)),
     ("allow_mounted_write", Skip("a device with a mounted file system is always refused")),
     ("allrandrepeat", Skip(RANDOM)),
@@ -204,7 +204,7 @@ const TABLE: [(&str, Treatment); 196] = [
     ("ignore_error", Refuse(&[], "a failed operation makes a row invalid; leave it out")),
     ("ignore_zone_limits", Refuse(&["0"], ZONED)),
     ("invalidate", Skip("the page cache is gone around")),
-    ("io_submit_mode", Refuse(&["inline"], "workers submit themselves; leave it out")),
+    ("io_submit_mode", Skip("a rate sends at its times, whatever is in flight")),
     ("iodepth_batch_complete_max", Skip("it bounds only how many answers are taken at once")),
     ("iomem_align", Skip(MEMORY)),
     ("iopsavgtime", Skip(REPORTING)),
@@ -236,7 +236,7 @@ const TABLE: [(&str, Treatment); 196] = [
     ("merge_blktrace_file", Refuse(&[], REPLAY)),
     ("merge_blktrace_iters", Refuse(&[], REPLAY)),
     ("merge_blktrace_scalars", Refuse(&[], REPLAY)),
-    ("name", Skip("it names the row")),
+    ("name", Skip("a row has the name of its job")),
     ("new_group", Skip(REPORTING)),
     ("nice", Change("workers have the priority of this process", "start it with nice")),
     ("nonvectored", Skip(SUBMITTING)),
@@ -291,6 +291,7 @@ const TABLE: [(&str, Treatment); 196] = [
     ("thinktime_iotime", Skip("there is no `thinktime`")),
     ("thinktime_spin", Skip("there is no `thinktime`")),
     ("thread", Skip("workers are threads")),
+    ("threads", Skip("it is of a profile of fio")),
     ("trim_backlog", Refuse(&["0"], OTHERS)),
     ("trim_backlog_batch", Refuse(&["0"], OTHERS)),
     ("trim_percentage", Refuse(&["0"], OTHERS)),

@@ -85,8 +85,8 @@ pub(super) struct Line {
     pub(super) random_pct: u32,
     /// Operations begin at multiples of this; 0: at any sector.
     pub(super) align: u32,
-    /// Where it stands.
-    pub(super) line: usize,
+    /// Number of the line it stands in.
+    pub(super) number: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -372,7 +372,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     }
     let [bytes, share_pct, read_pct, random_pct, align] =
         [bytes, share, read, random, align].map(|value| value as u32);
-    Ok(Line { bytes, share_pct, read_pct, random_pct, align, line })
+    Ok(Line { bytes, share_pct, read_pct, random_pct, align, number: line })
 }
 
 /// The first `N` numbers of a line.
