@@ -35,7 +35,7 @@ use crate::spec::{CellSpec, DatasetSpec, OpKind, RunSpec, Scale};
 
 pub use error::ProfileError;
 use error::{Source, refuse};
-pub use fio::{FIO_TARGET, export_fio, import_fio};
+pub use fio::{FIO_TARGET, export_fio, fio_path, import_fio};
 pub use icf::import_icf;
 pub use imported::{Imported, Skipped};
 pub use lint::{Machine, Trap, lint};

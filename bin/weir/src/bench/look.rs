@@ -160,7 +160,12 @@ pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<An
         let Ok(Address::File(path)) = Address::parse(target) else {
             return Err(invalid(&"a job file names a file or a device: write its path"));
         };
-        text = text.replace(profile::FIO_TARGET, &path.display().to_string());
+        let Some(path) = path.to_str().and_then(profile::fio_path) else {
+            let what = format!("fio cannot read the path {target:?}");
+            return Err(invalid(&what)
+                .with_action("use a link to it without # ; $ and backslashes in its name"));
+        };
+        text = text.replace(profile::FIO_TARGET, &path);
     }
     output::print(&text)?;
     Ok(Answer::Yes)

@@ -398,6 +398,13 @@ fn file_of_a_user_is_done_as_it_is_written_unless_a_scale_is_asked_for() {
     }
     let exported = bench.output(&["export", "-p", "long.fio", "-t", "x.dat"]);
     let job = String::from_utf8_lossy(&exported.stdout).into_owned();
+    let by_path = "/dev/disk/by-path/pci-0000:00:1f.2-ata-1";
+    let exported = bench.output(&["export", "-p", "long.fio", "-t", by_path]);
+    let named = String::from_utf8_lossy(&exported.stdout).into_owned();
+    assert!(named.contains("filename=/dev/disk/by-path/pci-0000\\:00\\:1f.2-ata-1\n"), "{named}");
+    bench
+        .weir(&["export", "-p", "long.fio", "-t", "a#b"])
+        .fails(code::INVALID, &["fio cannot read the path"]);
     for line in ["rw=randrw", "rate_iops=100,200", "rw=read", "bsrange=65536-1048576"] {
         assert!(job.lines().any(|it| it == line), "{line}:\n{job}");
     }

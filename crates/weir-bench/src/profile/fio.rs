@@ -19,5 +19,5 @@ mod tests;
 mod values;
 mod words;
 
-pub use export::{FIO_TARGET, export_fio};
+pub use export::{FIO_TARGET, export_fio, fio_path};
 pub use import::import_fio;

@@ -19,6 +19,14 @@ use super::super::error::ProfileError;
 /// What an exported job file names as its target; fio takes it from the environment.
 pub const FIO_TARGET: &str = "${WEIR_TARGET}";
 
+/// A path as a job file names it; `None`: fio would read another one.
+pub fn fio_path(path: &str) -> Option<String> {
+    let unreadable = |c: char| c.is_control() || matches!(c, '#' | ';' | '$' | '\\');
+    let is_plain = !path.contains(unreadable) && path.trim() == path;
+    // A colon would begin another file.
+    is_plain.then(|| path.replace(':', "\\:"))
+}
+
 /// Writes the rows of a run as a job file, one job after the other.
 ///
 /// # Errors
@@ -105,7 +113,15 @@ impl<'a> Kind<'a> {
             [_] => Err("operations of the target's own, which fio has not"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
                 // fio orders both alike, but for the share that is random.
-                if reads.access.is_random() == writes.access.is_random() {
+                let is_skewed = |it: &StreamSpec| {
+                    matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
+                };
+                let alike = if is_skewed(reads) || is_skewed(writes) {
+                    reads.access == writes.access
+                } else {
+                    reads.access.is_random() == writes.access.is_random()
+                };
+                if alike {
                     Ok(Self::Both { reads, writes })
                 } else {
                     Err("reads and writes of another order")
@@ -198,8 +214,9 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Jobs with a file each go to a part each.
-    let files = workers > 1 && spec.dataset.files == workers;
+    // Jobs with a file each go to a part each; a distribution is one over all of the data.
+    let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
+    let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
         |stream| matches!(stream.access, Access::Walk { random_pct, .. } if random_pct <= 0.0),
     );

@@ -9,7 +9,7 @@ use std::process::Command;
 use super::super::lint::{Machine, lint};
 use super::super::{Imported, Options, load};
 use super::values::{size_bytes, time_ms};
-use super::{export_fio, import_fio};
+use super::{export_fio, fio_path, import_fio};
 use crate::spec::{Access, Arrival, Durability, LoadSpec, OpKind, RunSpec, Scale};
 
 const JOBS: &str = "; a comment
@@ -451,6 +451,14 @@ fn rows_that_fio_cannot_do_are_left_out_and_named() {
     assert_eq!(text.matches("\nstonewall").count(), 32);
     let error = export_fio(&load("s004-exchange", &options()).unwrap()).unwrap_err();
     assert!(error.to_string().contains("several streams"), "{error}");
+}
+
+#[test]
+fn path_in_a_job_file_is_one_file_to_fio() {
+    assert_eq!(fio_path("/dev/pci-0000:00").as_deref(), Some("/dev/pci-0000\\:00"));
+    for path in ["a#b", "a;b", "${HOME}", "a\nb", " a", "a\\b"] {
+        assert_eq!(fio_path(path), None, "{path:?}");
+    }
 }
 
 #[test]
