@@ -75,7 +75,8 @@ enum BenchVerb {
     Selftest(trust::SelftestArgs),
     /// The same load with fio and with this program, in turns: do both find the same?
     Calibrate(trust::CalibrateArgs),
-    /// Name the traps of a profile, a fio job file or an Iometer file before it is run
+    /// Name the traps of a profile, a fio job file or an Iometer file before it is run, and the
+    /// words of such a file that change nothing
     Lint(ProfileArgs),
     /// The profiles that come along; with a name, the text of one
     Profiles {

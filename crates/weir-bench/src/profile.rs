@@ -7,6 +7,7 @@
 //! (`expand`) into a [`RunSpec`] for a scale, a variant and the target's protocol.
 //!
 //! `fio` and `icf` import what other generators are told, `lint` names the traps of a run.
+//! The file of a user is done as it says; only profiles that come along have a scale of their own.
 //!
 //! Invariant: built-in profiles go through the same doors as files.
 
@@ -17,6 +18,7 @@ mod expand;
 mod fio;
 mod format;
 mod icf;
+mod imported;
 mod lint;
 mod quantity;
 mod read;
@@ -24,20 +26,24 @@ mod read;
 mod tests;
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::spec::{RunSpec, Scale};
+use crate::spec::{CellSpec, DatasetSpec, OpKind, RunSpec, Scale};
 
 pub use error::ProfileError;
-use error::Source;
-pub use fio::{FIO_TARGET, Imported, export_fio, import_fio};
+use error::{Source, refuse};
+pub use fio::{FIO_TARGET, export_fio, fio_path, import_fio};
 pub use icf::import_icf;
+pub use imported::{Imported, Skipped};
 pub use lint::{Machine, Trap, lint};
 
 /// Smallest unit of any target.
 const SECTOR_BYTES: u64 = 512;
+/// No profile is larger.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// How a target is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -81,10 +87,11 @@ impl Protocol {
 }
 
 /// What a profile is expanded for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How much of it is done.
-    pub scale: Scale,
+    /// How much of it is done; `None`: a minute of each row of a profile that comes along, and all
+    /// that the file of a user says.
+    pub scale: Option<Scale>,
     /// Named way to differ; `None`: the profile itself.
     pub variant: Option<String>,
     /// Of the target; `None`: not known yet.
@@ -93,13 +100,10 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Smallest unit of the target, to which smaller blocks are raised; `None`: not known yet.
     pub block_min_bytes: Option<u32>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let (variant, protocol, seed, block_min_bytes) = (None, None, None, None);
-        Self { scale: Scale::Standard, variant, protocol, seed, block_min_bytes }
-    }
+    /// Size of the target, for files that mean a share of it; `None`: not known.
+    pub target_bytes: Option<u64>,
+    /// Size of the dataset, instead of that of an imported file; `None`: as the file says.
+    pub size_bytes: Option<u64>,
 }
 
 /// Names of the profiles that come along.
@@ -122,20 +126,36 @@ pub fn variants(name_or_path: &str) -> Result<Vec<String>, ProfileError> {
     Ok(profile.variant.into_iter().map(|variant| variant.name).collect())
 }
 
-/// Reads a profile that comes along, or a file: whatever has a `/` or a `.` in it is a file. A
-/// `.fio` file is imported; [`import_fio`] tells its traps too.
+/// Reads a profile that comes along, or a file: whatever has a `/` or a `.` in it is a file. Files
+/// of fio and Iometer are imported; [`import`] tells what it changed of them, too.
 pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileError> {
-    let (file, text) = open(name_or_path)?;
-    if Path::new(&file).extension().is_some_and(|extension| extension == "fio") {
-        return match options.variant.clone() {
-            Some(name) => {
-                let known = "a job file of fio has none".to_owned();
-                Err(ProfileError::Variant { file, name, known })
-            }
-            None => Ok(import_fio(&file, &text, options)?.spec),
-        };
+    if let Some(imported) = import(name_or_path, options)? {
+        return Ok(imported.spec);
     }
-    parse(&file, &text, options)
+    let (file, text) = open(name_or_path)?;
+    let mut options = options.clone();
+    if known(name_or_path).is_some() {
+        options.scale = options.scale.or(Some(Scale::Standard));
+    }
+    parse(&file, &text, &options)
+}
+
+type Import = fn(&str, &str, &Options) -> Result<Imported, ProfileError>;
+
+/// Reads a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None`: it is neither.
+pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>, ProfileError> {
+    let extension = Path::new(name_or_path).extension().and_then(|it| it.to_str());
+    let extension = extension.map(str::to_ascii_lowercase);
+    let (kind, import): (&str, Import) = match extension.as_deref() {
+        Some("fio") => ("a job file of fio", import_fio),
+        Some("icf") => ("a configuration of Iometer", import_icf),
+        _ => return Ok(None),
+    };
+    let (file, text) = open(name_or_path)?;
+    if let Some(name) = options.variant.clone() {
+        return Err(ProfileError::Variant { file, name, known: format!("{kind} has none") });
+    }
+    import(&file, &text, options).map(Some)
 }
 
 /// Reads the text of a profile; `file` is its name in errors.
@@ -146,6 +166,40 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
     expand::expand(source, &profile, options)
 }
 
+/// Why a dataset is too small for its operations: each client has a part of its own, and what
+/// leaves blocks that are not judged has the last quarter of that.
+fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
+    for cell in cells {
+        let part = dataset.total_bytes() / u64::from(cell.clients.max(1));
+        for stream in &cell.streams {
+            let largest = stream.blocks.iter().map(|block| u64::from(block.bytes)).max();
+            let bytes = largest.unwrap_or(0);
+            let (times, where_to) = match stream.op {
+                Some(OpKind::Trim | OpKind::WriteSame | OpKind::Copy) => {
+                    (8, "the last quarter of ")
+                }
+                Some(OpKind::CompareAndWrite) => (2, "the first three quarters of "),
+                _ if cell.clients > 1 => (2, ""),
+                _ => (1, ""),
+            };
+            if part < bytes * times {
+                let name = &cell.name;
+                return Some(format!(
+                    "{name:?}: blocks of {bytes} bytes in {where_to}{part} bytes"
+                ));
+            }
+        }
+    }
+    None
+}
+
+impl Options {
+    /// How much of the file of a user is done: all of it, unless the user says otherwise.
+    fn scale_of_file(&self) -> Scale {
+        self.scale.unwrap_or(Scale::Seed)
+    }
+}
+
 fn open(name_or_path: &str) -> Result<(String, String), ProfileError> {
     if let Some((name, text)) = known(name_or_path) {
         return Ok((format!("{name}.toml"), text.to_owned()));
@@ -154,9 +208,27 @@ fn open(name_or_path: &str) -> Result<(String, String), ProfileError> {
         let known = names().join(", ");
         return Err(ProfileError::Unknown { name: name_or_path.to_owned(), known });
     }
-    let path = Path::new(name_or_path);
-    match fs::read_to_string(path) {
-        Ok(text) => Ok((name_or_path.to_owned(), text)),
-        Err(source) => Err(ProfileError::Read { path: path.to_owned(), source }),
+    read_text(Path::new(name_or_path)).map(|text| (name_or_path.to_owned(), text))
+}
+
+/// The text of a file; an error names the line where it stops to be text.
+fn read_text(path: &Path) -> Result<String, ProfileError> {
+    let cannot = |source| ProfileError::Read { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    // A device or a pipe may never end.
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    let name = || path.display().to_string();
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let what = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
+        return Err(refuse(&name(), 1, what, "name a profile, not data"));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let (good, bad) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+        let line = good.split(|byte| *byte == b'\n').count();
+        let what = format!("byte 0x{:02x} is no UTF-8 text", bad.first().copied().unwrap_or(0));
+        refuse(&name(), line, what, "save the file as UTF-8")
+    })?;
+    // Editors of Windows begin a text with a mark.
+    Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }

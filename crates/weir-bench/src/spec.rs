@@ -72,7 +72,7 @@ pub enum Scale {
     Smoke,
     /// A minute per cell.
     Standard,
-    /// As published.
+    /// As published, or as the file of a user says.
     Seed,
 }
 
@@ -310,6 +310,29 @@ pub enum Access {
         /// Share of the dataset that is hot.
         data_pct: f64,
     },
+    /// As fio and Iometer choose addresses: an operation begins where the operation before it in
+    /// this stream ended, or anywhere. Each worker goes over all of the dataset.
+    Walk {
+        /// Share of the operations that begin anywhere.
+        random_pct: f64,
+        /// Operations begin at multiples of this.
+        align_bytes: u32,
+        /// The stream has two sizes, the ends of a range: every multiple of the smaller one in it
+        /// is as likely as any other.
+        #[serde(default)]
+        between: bool,
+    },
+}
+
+impl Access {
+    /// Whether operations, or some of them, begin anywhere.
+    pub fn is_random(&self) -> bool {
+        match self {
+            Self::Sequential => false,
+            Self::Random | Self::Zipf { .. } | Self::Hotspot { .. } => true,
+            Self::Walk { random_pct, .. } => *random_pct > 0.0,
+        }
+    }
 }
 
 /// How load is offered.

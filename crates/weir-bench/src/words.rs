@@ -106,6 +106,9 @@ pub(crate) fn bytes(bytes: u64) -> String {
 pub(crate) fn blocks(cell: &CellSpec) -> String {
     let stream = |stream: &StreamSpec| match &stream.blocks[..] {
         [one] => bytes(u64::from(one.bytes)),
+        [low, high] if matches!(stream.access, Access::Walk { between: true, .. }) => {
+            format!("{} to {}", bytes(u64::from(low.bytes)), bytes(u64::from(high.bytes)))
+        }
         many => {
             let sizes = many.iter();
             let sizes =
@@ -124,6 +127,14 @@ pub(crate) fn access(cell: &CellSpec) -> String {
         Access::Zipf { theta } => format!("zipf {theta}"),
         Access::Hotspot { ops_pct, data_pct } => {
             format!("{ops_pct} % of operations to {data_pct} % of the data")
+        }
+        Access::Walk { random_pct, align_bytes, .. } => {
+            let order = match random_pct {
+                100.0 => "random".to_owned(),
+                0.0 => "sequential, each worker over all of the data".to_owned(),
+                pct => format!("{pct} % random, the rest where the one before ended"),
+            };
+            format!("{order}, at multiples of {}", bytes(u64::from(align_bytes)))
         }
     };
     cell.streams.iter().map(one).collect::<Vec<_>>().join(" + ")

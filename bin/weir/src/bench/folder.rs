@@ -146,7 +146,28 @@ pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
         .map(|c| if c.is_ascii_digit() { c } else { '-' })
         .take("2026-01-01-00-00-00".len())
         .collect();
-    PathBuf::from(format!("weir-bench-{profile}-{time}"))
+    PathBuf::from(format!("weir-bench-{}-{time}", plain(profile)))
+}
+
+/// Letters of a name that make no other directory: a file that is imported is named by its path.
+fn plain(name: &str) -> String {
+    const LETTERS_MAX: usize = 64;
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let letter = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    last.chars().map(letter).take(LETTERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_of_an_imported_file_is_made_here() {
+        let name = |profile: &str| default_path(profile, 0).display().to_string();
+        assert!(name("../jobs/long.fio").starts_with("weir-bench-long.fio-19"));
+        assert!(name("/a b\n").starts_with("weir-bench-a-b--19"));
+        assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
+    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::compare::Comparison;
-use weir_bench::profile::{self, Machine, Options, Trap};
+use weir_bench::profile::{self, Machine, Options, Skipped, Trap};
 use weir_bench::report;
 use weir_bench::target::Address;
 use weir_bench::verdict::JudgedRun;
 
-use super::plan::{ProfileArgs, read};
+use super::plan::{Known, Loaded, ProfileArgs};
 use super::{Answer, folder, invalid};
 use crate::output::{self, Style};
 
@@ -63,6 +63,7 @@ pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<An
 #[derive(Serialize)]
 struct Traps {
     traps: Vec<Told>,
+    skipped: Vec<Skipped>,
 }
 
 #[derive(Serialize)]
@@ -72,22 +73,19 @@ struct Told {
     action: String,
 }
 
-/// Names the traps of what would be run here.
+/// Names the traps of what would be run here, and the words of a file that change nothing.
 pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
-    let spec = arguments.load(None, None)?;
-    let mut traps = Vec::new();
-    if Path::new(&arguments.profile).extension().is_some_and(|end| end == "fio") {
-        let text = read(&arguments.profile)?;
-        let imported = profile::import_fio(&arguments.profile, &text, &Options::default());
-        traps.extend(imported.map_err(|error| invalid(&error))?.traps);
-    }
+    let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
     traps.extend(profile::lint(&spec, &this_machine()));
     let count = traps.len();
     let told = |Trap { what, why, action }| Told { what, why, action };
     let traps: Vec<Told> = traps.into_iter().map(told).collect();
     if json {
-        output::print(&output::json(&Traps { traps })?)?;
+        output::print(&output::json(&Traps { traps, skipped })?)?;
     } else {
+        for Skipped { file, line, word, why } in &skipped {
+            output::print(&format!("{file}:{line}: `{word}` is skipped: {why}\n"))?;
+        }
         for Told { what, why, action } in &traps {
             output::print(&format!("{what}\n  why: {why}\n  do:  {action}\n"))?;
         }
@@ -153,13 +151,21 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiErro
 
 /// A profile as a job file for fio.
 pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<Answer, ApiError> {
-    let spec = arguments.load(None, None)?;
+    let Loaded { spec, traps, .. } = arguments.load(&Known::default())?;
+    for trap in &traps {
+        output::say(&format!("weir: {}; {}", trap.what, trap.action));
+    }
     let mut text = profile::export_fio(&spec).map_err(|error| invalid(&error))?;
     if let Some(target) = target {
         let Ok(Address::File(path)) = Address::parse(target) else {
             return Err(invalid(&"a job file names a file or a device: write its path"));
         };
-        text = text.replace(profile::FIO_TARGET, &path.display().to_string());
+        let Some(path) = path.to_str().and_then(profile::fio_path) else {
+            let what = format!("fio cannot read the path {target:?}");
+            return Err(invalid(&what)
+                .with_action("use a link to it without # ; $ and backslashes in its name"));
+        };
+        text = text.replace(profile::FIO_TARGET, &path);
     }
     output::print(&text)?;
     Ok(Answer::Yes)

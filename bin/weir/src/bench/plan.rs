@@ -2,19 +2,23 @@
 //!
 //! Not here: reading profiles (weir-bench), measuring.
 //!
-//! Invariant: what differs from the profile stands among the run's assumptions.
+//! Invariants: what differs from the profile stands among the run's assumptions; what is done
+//! otherwise than a file of another generator says is printed before the run begins.
 
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, size};
-use weir_bench::profile::{self, Options, Protocol};
+use weir_bench::profile::{self, Imported, Options, Protocol, Skipped, Trap};
 use weir_bench::spec::{RunSpec, Scale};
 use weir_bench::target::{self, Address, Holds, Target, TargetError};
 
 use super::{invalid, own};
+use crate::output;
 
 /// Which profile, and how much of it.
 #[derive(Debug, Args)]
@@ -22,9 +26,10 @@ pub(super) struct ProfileArgs {
     /// One that comes along (see `weir bench profiles`), or a file: .toml, .fio or .icf
     #[arg(short, long, value_name = "NAME|FILE", default_value = "quick")]
     pub(super) profile: String,
-    /// How much of it: seconds, a minute, or as published for every row
-    #[arg(long, value_enum, default_value_t = ScaleName::Standard)]
-    scale: ScaleName,
+    /// How much of it: seconds, a minute, or as published for every row. Without it a profile that
+    /// comes along takes a minute for each row, and a file is done as it is written
+    #[arg(long, value_enum)]
+    scale: Option<ScaleName>,
     /// A variant that the profile names
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
@@ -116,11 +121,28 @@ pub(super) struct Plan {
     pub(super) target: Box<dyn Target>,
 }
 
+/// Properties of the target that a profile depends on, as far as they are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    protocol: Option<Protocol>,
+    block_bytes: Option<u32>,
+    bytes: Option<u64>,
+}
+
+/// A profile as it would be run.
+pub(super) struct Loaded {
+    pub(super) spec: RunSpec,
+    /// What is done otherwise than the file of another generator says.
+    pub(super) traps: Vec<Trap>,
+    /// Words of such a file that change nothing.
+    pub(super) skipped: Vec<Skipped>,
+}
+
 impl ProfileArgs {
     /// As the minute without a verb takes it.
     pub(super) fn quick() -> Self {
-        let (variant, seed, size, runs) = (None, None, None, None);
-        let (profile, scale) = ("quick".to_owned(), ScaleName::Standard);
+        let (scale, variant, seed, size, runs) = (None, None, None, None, None);
+        let profile = "quick".to_owned();
         let (target_cache, target_protection, target_features) = (None, None, Vec::new());
         Self {
             profile,
@@ -136,33 +158,41 @@ impl ProfileArgs {
         }
     }
 
-    fn options(&self, protocol: Option<Protocol>, block_min_bytes: Option<u32>) -> Options {
-        let scale = match self.scale {
+    /// How much of the profile is done, and for which target.
+    fn options(&self, known: &Known) -> Options {
+        let scale = self.scale.map(|scale| match scale {
             ScaleName::Smoke => Scale::Smoke,
             ScaleName::Standard => Scale::Standard,
             ScaleName::Seed => Scale::Seed,
-        };
-        Options { scale, variant: self.variant.clone(), protocol, seed: self.seed, block_min_bytes }
+        });
+        let Known { protocol, block_bytes, bytes } = *known;
+        Options {
+            scale,
+            variant: self.variant.clone(),
+            protocol,
+            seed: self.seed,
+            block_min_bytes: block_bytes,
+            target_bytes: bytes,
+            size_bytes: self.size,
+        }
     }
 
-    /// What the profile becomes for a target, or without one.
-    pub(super) fn load(
-        &self,
-        protocol: Option<Protocol>,
-        block_min_bytes: Option<u32>,
-    ) -> Result<RunSpec, ApiError> {
-        let options = self.options(protocol, block_min_bytes);
-        let icf = Path::new(&self.profile).extension().is_some_and(|end| end == "icf");
-        let loaded = if icf {
-            let text = read(&self.profile)?;
-            profile::import_icf(&self.profile, &text, self.size, &options)
-        } else {
-            profile::load(&self.profile, &options)
+    /// The profile for a target; with what became of its words where it is a file of another
+    /// generator.
+    pub(super) fn load(&self, known: &Known) -> Result<Loaded, ApiError> {
+        let options = self.options(known);
+        let imported = profile::import(&self.profile, &options).map_err(|error| invalid(&error))?;
+        let (mut spec, traps, skipped) = match imported {
+            Some(Imported { spec, traps, skipped }) => (spec, traps, skipped),
+            None => {
+                let loaded = profile::load(&self.profile, &options);
+                let mut spec = loaded.map_err(|error| invalid(&error))?;
+                if let Some(bytes) = self.size {
+                    resize(&mut spec, bytes)?;
+                }
+                (spec, Vec::new(), Vec::new())
+            }
         };
-        let mut spec = loaded.map_err(|error| invalid(&error))?;
-        if let Some(bytes) = self.size.filter(|_| !icf) {
-            resize(&mut spec, bytes)?;
-        }
         if let Some(runs) = self.runs {
             spec.cells.iter_mut().filter(|cell| cell.search.is_none()).for_each(|cell| {
                 cell.runs = runs;
@@ -177,14 +207,8 @@ impl ProfileArgs {
             spec.told.protection.clone_from(&self.target_protection);
         }
         spec.told.features.extend(self.target_features.iter().cloned());
-        Ok(spec)
+        Ok(Loaded { spec, traps, skipped })
     }
-}
-
-/// The text of a file that is imported.
-pub(super) fn read(path: &str) -> Result<String, ApiError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| ApiError::new(ErrorKind::NotFound, format!("cannot read {path}: {error}")))
 }
 
 /// Another dataset size, in whole operations of every size.
@@ -211,10 +235,15 @@ pub(super) fn plan(
     destroy: &DestroyArgs,
 ) -> Result<Plan, ApiError> {
     let address = Address::parse(target).map_err(|error| told(&error))?;
-    let protocol = Some(protocol(&address));
-    let spec = profile.load(protocol, None)?;
+    let bytes = size_of(&address);
+    let mut known = Known { protocol: Some(protocol(&address)), block_bytes: None, bytes };
+    let Loaded { spec, traps, .. } = profile.load(&known)?;
+    for trap in &traps {
+        output::say(&format!("weir: {}; {}", trap.what, trap.action));
+    }
     let opened = open(&address, &spec, target, destroy)?;
-    let mut spec = profile.load(protocol, Some(opened.info().block_bytes))?;
+    known.block_bytes = Some(opened.info().block_bytes);
+    let mut spec = profile.load(&known)?.spec;
     own::ask(&mut spec, &address, target);
     Ok(Plan { spec, target: opened })
 }
@@ -253,6 +282,19 @@ fn protocol(address: &Address) -> Protocol {
         Address::File(path) if is_device(path) => Protocol::Block,
         Address::File(_) => Protocol::File,
     }
+}
+
+/// Size of a file or a device that is there; `None` where only opening it would tell.
+fn size_of(address: &Address) -> Option<u64> {
+    let Address::File(path) = address else { return None };
+    let found = std::fs::metadata(path).ok()?;
+    if found.is_file() {
+        return Some(found.len()).filter(|bytes| *bytes > 0);
+    }
+    if !found.file_type().is_block_device() {
+        return None;
+    }
+    File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 
 fn is_device(path: &Path) -> bool {

@@ -358,6 +358,134 @@ fn traps_are_named_and_profiles_travel_to_fio_and_back() {
     assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
+/// A job file of a user: 200 GiB for an hour.
+const LONG_JOB: &str = "[global]
+ioengine=libaio
+direct=1 # around the page cache
+group_reporting
+size=200g
+runtime=1h
+time_based
+[oltp] ; behind a section
+rw=randrw
+rate_iops=100,200
+iodepth=32
+norandommap
+[scan]
+stonewall
+rw=read
+bsrange=64k-1m
+iodepth=8
+";
+
+#[test]
+fn file_of_a_user_is_done_as_it_is_written_unless_a_scale_is_asked_for() {
+    let bench = Bench::new();
+    fs::write(bench.path("long.fio"), LONG_JOB).unwrap();
+    let long = TINY.replace("DURATION", "1h").replace("8MiB", "200GiB");
+    fs::write(bench.path("long.toml"), long).unwrap();
+    for profile in ["long.fio", "./long.toml"] {
+        let exported = bench.output(&["export", "-p", profile, "-t", "x.dat"]);
+        let job = String::from_utf8_lossy(&exported.stdout).into_owned();
+        let has = |line: &str| job.lines().any(|it| it == line);
+        assert!(has("size=214748364800") && has("runtime=3600000ms"), "{}", text(&exported));
+        fs::write(bench.path("export.fio"), &exported.stdout).unwrap();
+        crate::common::tool("fio", &["--parse-only", &bench.name("export.fio")]);
+        let asked = bench.output(&["export", "-p", profile, "--scale", "standard"]);
+        let job = String::from_utf8_lossy(&asked.stdout).into_owned();
+        assert!(job.contains("\nsize=8589934592\n"), "{}", text(&asked));
+        assert!(job.contains("\nruntime=60000ms\n"), "{}", text(&asked));
+    }
+    let exported = bench.output(&["export", "-p", "long.fio", "-t", "x.dat"]);
+    let job = String::from_utf8_lossy(&exported.stdout).into_owned();
+    let by_path = "/dev/disk/by-path/pci-0000:00:1f.2-ata-1";
+    let exported = bench.output(&["export", "-p", "long.fio", "-t", by_path]);
+    let named = String::from_utf8_lossy(&exported.stdout).into_owned();
+    assert!(named.contains("filename=/dev/disk/by-path/pci-0000\\:00\\:1f.2-ata-1\n"), "{named}");
+    bench
+        .weir(&["export", "-p", "long.fio", "-t", "a#b"])
+        .fails(code::INVALID, &["fio cannot read the path"]);
+    for line in ["rw=randrw", "rate_iops=100,200", "rw=read", "bsrange=65536-1048576"] {
+        assert!(job.lines().any(|it| it == line), "{line}:\n{job}");
+    }
+}
+
+#[test]
+fn lint_names_every_word_of_a_job_file_that_is_skipped_or_changed() {
+    let bench = Bench::new();
+    fs::write(bench.path("long.fio"), LONG_JOB.replacen("direct=1", "nice=5", 1)).unwrap();
+    let output = bench.output(&["lint", "-p", "long.fio", "--json"]);
+    assert_eq!(output.status.code(), Some(NO), "{}", text(&output));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let skipped = told["skipped"].as_array().unwrap();
+    assert_eq!(skipped.len(), 1, "{told}");
+    assert_eq!((&skipped[0]["word"], &skipped[0]["line"]), (&"group_reporting".into(), &4.into()));
+    let traps = told["traps"].as_array().unwrap();
+    let named = |words: &str| traps.iter().any(|it| it["what"].as_str().unwrap().contains(words));
+    assert!(named("long.fio:3: `nice`") && named("no `direct=1`") && named("a rate"), "{told}");
+    let shown = bench.output(&["lint", "-p", "long.fio"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("long.fio:4: `group_reporting` is skipped: "), "{shown}");
+}
+
+#[test]
+fn bad_files_of_others_are_refused_with_their_line() {
+    let bench = Bench::new();
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("odd.fio", b"[job]\nrw=randread\nsize=1g\nruntime=60\nblok=4k\n", "odd.fio:5: "),
+        ("share.fio", b"[job]\nrw=read\nsize=50%\nfilename=x\nruntime=60\n", "share.fio:3: "),
+        ("bytes.fio", b"[job]\n\xff\xfe\n", "bytes.fio:2: "),
+        ("odd.icf", b"'Run Time\n\tlong\n", "odd.icf:2: "),
+        ("empty.icf", b"", "empty.icf:1: "),
+        ("odd.toml", b"schema = 1\nname = \n", "odd.toml:2: "),
+    ];
+    for (name, bytes, place) in cases {
+        fs::write(bench.path(name), bytes).unwrap();
+        let profile = format!("./{name}");
+        for verb in ["lint", "export"] {
+            bench.weir(&[verb, "-p", &profile]).fails(code::INVALID, &[place]);
+        }
+        bench.weir(&["run", "-p", &profile, "-t", "new.dat"]).fails(code::INVALID, &[place]);
+        assert!(!bench.path("new.dat").exists(), "{name}: nothing is made");
+    }
+}
+
+/// Rows with what an import alone makes: a walk, a range of sizes, rates for each direction.
+#[test]
+fn job_file_is_measured_and_all_that_it_wrote_is_verified() {
+    let bench = Bench::new();
+    let job = "[global]\nioengine=libaio\ndirect=1\nsize=50%\nfilename=x\nruntime=1\ntime_based\n\
+               iodepth=8\nverify=crc32c\nnorandommap\n[mixed]\nrw=randrw\nbsrange=4k-64k\n\
+               rate_iops=200,400\nrate_process=poisson\n[part]\nstonewall\nrw=randwrite\n\
+               percentage_random=30\nnumjobs=2\n[all]\nstonewall\nrw=rw\nbs=16k,4k\nnumjobs=2\n";
+    fs::write(bench.path("job.fio"), job).unwrap();
+    fs::write(bench.path("file.dat"), vec![0; 32 << 20]).unwrap();
+    let words =
+        ["run", "-p", "job.fio", "-t", "file.dat", "--destroy", "file.dat", "-o", "out", "--json"];
+    let ran = bench.output(&words);
+    assert!(ran.status.success(), "{}", text(&ran));
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(told.contains("job.fio:11: job \"mixed\": a rate"), "{told}");
+    let result = bench.result("out");
+    assert_eq!(result["spec"]["scale"], "seed");
+    assert_eq!(result["spec"]["dataset"]["file_bytes"], 16 << 20, "half of the file");
+    assert_eq!(runs(&result), [1, 1, 1]);
+    for cell in result["cells"].as_array().unwrap() {
+        assert_eq!(cell["spec"]["duration_ms"], 1000, "{}", cell["spec"]);
+        let verified = &cell["verified"];
+        assert_eq!((verified["blocks"].as_u64(), verified["bad"].as_u64()), (Some(4096), Some(0)));
+    }
+    let classes = result["cells"][0]["runs"][0]["classes"].as_array().unwrap();
+    let ops = |op: &str, figure: &str| {
+        let class = classes.iter().find(|class| class["op"] == op).unwrap();
+        class[figure].as_u64().unwrap()
+    };
+    let (reads, writes) = (ops("read", "ops"), ops("write", "ops"));
+    assert!(writes > reads && reads > 0, "twice as many writes as reads: {reads}, {writes}");
+    let mean = ops("write", "bytes") / writes;
+    assert!((8 << 10..64 << 10).contains(&mean), "sizes between 4 and 64 KiB: {mean}");
+}
+
 #[test]
 fn weir_is_measured_over_nbd() {
     let bench = Bench::new();

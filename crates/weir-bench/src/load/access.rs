@@ -3,8 +3,8 @@
 //! Not here: when (worker).
 //!
 //! Invariants: an operation is within one part of the dataset and starts at a multiple of its size
-//! there; it is wholly within its client's bytes; the same seed and worker give the same
-//! operations.
+//! there (of a walk: at a multiple of its alignment); it is wholly within its client's bytes; the
+//! same seed and worker give the same operations.
 
 use std::ops::Range;
 
@@ -48,6 +48,16 @@ struct Stream {
     /// Each size, and the weights up to it.
     sizes: Vec<(Size, u32)>,
     access: Access,
+    walk: Walk,
+}
+
+/// The way of one worker under [`Access::Walk`].
+struct Walk {
+    /// Bytes of the dataset that it stays in.
+    within: Range<u64>,
+    part_bytes: u64,
+    /// End of the operation before.
+    next: u64,
 }
 
 /// What is known of one size of operations.
@@ -94,10 +104,13 @@ impl Chooser {
             index += 1;
         }
         let stream = &mut streams[index];
-        let all = stream.sizes.last().map_or(1, |(_, until)| *until);
-        let weight = if stream.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
-        let size = stream.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0);
-        let (bytes, offset) = stream.place(size, rng, *once)?;
+        let (bytes, offset) = if let Access::Walk { .. } = stream.access {
+            let bytes = stream.draw_bytes(rng);
+            (bytes, stream.step(bytes, rng, *once)?)
+        } else {
+            let size = stream.draw_size(rng);
+            stream.place(size, rng, *once)?
+        };
         if let Some(kind) = stream.op {
             let (len_bytes, source) = (bytes, 0);
             return Some(Choice { stream: index, kind, offset, len_bytes, source });
@@ -115,6 +128,10 @@ impl Chooser {
     pub(super) fn elsewhere(&mut self, choice: Choice) -> Option<Choice> {
         let Self { rng, streams, once, .. } = self;
         let stream = &mut streams[choice.stream];
+        if let Access::Walk { .. } = stream.access {
+            let offset = stream.step(choice.len_bytes, rng, *once)?;
+            return Some(Choice { offset, ..choice });
+        }
         let of_its_size = |(size, _): &(Size, u32)| size.bytes == choice.len_bytes;
         let size = stream.sizes.iter().position(of_its_size)?;
         let (_, offset) = stream.place(size, rng, *once)?;
@@ -128,6 +145,57 @@ impl Chooser {
 }
 
 impl Stream {
+    /// Index of a size, by the weights.
+    fn draw_size(&self, rng: &mut SmallRng) -> usize {
+        let all = self.sizes.last().map_or(1, |(_, until)| *until);
+        let weight = if self.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
+        self.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0)
+    }
+
+    /// Bytes of the next operation of a walk: one of the sizes, or one between the two.
+    fn draw_bytes(&self, rng: &mut SmallRng) -> u32 {
+        match (self.access, self.sizes.as_slice()) {
+            (Access::Walk { between: true, .. }, [(low, _), (high, _)]) => {
+                // As fio draws it: the last step is shorter where the range is no whole steps.
+                let drawn = low.bytes.saturating_add(rng.random_range(0..high.bytes.max(1)));
+                (drawn / low.bytes.max(1) * low.bytes).clamp(low.bytes, high.bytes)
+            }
+            _ => self.sizes[self.draw_size(rng)].0.bytes,
+        }
+    }
+
+    /// Where the next operation of a walk begins.
+    fn step(&mut self, bytes: u32, rng: &mut SmallRng, once: bool) -> Option<u64> {
+        let Access::Walk { random_pct, align_bytes, .. } = self.access else { return None };
+        let (align, len) = (u64::from(align_bytes.max(1)), u64::from(bytes));
+        let Walk { within, part_bytes, next } = &mut self.walk;
+        let first = within.start.next_multiple_of(align);
+        let jumps = match random_pct {
+            0.0 => false,
+            100.0 => true,
+            share => rng.random_range(0.0..100.0) < share,
+        };
+        let mut offset = if jumps {
+            let starts = within.end.saturating_sub(first + len) / align + 1;
+            first + rng.random_range(0..starts) * align
+        } else {
+            (*next).next_multiple_of(align)
+        };
+        // An operation lies in one part of the dataset.
+        let part_end = (offset / *part_bytes + 1) * *part_bytes;
+        if offset + len > part_end {
+            offset = part_end.next_multiple_of(align);
+        }
+        if offset + len > within.end {
+            if once {
+                return None;
+            }
+            offset = first;
+        }
+        *next = offset + len;
+        Some(offset)
+    }
+
     /// Bytes of operations of a size, and where the next of them begins.
     fn place(&mut self, size: usize, rng: &mut SmallRng, once: bool) -> Option<(u32, u64)> {
         let size = &mut self.sizes[size].0;
@@ -156,6 +224,8 @@ impl Stream {
                     rng.random_range(hot..size.places)
                 }
             }
+            // A walk has one place for all sizes: `step`.
+            Access::Walk { .. } => return None,
         };
         let place = size.first + place;
         let within = place % size.per_part * u64::from(size.bytes);
@@ -195,7 +265,9 @@ impl Stream {
             Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
             other => other,
         };
-        Self { read_pct: spec.read_pct, op: spec.op, share: spec.share, sizes, access }
+        let (part_bytes, next) = (dataset.file_bytes.max(1), within.start);
+        let walk = Walk { within, part_bytes, next };
+        Self { read_pct: spec.read_pct, op: spec.op, share: spec.share, sizes, access, walk }
     }
 }
 
@@ -280,6 +352,57 @@ mod tests {
         assert!((share(&|c| c.kind == OpKind::Read) - 0.7).abs() < 0.02);
         let hot = 4.0 * f64::from(1 << 20) / 10.0;
         assert!((share(&|c| (c.offset as f64) < hot) - 0.9).abs() < 0.02);
+    }
+
+    fn walk(random_pct: f64, sizes: &[u32], between: bool, bytes: u64) -> Vec<Choice> {
+        let access = Access::Walk { random_pct, align_bytes: sizes[0], between };
+        let blocks = sizes.iter().map(|bytes| BlockShare { bytes: *bytes, weight: 1 }).collect();
+        let (name, read_pct, op, share) = (String::new(), 100.0, None, 1);
+        let stream = StreamSpec { name, access, blocks, read_pct, op, share };
+        let dataset = DatasetSpec { files: 2, file_bytes: bytes / 2 };
+        let mut chooser = Chooser::new(&[stream], &dataset, &(0..bytes), (1, 4), 7, false);
+        (0..20_000).filter_map(|_| chooser.next_op()).collect()
+    }
+
+    #[test]
+    fn every_worker_of_a_sequential_walk_goes_over_everything_without_gaps() {
+        let choices = walk(0.0, &[4096, 8192], false, 1 << 20);
+        assert_eq!(choices[0].offset, 0);
+        for pair in choices.windows(2) {
+            let end = pair[0].offset + u64::from(pair[0].len_bytes);
+            // At the end of a part or of all a large operation may not fit.
+            let follows = pair[1].offset == end || [0, 1 << 19].contains(&pair[1].offset);
+            assert!(follows, "{pair:?}");
+        }
+        let starts: std::collections::BTreeSet<u64> = choices.iter().map(|c| c.offset).collect();
+        assert_eq!(starts.len(), 256, "every multiple of 4 KiB, over and over");
+    }
+
+    #[test]
+    fn share_of_a_walk_begins_anywhere_and_the_rest_where_the_last_operation_ended() {
+        let choices = walk(30.0, &[4096], false, 1 << 30);
+        let follow = choices.windows(2).filter(|pair| pair[1].offset == pair[0].offset + 4096);
+        let share = follow.count() as f64 / choices.len() as f64;
+        assert!((share - 0.7).abs() < 0.02, "{share}");
+    }
+
+    #[test]
+    fn sizes_of_a_range_are_as_fio_draws_them() {
+        let choices = walk(100.0, &[4096, 10_240], true, 40 << 20);
+        let share = |bytes: u32| {
+            let count = choices.iter().filter(|choice| choice.len_bytes == bytes).count();
+            count as f64 / choices.len() as f64
+        };
+        // fio 3.33 with bsrange=4k-10k: 839, 766 and 395 of 2000.
+        let shares = [(4096, 0.4), (8192, 0.4), (10_240, 0.2)];
+        for (bytes, expected) in shares {
+            assert!((share(bytes) - expected).abs() < 0.02, "{bytes}: {}", share(bytes));
+        }
+        for choice in &choices {
+            let (begin, end) = (choice.offset, choice.offset + u64::from(choice.len_bytes));
+            assert!(begin.is_multiple_of(4096) && end <= 40 << 20, "{choice:?}");
+            assert_eq!(begin / (20 << 20), (end - 1) / (20 << 20), "within one part: {choice:?}");
+        }
     }
 
     #[test]

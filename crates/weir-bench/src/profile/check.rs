@@ -17,12 +17,18 @@ use super::format::{
     Content, Curve, Fill, Measure, Mix, OwnOp, Pattern, Precondition, Profile, Share, Stream, Test,
     Writes,
 };
-use super::quantity::Size;
+use super::quantity::{Size, Time};
 
 type Checked = Result<(), ProfileError>;
 
 /// Largest operation; buffers of it are held for everything in flight.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
+/// Runs of a row; each has distributions that are kept.
+const RUNS_MAX: u32 = 10_000;
+/// Rates of a curve between two others.
+const REFINE_MAX: u32 = 1000;
+/// A longer time is a mistake.
+const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
 /// Refuses what cannot be.
 pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
@@ -254,9 +260,8 @@ impl Check<'_> {
                 return Err(self.zero(&place, key));
             }
         }
-        if test.duration.is_some_and(|time| time.0 == 0) {
-            return Err(self.zero(&place, "duration"));
-        }
+        self.time(&place, "duration", test.duration)?;
+        self.runs(&place, test.runs)?;
         if test.block.is_some() || test.blocks.is_some() {
             self.blocks(&place, test.block.as_ref(), test.blocks.as_ref())?;
         }
@@ -276,10 +281,11 @@ impl Check<'_> {
             let what = format!("each rate is {} times the one before", curve.rate.step);
             return Err(self.refuse(&place, what, "give a step from 1.01 to 100"));
         }
-        if curve.burst.0 == 0 {
-            return Err(self.zero(&place, "burst"));
+        if curve.rate.refine > REFINE_MAX {
+            let what = format!("`refine` puts {} rates between two", curve.rate.refine);
+            return Err(self.refuse(&place, what, "give at most 1000"));
         }
-        Ok(())
+        self.time(&place, "burst", Some(curve.burst))
     }
 
     fn phases(&self, profile: &Profile) -> Checked {
@@ -309,9 +315,7 @@ impl Check<'_> {
 
     fn precondition(&self, steady: &Spanned<Precondition>) -> Checked {
         let (place, steady) = (steady.span(), steady.get_ref());
-        if steady.round.0 == 0 {
-            return Err(self.zero(&place, "round"));
-        }
+        self.time(&place, "round", Some(steady.round))?;
         if steady.window < 2 || steady.max_rounds < steady.window {
             let what = format!("{} of {} rounds are compared", steady.window, steady.max_rounds);
             let action = "compare at least 2, and no more than `max_rounds`";
@@ -323,13 +327,32 @@ impl Check<'_> {
 
     fn measure(&self, measure: &Spanned<Measure>) -> Checked {
         let (place, measure) = (measure.span(), measure.get_ref());
-        if measure.runs == Some(0) {
-            return Err(self.zero(&place, "runs"));
+        self.runs(&place, measure.runs)?;
+        self.time(&place, "duration", measure.duration)?;
+        // No warm-up is none.
+        self.time(&place, "warmup", measure.warmup.filter(|time| time.0 > 0))
+    }
+
+    fn runs(&self, place: &Range<usize>, runs: Option<u32>) -> Checked {
+        match runs {
+            Some(0) => Err(self.zero(place, "runs")),
+            Some(runs) if runs > RUNS_MAX => {
+                let what = format!("`runs` is {runs}");
+                Err(self.refuse(place, what, "each is kept and reported: give at most 10000"))
+            }
+            _ => Ok(()),
         }
-        if measure.duration.is_some_and(|time| time.0 == 0) {
-            return Err(self.zero(&place, "duration"));
+    }
+
+    fn time(&self, place: &Range<usize>, what: &str, time: Option<Time>) -> Checked {
+        match time {
+            Some(Time(0)) => Err(self.zero(place, what)),
+            Some(Time(ms)) if ms > TIME_MS_MAX => {
+                let what = format!("`{what}` is more than a year");
+                Err(self.refuse(place, what, "give a shorter time"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn sizing(&self, sizing: &Spanned<SizingSpec>) -> Checked {

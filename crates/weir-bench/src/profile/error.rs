@@ -14,7 +14,8 @@ use std::path::PathBuf;
 pub enum ProfileError {
     /// Neither built in nor a file.
     #[error(
-        "there is no profile {name:?}; write the path of a .toml or .fio file, or one of {known}"
+        "there is no profile {name:?}; write the path of a .toml, .fio or .icf file, or one of \
+         {known}"
     )]
     Unknown {
         /// As it was given.

@@ -11,6 +11,8 @@ mod load;
 mod require;
 pub(super) mod scale;
 
+pub(super) use load::{IN_FLIGHT_MAX, RATE_MAX};
+
 use crate::spec::{BonnieSize, BonnieSpec, ContentSpec, DatasetSpec, Durability, FillSpec};
 use crate::spec::{PreconditionSpec, RunSpec, Scale};
 
@@ -37,7 +39,11 @@ pub(super) fn expand(
     let fill = fill(profile, block_max);
     let unit = unit_bytes(block_max, fill);
     let published = dataset(source, profile, unit)?;
-    let dataset = scale::dataset(published, options.scale, unit, &mut assume);
+    let dataset = scale::dataset(published, options.scale_of_file(), unit, &mut assume);
+    if let Some(what) = super::too_small(&cells, &dataset) {
+        let place = profile.dataset.span();
+        return Err(source.contradiction(&place, what, "give larger files or smaller blocks"));
+    }
     let precondition = precondition(profile, options, &mut assume);
     let durability = durability(profile, block_max, &mut assume);
     leave_out(profile, options, &mut assume);
@@ -47,7 +53,7 @@ pub(super) fn expand(
         title: title(profile, options),
         reference: profile.reference.as_ref().map(|file| file.get_ref().clone()),
         assume,
-        scale: options.scale,
+        scale: options.scale_of_file(),
         dataset,
         content: ContentSpec {
             compress: content.compress,
@@ -73,7 +79,7 @@ fn title(profile: &Profile, options: &Options) -> String {
     if let Some(variant) = &options.variant {
         title = format!("{title}, {variant}");
     }
-    let title = scale::titled(title, options.scale);
+    let title = scale::titled(title, options.scale_of_file());
     let names: Vec<&str> = profile.protocols.iter().map(|protocol| protocol.name()).collect();
     let available = profile.protocols.iter().any(|protocol| protocol.available());
     match options.protocol {
@@ -170,7 +176,7 @@ fn precondition(
     assume: &mut Vec<String>,
 ) -> Option<PreconditionSpec> {
     let said = profile.phases.precondition.as_ref()?.get_ref();
-    if options.scale == Scale::Smoke {
+    if options.scale_of_file() == Scale::Smoke {
         assume.push("no preconditioning at smoke scale: figures are not steady".to_owned());
         return None;
     }
@@ -232,7 +238,7 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     for (key, value) in variant.into_iter().flat_map(|variant| &variant.target) {
         assume.push(format!("the target was set up with {key} = {value}"));
     }
-    scale::tell(options.scale, assume);
+    scale::tell(options.scale_of_file(), assume);
 }
 
 /// The file test, where the profile has one.
@@ -268,7 +274,7 @@ fn bonnie(
         },
     };
     let spec = BonnieSpec { size, files: test.files.unwrap_or(0), runs: test.runs.unwrap_or(3) };
-    Ok(Some(scale::bonnie(spec, options.scale)))
+    Ok(Some(scale::bonnie(spec, options.scale_of_file())))
 }
 
 /// Whether a protocol can be spoken.

@@ -3,15 +3,21 @@
 //! Not here: running fio (calibrate).
 //!
 //! Invariants:
-//! - what is not understood is an error that names the line: a job is never silently another one;
+//! - every word of a job is read as fio means it, named as one that changes nothing here, or
+//!   refused with its line: a job is never silently another one;
 //! - where fio and we differ on purpose (fill, rates, repeated addresses), `assume` or a trap
 //!   says it.
 
 mod export;
 mod import;
+mod load;
 mod parse;
+mod region;
+mod streams;
 #[cfg(test)]
 mod tests;
+mod values;
+mod words;
 
-pub use export::{FIO_TARGET, export_fio};
-pub use import::{Imported, import_fio};
+pub use export::{FIO_TARGET, export_fio, fio_path};
+pub use import::import_fio;

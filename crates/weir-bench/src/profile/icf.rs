@@ -6,9 +6,10 @@
 //! blank behind the `'` is a comment.
 //!
 //! Invariants:
-//! - an access specification that a worker is assigned is one row; its lines become streams, in
-//!   shares of random and sequential operations;
-//! - what would make it another load is refused with its line.
+//! - an access specification that a worker is assigned is one row; its lines become streams;
+//! - what is sequential begins where the operation before it ended, and each worker goes over all
+//!   of the data, as Iometer has it;
+//! - what would make it another load is refused with its line; every other key is read or named.
 
 mod parse;
 #[cfg(test)]
@@ -17,34 +18,25 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::spec::{
-    Access, BlockShare, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec,
-    LoadSpec, RunSpec, StreamSpec,
+    Access, BlockShare, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, LoadSpec,
+    StreamSpec,
 };
 
 use super::Options;
 use super::error::{ProfileError, refuse};
-use super::expand::scale;
+use super::imported::{self, Imported, Said};
+use super::lint::{Trap, trap};
 use parse::{Config, Line, Spec};
 
-const FILL: FillSpec = FillSpec { block_bytes: 1 << 20, in_flight: 32 };
-
-/// Makes a configuration of Iometer into a run; `file` is its name in errors. `size_bytes`: of the
-/// dataset, where the file means the whole disk.
-pub fn import_icf(
-    file: &str,
-    text: &str,
-    size_bytes: Option<u64>,
-    options: &Options,
-) -> Result<RunSpec, ProfileError> {
-    let config = parse::parse(file, text)?;
-    let mut assume = vec![
-        "everything is written once before it is measured".to_owned(),
-        "workers share the dataset; outstanding operations are of each worker".to_owned(),
-        "content does not compress; Iometer repeats a pattern unless told otherwise".to_owned(),
-    ];
-    let Some(total) = config.size_bytes.or(size_bytes) else {
+/// Makes a configuration of Iometer into a run; `file` is its name in errors. Where it means the
+/// whole disk, the options must say how much that is.
+pub fn import_icf(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
+    let mut config = parse::parse(file, text)?;
+    let (mut traps, skipped) =
+        (std::mem::take(&mut config.traps), std::mem::take(&mut config.skipped));
+    let Some(total) = options.size_bytes.or(config.size_bytes).or(options.target_bytes) else {
         let what = "the disk maximum size is 0, which is all of a disk";
-        return Err(refuse(file, config.size_line, what, "say how much data is to be used"));
+        return Err(refuse(file, config.size_line, what, "give --size, or the number of sectors"));
     };
     let mut cells = Vec::new();
     for (name, line) in &config.assigned {
@@ -52,45 +44,26 @@ pub fn import_icf(
             let what = format!("there is no access specification {name:?}");
             return Err(refuse(file, *line, what, "assign one of those the file has"));
         };
-        let mut cell = cell(&config, name, spec);
-        scale::cell(&mut cell, options.scale, false);
-        cells.push(cell);
+        find(file, name, spec, &mut traps);
+        cells.push(cell(&config, name, spec));
     }
-    let blocks = cells.iter().flat_map(|cell| &cell.streams).flat_map(|stream| &stream.blocks);
-    let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(1);
-    // Sizes of Iometer need be no powers of two: the fill takes the largest where they are not.
-    let whole = u64::from(FILL.block_bytes).is_multiple_of(largest);
-    let block_bytes = if whole { FILL.block_bytes } else { largest as u32 };
-    let unit = u64::from(block_bytes);
-    let published = DatasetSpec { files: 1, file_bytes: total / unit * unit };
-    if published.file_bytes == 0 {
-        let what = format!("{total} bytes hold no block of {unit} (fill included)");
-        return Err(refuse(file, config.size_line, what, "use more data"));
-    }
-    let dataset = scale::dataset(published, options.scale, unit, &mut assume);
-    let title = scale::titled(format!("Iometer {file}"), options.scale);
-    scale::tell(options.scale, &mut assume);
-    let (reference, require, limits, sizing, cost) = (None, None, None, None, None);
-    let seed = options.seed.unwrap_or(42);
-    Ok(RunSpec {
-        name: file.to_owned(),
-        title,
-        reference,
-        assume,
-        scale: options.scale,
-        dataset,
-        content: ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed },
-        durability: Durability::None,
-        fill: FillSpec { block_bytes, ..FILL },
-        precondition: None,
+    let said = Said {
+        file: file.to_owned(),
+        title: format!("Iometer {file}"),
         cells,
-        bonnie: None,
-        require,
-        limits,
-        sizing,
-        cost,
-        told: crate::spec::ToldTarget::default(),
-    })
+        dataset: DatasetSpec { files: 1, file_bytes: total },
+        content: ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed: 42 },
+        durability: Durability::None,
+        assume: vec![
+            "everything is written once before it is measured".to_owned(),
+            "workers share the dataset; outstanding operations are of each worker".to_owned(),
+            "content does not compress; Iometer repeats a pattern unless told otherwise".to_owned(),
+        ],
+        traps,
+        skipped,
+    };
+    imported::finish(said, options)
+        .map_err(|what| refuse(file, config.size_line, what, "use more data"))
 }
 
 fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
@@ -98,7 +71,7 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
         name: name.to_owned(),
         table: "iometer".to_owned(),
         variant: None,
-        streams: streams(&spec.lines),
+        streams: streams(&spec.lines, config.workers),
         load: LoadSpec::Closed { workers: config.workers, depth: config.depth },
         warmup_ms: config.ramp_ms,
         duration_ms: config.run_ms,
@@ -111,27 +84,38 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
     }
 }
 
-/// Lines of the same mix are one stream of several sizes; one that is partly random is two streams.
-fn streams(lines: &[Line]) -> Vec<StreamSpec> {
-    let mut mixes: BTreeMap<(u32, u32), Vec<BlockShare>> = BTreeMap::new();
-    for line in lines {
+/// Lines of the same mix, order and alignment are one stream of several sizes.
+fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
+    let mut mixes: BTreeMap<(u32, u32, u32), Vec<BlockShare>> = BTreeMap::new();
+    for line in lines.iter().filter(|line| line.share_pct > 0) {
         let block = BlockShare { bytes: line.bytes, weight: line.share_pct };
-        mixes.entry((line.read_pct, line.random_pct)).or_default().push(block);
+        // Operations that begin at multiples of their size need no alignment.
+        let align = if line.align == line.bytes { 0 } else { line.align };
+        mixes.entry((line.read_pct, line.random_pct, align)).or_default().push(block);
     }
     let mut streams = Vec::new();
-    for ((read_pct, random_pct), blocks) in mixes {
-        let weight: u32 = blocks.iter().map(|block| block.weight).sum();
-        let parts = [(Access::Random, random_pct), (Access::Sequential, 100 - random_pct)];
-        for (access, pct) in parts.into_iter().filter(|(_, pct)| *pct > 0) {
-            let word = if access == Access::Random { "random" } else { "seq" };
-            streams.push(StreamSpec {
-                name: format!("{word} read {read_pct}%"),
-                access,
-                blocks: blocks.clone(),
-                read_pct: f64::from(read_pct),
-                op: None,
-                share: weight * pct,
-            });
+    for ((read_pct, random_pct, align), blocks) in mixes {
+        let smallest = blocks.iter().map(|block| block.bytes).min().unwrap_or(4096);
+        let align_bytes = if align > 0 { align } else { smallest };
+        let access = match (random_pct, align) {
+            (100, 0) => Access::Random,
+            (0, 0) if workers == 1 && blocks.len() == 1 => Access::Sequential,
+            _ => {
+                let random_pct = f64::from(random_pct);
+                Access::Walk { random_pct, align_bytes, between: false }
+            }
+        };
+        let share = blocks.iter().map(|block| block.weight).sum();
+        let name = format!("{random_pct}% random, read {read_pct}%");
+        let read_pct = f64::from(read_pct);
+        streams.push(StreamSpec { name, access, blocks, read_pct, op: None, share });
+    }
+    let mut names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
+    names.dedup();
+    if names.len() < streams.len() {
+        // The same mix at several alignments.
+        for (number, stream) in (1..).zip(&mut streams) {
+            stream.name = format!("{} ({number})", stream.name);
         }
     }
     if let [one] = streams.as_mut_slice() {
@@ -139,4 +123,30 @@ fn streams(lines: &[Line]) -> Vec<StreamSpec> {
         one.share = 1;
     }
     streams
+}
+
+/// What is done otherwise than Iometer does it.
+fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
+    let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
+    if let Some(line) = lines.clone().find(|line| line.align == 0) {
+        traps.push(trap(
+            format!(
+                "{file}:{}: {name:?}: operations begin at multiples of their size",
+                line.number
+            ),
+            "an alignment of 0 lets Iometer begin them at any sector, which storage with larger \
+             blocks does slower",
+            "align them to the size of the request to compare",
+        ));
+    }
+    let mixes: std::collections::BTreeSet<(u32, u32, u32)> =
+        lines.clone().map(|line| (line.read_pct, line.random_pct, line.align)).collect();
+    let sequential = lines.clone().find(|line| line.random_pct < 100);
+    if let Some(line) = sequential.filter(|_| mixes.len() > 1) {
+        traps.push(trap(
+            format!("{file}:{}: {name:?}: each mix goes on from its own place", line.number),
+            "Iometer goes on from the last operation of any line",
+            "give sequential lines a specification of their own to compare",
+        ));
+    }
 }

@@ -58,6 +58,7 @@ pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
     requirement(spec, &mut traps);
     steadiness(spec, &mut traps);
     generator(spec, machine, &mut traps);
+    followers(spec, &mut traps);
     holes(spec, &mut traps);
     traps
 }
@@ -107,7 +108,7 @@ fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
     let part = |access: Access| match access {
         // In tenths of a percent, so that no float becomes a size.
         Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
-        Access::Sequential | Access::Random | Access::Zipf { .. } => total,
+        Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
     };
     cell.streams.iter().map(|stream| part(stream.access)).max().unwrap_or(total)
 }
@@ -301,7 +302,7 @@ fn requirement(spec: &RunSpec, traps: &mut Vec<Trap>) {
 fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let random_writes = |cell: &CellSpec| {
         let mut streams = cell.streams.iter();
-        streams.any(|it| it.read_pct < 100.0 && !matches!(it.access, Access::Sequential))
+        streams.any(|it| it.read_pct < 100.0 && it.access.is_random())
     };
     if let Some(rows) = rows(spec, random_writes).filter(|_| spec.precondition.is_none()) {
         traps.push(trap(
@@ -332,6 +333,22 @@ fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
             "only caches on this machine can be dropped from here; those of the target keep what \
              they hold",
             "drop them there before each run, or call the result as it is",
+        ));
+    }
+}
+
+fn followers(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let walks =
+        |it: &StreamSpec| matches!(it.access, Access::Walk { .. }) && !it.access.is_random();
+    let follow = |cell: &CellSpec| {
+        let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
+        workers > 1 && cell.streams.iter().any(walks)
+    };
+    if let Some(rows) = rows(spec, follow) {
+        traps.push(trap(
+            format!("{rows}: every worker goes over the same data, front to back"),
+            "one of them reads it from the storage, and the others find it in a cache",
+            "give each a part of its own: `offset_increment` of `size` in a job file of fio",
         ));
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Not here: published rows (reference), traps (lint).
 
+mod bad_input;
+
 use std::collections::BTreeSet;
 
 use super::{Options, ProfileError, Protocol, load, names, parse, variants};
@@ -31,7 +33,7 @@ cache = "cold"
 "#;
 
 fn at(scale: Scale) -> Options {
-    Options { scale, ..Options::default() }
+    Options { scale: Some(scale), ..Options::default() }
 }
 
 fn seed(name: &str, variant: Option<&str>) -> RunSpec {
@@ -92,6 +94,31 @@ fn the_quick_profile_takes_about_a_minute() {
     let total: u64 = spec.cells.iter().map(ms).sum();
     assert!((45_000..=60_000).contains(&total), "{total} ms without the fill");
     assert_eq!(load("quick", &Options::default()).unwrap().cells, spec.cells);
+}
+
+/// Only profiles that come along have scales.
+#[test]
+fn profile_of_a_user_is_done_as_it_is_written() {
+    let large = SMALL.replacen("1GiB", "100GiB", 1).replacen(
+        "[[test]]",
+        "phases = { measure = { duration = \"1h\", warmup = \"5m\", runs = 7 } }\n[[test]]",
+        1,
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own.toml");
+    std::fs::write(&path, &large).unwrap();
+    let at =
+        |scale| load(path.to_str().unwrap(), &Options { scale, ..Options::default() }).unwrap();
+    let own = at(None);
+    assert_eq!((own.scale, own.dataset.total_bytes()), (Scale::Seed, 200 << 30));
+    let cell = &own.cells[0];
+    assert_eq!((cell.duration_ms, cell.warmup_ms, cell.runs), (3_600_000, 300_000, 7));
+    assert!(!own.title.contains("scale"), "{}", own.title);
+    // What a user asks for is done.
+    let asked = at(Some(Scale::Standard));
+    assert_eq!((asked.cells[0].duration_ms, asked.dataset.total_bytes()), (60_000, 8 << 30));
+    assert!(asked.title.ends_with("standard scale"), "{}", asked.title);
+    assert_eq!(load("s000-nexenta-vm", &Options::default()).unwrap().scale, Scale::Standard);
 }
 
 #[test]
@@ -223,6 +250,23 @@ const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("\"load.qd\"", "\"load.qdd\"", 16, "did you mean `qd`?"),
     ("name = \"one\"", "name = \"one\"\nsize = \"3xRAM\"", 8, "of the bonnie engine"),
     ("name = \"one\"", "name = \"one\"\nruns = 0", 8, "`runs` is 0"),
+    (
+        "block = \"1MiB\"\nread_pct = 0",
+        "block = \"64MiB\"\nop = \"trim\"\nclients = 8",
+        3,
+        "in the last quarter of 268435456 bytes",
+    ),
+    ("name = \"one\"", "name = \"one\"\nruns = 100000", 8, "`runs` is 100000"),
+    ("name = \"one\"", "name = \"one\"\nduration = \"99999h\"", 8, "more than a year"),
+    ("qd = [4]", "threads = [4000000000]", 13, "are more than 65536"),
+    ("qd = [4]", "mode = \"open\"\nrate = 1e300", 8, "a rate of 1"),
+    ("qd = [4]", "mode = \"open\"\nrate = 5\nworkers = 4000000000", 8, "are more than 65536"),
+    (
+        "mode = \"closed\", workers = 2, qd = 8",
+        "mode = \"open\", rate = 5, in_flight_max = 4000000000",
+        6,
+        "are more than 65536",
+    ),
 ];
 
 #[test]

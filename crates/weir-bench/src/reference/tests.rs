@@ -45,7 +45,7 @@ fn every_row_names_a_cell_of_its_profile() {
         for row in &published.rows {
             let name = file.trim_end_matches(".csv");
             let variant = row.variant.clone();
-            let options = Options { scale: Scale::Seed, variant, ..Options::default() };
+            let options = Options { scale: Some(Scale::Seed), variant, ..Options::default() };
             let spec = profile::load(name, &options).unwrap_or_else(|error| panic!("{error}"));
             if row.cell == "fill" {
                 assert_eq!(row.block_kib, Some(f64::from(spec.fill.block_bytes) / 1024.0));

@@ -43,7 +43,7 @@ pub(super) fn cells(
     }
     cells.extend(plan.curve()?);
     for cell in &mut cells {
-        scale::cell(cell, options.scale, profile.reference.is_some());
+        scale::cell(cell, options.scale_of_file(), profile.reference.is_some());
     }
     if let Some(least) = options.block_min_bytes.filter(|least| *least > 0) {
         enlarge(&mut cells, least, assume);

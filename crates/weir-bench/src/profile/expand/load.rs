@@ -36,6 +36,7 @@ pub(super) fn of_profile(
             if let LoadSpec::Open { in_flight_max, backlog_max, .. } = &mut open {
                 *in_flight_max = load.in_flight_max.unwrap_or(*in_flight_max);
                 *backlog_max = load.backlog_max.unwrap_or(*backlog_max);
+                bounded(source, &place, u64::from(*in_flight_max), "operations in flight")?;
             }
             Ok(open)
         }
@@ -148,9 +149,10 @@ fn rows(
         (None, Some(threads)) => {
             let row = |count: &Spanned<u32>| {
                 let workers = *count.get_ref();
-                (format!("threads {workers}"), LoadSpec::Closed { workers, depth: 1 })
+                bounded(source, &count.span(), u64::from(workers), "threads")?;
+                Ok((format!("threads {workers}"), LoadSpec::Closed { workers, depth: 1 }))
             };
-            Ok(threads.iter().map(row).collect())
+            threads.iter().map(row).collect()
         }
         (None, None) if profile.is_some() && test.workers.is_none() => inherit(source, profile),
         (None, None) => refuse("a closed loop needs a depth", "add `qd` or `threads`, or a [load]"),
@@ -180,18 +182,28 @@ fn closed(
         let action = "make `qd` a multiple of `workers`: an uneven load is another one";
         return Err(source.contradiction(place, what, action));
     }
-    match u32::try_from(total / u64::from(workers)) {
-        Ok(depth) if total <= IN_FLIGHT_MAX => Ok(LoadSpec::Closed { workers, depth }),
-        _ => Err(source.contradiction(
-            place,
-            format!("{total} operations in flight are more than {IN_FLIGHT_MAX}"),
-            "a client cannot hold so many: use several clients",
-        )),
+    bounded(source, place, total, "operations in flight")?;
+    Ok(LoadSpec::Closed { workers, depth: (total / u64::from(workers)) as u32 })
+}
+
+fn bounded(
+    source: Source<'_>,
+    place: &Range<usize>,
+    count: u64,
+    what: &str,
+) -> Result<(), ProfileError> {
+    if count <= IN_FLIGHT_MAX {
+        return Ok(());
     }
+    let what = format!("{count} {what} are more than {IN_FLIGHT_MAX}");
+    Err(source.contradiction(place, what, "a client cannot hold so many: use several clients"))
 }
 
 /// Operations that one client can be asked to keep in flight: each holds a buffer.
-const IN_FLIGHT_MAX: u64 = 65_536;
+pub(in crate::profile) const IN_FLIGHT_MAX: u64 = 65_536;
+
+/// Operations per second that no target reaches.
+pub(in crate::profile) const RATE_MAX: f64 = 1e9;
 
 /// An open loop.
 pub(super) fn open(
@@ -201,11 +213,12 @@ pub(super) fn open(
     arrival: Option<ArrivalName>,
     workers: Option<u32>,
 ) -> Result<LoadSpec, ProfileError> {
-    if !(rate > 0.0 && rate.is_finite()) {
+    if !(rate > 0.0 && rate <= RATE_MAX) {
         let what = format!("a rate of {rate} operations per second");
-        return Err(source.contradiction(place, what, "give a number above 0"));
+        return Err(source.contradiction(place, what, "give a number above 0, and up to 1e9"));
     }
     let workers = workers.unwrap_or(LoadSpec::OPEN_WORKERS);
+    bounded(source, place, u64::from(workers), "workers")?;
     if workers == 0 {
         return Err(source.contradiction(place, "`workers` is 0", "give at least 1"));
     }

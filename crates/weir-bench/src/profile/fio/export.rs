@@ -1,22 +1,33 @@
 //! A run written as a job file, for fio to do the same load.
 //!
-//! Not here: running it; open loops, which fio cannot offer without leaving stalls out.
+//! Not here: running it.
 //!
 //! Invariants:
 //! - sizes are plain numbers of bytes, because `kib` means 1000 to fio;
-//! - a row that fio cannot do is left out and named in a comment;
+//! - a row that fio cannot do is left out and named in a comment, and so is each difference of the
+//!   others;
+//! - a row that was imported is the job that it was: direction, sizes, depth, copies, time, rate;
 //! - the target is `${WEIR_TARGET}`: without it fio stops before it writes anywhere.
 
 use std::fmt::Write as _;
 
-use crate::spec::{Access, CellSpec, Durability, LoadSpec, RunSpec, StreamSpec};
+use crate::spec::{Access, Arrival, BlockShare, CellSpec, Durability, LoadSpec, OpKind};
+use crate::spec::{RunSpec, StreamSpec};
 
 use super::super::error::ProfileError;
 
 /// What an exported job file names as its target; fio takes it from the environment.
 pub const FIO_TARGET: &str = "${WEIR_TARGET}";
 
-/// Writes the closed loops of a run as a job file, one job after the other.
+/// A path as a job file names it; `None`: fio would read another one.
+pub fn fio_path(path: &str) -> Option<String> {
+    let unreadable = |c: char| c.is_control() || matches!(c, '#' | ';' | '$' | '\\');
+    let is_plain = !path.contains(unreadable) && path.trim() == path;
+    // A colon would begin another file.
+    is_plain.then(|| path.replace(':', "\\:"))
+}
+
+/// Writes the rows of a run as a job file, one job after the other.
 ///
 /// # Errors
 /// `NothingForFio` where the run has no row that fio can do.
@@ -49,10 +60,12 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes everything");
 }
 
-/// A name as one line without brackets, which would end a section.
+/// A name as one line without what would end a section or begin a comment.
 fn line(name: &str) -> String {
-    let plain = |c: char| if c.is_control() || matches!(c, '[' | ']') { ' ' } else { c };
-    name.chars().map(plain).collect()
+    let bad = |c: char| c.is_control() || matches!(c, '[' | ']' | '#' | ';');
+    let plain = |c: char| if bad(c) { ' ' } else { c };
+    let name: String = name.chars().map(plain).collect();
+    name.trim().to_owned()
 }
 
 fn global(spec: &RunSpec) -> String {
@@ -84,80 +97,277 @@ fn global(spec: &RunSpec) -> String {
     text
 }
 
+/// The streams of a row as one job has them: of one kind, or reads and writes.
+enum Kind<'a> {
+    Same(&'a StreamSpec),
+    Both { reads: &'a StreamSpec, writes: &'a StreamSpec },
+}
+
+impl<'a> Kind<'a> {
+    fn of(cell: &'a CellSpec) -> Result<Self, &'static str> {
+        let pure = |stream: &StreamSpec, pct: f64| {
+            stream.op.is_none() && (stream.read_pct - pct).abs() < f64::EPSILON
+        };
+        match cell.streams.as_slice() {
+            [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
+            [_] => Err("operations of the target's own, which fio has not"),
+            [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
+                // fio orders both alike, but for the share that is random.
+                let is_skewed = |it: &StreamSpec| {
+                    matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
+                };
+                let alike = if is_skewed(reads) || is_skewed(writes) {
+                    reads.access == writes.access
+                } else {
+                    reads.access.is_random() == writes.access.is_random()
+                };
+                if alike {
+                    Ok(Self::Both { reads, writes })
+                } else {
+                    Err("reads and writes of another order")
+                }
+            }
+            _ => Err("several streams that share one load"),
+        }
+    }
+
+    /// Streams in the order in which fio lists values.
+    fn streams(&self) -> Vec<&'a StreamSpec> {
+        match self {
+            Self::Same(stream) => vec![stream],
+            Self::Both { reads, writes } => vec![reads, writes],
+        }
+    }
+
+    /// Share of reads.
+    fn read_pct(&self) -> f64 {
+        match self {
+            Self::Same(stream) => stream.read_pct,
+            Self::Both { reads, writes } => {
+                let (reads, writes) = (f64::from(reads.share), f64::from(writes.share));
+                100.0 * reads / (reads + writes).max(1.0)
+            }
+        }
+    }
+
+    fn is_trim(&self) -> bool {
+        matches!(self, Self::Same(stream) if stream.op == Some(OpKind::Trim))
+    }
+
+    fn is_random(&self) -> bool {
+        self.streams().iter().any(|stream| stream.access.is_random())
+    }
+}
+
 /// A row as a job; why not, where fio cannot do it.
 fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
-    let LoadSpec::Closed { workers, depth } = cell.load else {
-        return Err("an open loop, which fio leaves stalls out of");
-    };
     if cell.search.is_some() {
         return Err("a search");
     }
-    let [stream] = cell.streams.as_slice() else {
-        return Err("several streams that share one load");
-    };
-    if stream.op.is_some() {
-        return Err("operations of the target's own, which fio has not");
-    }
-    if (stream.read_pct - stream.read_pct.round()).abs() > f64::EPSILON {
-        return Err("a share of reads that is no whole percent");
-    }
+    let kind = Kind::of(cell)?;
     let mut text = String::new();
     push(&mut text, format_args!("\n[{}]\nstonewall", line(&cell.name)));
+    differences(&mut text, cell, &kind);
+    let (workers, depth) = match cell.load {
+        LoadSpec::Closed { workers, depth } => (workers, depth),
+        LoadSpec::Open { workers, in_flight_max, .. } => {
+            (workers, (in_flight_max / workers.max(1)).max(1))
+        }
+    };
     push(&mut text, format_args!("numjobs={workers}\niodepth={depth}"));
     // fio takes whole seconds without a unit.
     push(&mut text, format_args!("ramp_time={}ms\nruntime={}ms", cell.warmup_ms, cell.duration_ms));
-    let total = spec.dataset.total_bytes();
-    let random = !matches!(stream.access, Access::Sequential);
-    if random {
-        push(&mut text, format_args!("size={total}"));
-    } else {
-        let largest = stream.blocks.iter().map(|block| u64::from(block.bytes)).max().unwrap_or(1);
-        let part = total / u64::from(workers) / largest * largest;
-        if part == 0 {
-            return Err("more workers than blocks");
-        }
-        push(&mut text, format_args!("size={part}\noffset_increment={part}"));
-    }
-    push(&mut text, format_args!("{}", direction(stream, random)));
-    match stream.access {
-        Access::Sequential | Access::Random => {}
-        Access::Zipf { theta } => push(&mut text, format_args!("random_distribution=zipf:{theta}")),
-        Access::Hotspot { ops_pct, data_pct } => {
-            let (ops, data) = (ops_pct.round(), data_pct.round());
-            let (rest, cold) = (100.0 - ops, 100.0 - data);
-            push(&mut text, format_args!("random_distribution=zoned:{ops}/{data}:{rest}/{cold}"));
-        }
-    }
-    blocks(&mut text, stream);
+    size(&mut text, spec, &kind, workers)?;
+    direction(&mut text, &kind, matches!(cell.load, LoadSpec::Open { .. }))?;
+    rate(&mut text, cell, &kind)?;
+    places(&mut text, &kind);
+    blocks(&mut text, &kind)?;
     Ok(text)
 }
 
-fn direction(stream: &StreamSpec, random: bool) -> String {
-    let pct = stream.read_pct.round();
-    let prefix = if random { "rand" } else { "" };
-    if pct >= 100.0 {
-        format!("rw={prefix}read")
-    } else if pct <= 0.0 {
-        format!("rw={prefix}write")
-    } else {
-        format!("rw={prefix}rw\nrwmixread={pct}")
+/// What fio does otherwise.
+fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
+    let mut say = |what: &str| push(text, format_args!("# {what}"));
+    if matches!(cell.load, LoadSpec::Open { .. }) {
+        say("a rate: fio leaves the time that operations waited for the target out of latencies");
+    }
+    if kind.is_trim() {
+        say("fio trims all of it, weir only the last quarter");
+    }
+    if let Kind::Same(stream) = kind {
+        let is_mixed = stream.read_pct > 0.0 && stream.read_pct < 100.0;
+        if is_mixed && !stream.access.is_random() {
+            say("fio has a place for reads and one for writes, weir one for both");
+        }
+        let keeps_size = !matches!(stream.access, Access::Walk { .. });
+        if keeps_size && stream.blocks.len() > 1 {
+            say("fio begins operations at multiples of the smallest size, weir of their own");
+        }
     }
 }
 
-/// One size, or a set in whole percent; what rounding leaves goes to the last.
-fn blocks(text: &mut String, stream: &StreamSpec) {
-    if let [one] = stream.blocks.as_slice() {
-        return push(text, format_args!("bs={}", one.bytes));
+fn size(
+    text: &mut String,
+    spec: &RunSpec,
+    kind: &Kind<'_>,
+    workers: u32,
+) -> Result<(), &'static str> {
+    let total = spec.dataset.total_bytes();
+    let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
+    // Jobs with a file each go to a part each; a distribution is one over all of the data.
+    let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
+    let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
+    let shares_all = kind.streams().iter().any(
+        |stream| matches!(stream.access, Access::Walk { random_pct, .. } if random_pct <= 0.0),
+    );
+    if shares_all || !(in_parts || files) {
+        push(text, format_args!("size={total}"));
+        return Ok(());
     }
-    let total: u64 = stream.blocks.iter().map(|block| u64::from(block.weight)).sum();
+    let blocks = kind.streams().into_iter().flat_map(|stream| &stream.blocks);
+    let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(1);
+    let part = total / u64::from(workers) / largest * largest;
+    if part == 0 {
+        return Err("more workers than blocks");
+    }
+    push(text, format_args!("size={part}"));
+    if workers > 1 {
+        push(text, format_args!("offset_increment={part}"));
+    }
+    Ok(())
+}
+
+fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &'static str> {
+    let prefix = if kind.is_random() { "rand" } else { "" };
+    let pct = kind.read_pct();
+    if kind.is_trim() {
+        push(text, format_args!("rw={prefix}trim"));
+    } else if pct >= 100.0 {
+        push(text, format_args!("rw={prefix}read"));
+    } else if pct <= 0.0 {
+        push(text, format_args!("rw={prefix}write"));
+    } else {
+        push(text, format_args!("rw={prefix}rw"));
+        // The rates of both say more exactly what part of all operations reads are.
+        if !by_rates {
+            if (pct - pct.round()).abs() > 1e-9 {
+                return Err("a share of reads that is no whole percent");
+            }
+            push(text, format_args!("rwmixread={}", pct.round()));
+        }
+    }
+    Ok(())
+}
+
+/// The rate of each worker: fio takes one for reads and one for writes.
+#[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
+fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'static str> {
+    let LoadSpec::Open { workers, rate, arrival, .. } = cell.load else { return Ok(()) };
+    let several = kind.streams().iter().any(|stream| stream.blocks.len() > 1);
+    if several && arrival == Arrival::Constant {
+        return Err("a rate with several sizes, of which fio makes bytes per second");
+    }
+    let each = rate / f64::from(workers.max(1));
+    let pct = kind.read_pct();
+    let mixed = !kind.is_trim() && pct > 0.0 && pct < 100.0;
+    let parts =
+        if mixed { vec![each * pct / 100.0, each * (100.0 - pct) / 100.0] } else { vec![each] };
+    let whole: Vec<u64> = parts.iter().map(|part| part.round() as u64).collect();
+    let is_exact = |(part, whole): (&f64, &u64)| {
+        *whole > 0 && u32::try_from(*whole).is_ok() && (part - *whole as f64).abs() < 1e-3 * part
+    };
+    if !parts.iter().zip(&whole).all(is_exact) {
+        return Err("a rate that is no whole number for each worker and direction");
+    }
+    let words: Vec<String> = whole.iter().map(u64::to_string).collect();
+    push(text, format_args!("rate_iops={}", words.join(",")));
+    if arrival == Arrival::Poisson {
+        push(text, format_args!("rate_process=poisson"));
+    }
+    Ok(())
+}
+
+/// Where operations go, as far as it is not plainly sequential or random.
+fn places(text: &mut String, kind: &Kind<'_>) {
+    let streams = kind.streams();
+    match streams.first().map(|stream| stream.access) {
+        Some(Access::Zipf { theta }) => {
+            push(text, format_args!("random_distribution=zipf:{theta}"));
+        }
+        Some(Access::Hotspot { ops_pct, data_pct }) => {
+            let (ops, data) = (ops_pct.round(), data_pct.round());
+            let (rest, cold) = (100.0 - ops, 100.0 - data);
+            push(text, format_args!("random_distribution=zoned:{ops}/{data}:{rest}/{cold}"));
+        }
+        _ => {}
+    }
+    let each = |word: &str, text: &mut String, value: &dyn Fn(&StreamSpec) -> Option<u32>| {
+        let values: Vec<String> =
+            streams.iter().filter_map(|it| value(it)).map(|it| it.to_string()).collect();
+        if values.len() == streams.len() {
+            push(text, format_args!("{word}={}", values.join(",")));
+        }
+    };
+    let random_pct = |stream: &StreamSpec| match stream.access {
+        Access::Walk { random_pct, .. } => whole(random_pct),
+        _ => 100,
+    };
+    if kind.is_random() && streams.iter().any(|stream| random_pct(stream) < 100) {
+        each("percentage_random", text, &|stream| Some(random_pct(stream)));
+    }
+    let is_set_apart = streams.iter().any(|stream| {
+        let smallest = stream.blocks.iter().map(|block| block.bytes).min();
+        matches!(stream.access, Access::Walk { align_bytes, .. } if Some(align_bytes) != smallest)
+    });
+    if is_set_apart {
+        each("blockalign", text, &|stream| match stream.access {
+            Access::Walk { align_bytes, .. } => Some(align_bytes),
+            _ => stream.blocks.iter().map(|block| block.bytes).min(),
+        });
+    }
+}
+
+#[expect(clippy::cast_sign_loss, reason = "shares are not negative")]
+fn whole(pct: f64) -> u32 {
+    pct.round() as u32
+}
+
+/// One size, a range, or a set in whole percent; for reads and writes each where they differ.
+fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
+    let mut streams = kind.streams();
+    streams.dedup_by(|one, other| one.blocks == other.blocks);
+    let between = |it: &&StreamSpec| matches!(it.access, Access::Walk { between: true, .. });
+    let joined = |word: &str, one: &dyn Fn(&[BlockShare]) -> Option<String>| {
+        let values: Option<Vec<String>> = streams.iter().map(|it| one(&it.blocks)).collect();
+        values.map(|values| format!("{word}={}", values.join(",")))
+    };
+    // A trim takes the third of three values, and one for all where there is one.
+    let line = if streams.iter().all(|it| it.blocks.len() == 1) {
+        joined("bs", &|blocks| blocks.first().map(|block| block.bytes.to_string()))
+    } else if streams.iter().any(between) {
+        joined("bsrange", &|blocks| {
+            let (low, high) = (blocks.first()?.bytes, blocks.last()?.bytes);
+            Some(format!("{low}-{high}"))
+        })
+        .filter(|_| streams.iter().all(|it| between(it) || it.blocks.len() == 1))
+    } else {
+        joined("bssplit", &|blocks| Some(split(blocks)))
+    };
+    push(text, format_args!("{}", line.ok_or("a range of sizes beside a set of sizes")?));
+    Ok(())
+}
+
+/// A set in whole percent; what rounding leaves goes to the last.
+fn split(blocks: &[BlockShare]) -> String {
+    let total: u64 = blocks.iter().map(|block| u64::from(block.weight)).sum();
     let mut left = 100;
-    let last = stream.blocks.len().saturating_sub(1);
+    let last = blocks.len().saturating_sub(1);
     let mut parts = Vec::new();
-    for (index, block) in stream.blocks.iter().enumerate() {
+    for (index, block) in blocks.iter().enumerate() {
         let share = u64::from(block.weight) * 100 / total.max(1);
         let share = if index == last { left } else { share };
         left -= share;
         parts.push(format!("{}/{share}", block.bytes));
     }
-    push(text, format_args!("bssplit={}", parts.join(":")));
+    parts.join(":")
 }

@@ -1,199 +1,275 @@
-//! Sections and values of a job file.
+//! Sections and values of a job file, with the files that it includes.
 //!
-//! Not here: what they mean together (import).
+//! Not here: what words are (words), what values mean (values, import).
 //!
-//! Invariant: every value keeps the line it stands in.
+//! Invariants:
+//! - every value keeps the file and line it stands in;
+//! - a word is read by an import, or it is named: `Read::unused`.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
 
 use super::super::error::{ProfileError, nearest, refuse};
+use super::super::imported::Skipped;
+use super::super::lint::{Trap, trap};
+use super::super::read_text;
+use super::words::{self, ALIASES, Treatment};
 
-/// A job with the values of the `[global]` sections before it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Job {
-    pub(super) name: String,
-    pub(super) line: usize,
-    pub(super) values: BTreeMap<String, Value>,
+/// Included files may include others, so many deep.
+const INCLUDES_MAX: usize = 16;
+
+/// Where a word stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    file: Rc<str>,
+    line: usize,
+}
+
+impl Place {
+    pub(super) fn refuse(
+        &self,
+        what: impl Into<String>,
+        action: impl Into<String>,
+    ) -> ProfileError {
+        refuse(&self.file, self.line, what, action)
+    }
+
+    pub(super) fn skipped(&self, word: &str, why: &str) -> Skipped {
+        let (word, why) = (word.to_owned(), why.to_owned());
+        Skipped { file: self.file.to_string(), line: self.line, word, why }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub(super) text: String,
-    pub(super) line: usize,
+    pub(super) place: Place,
+    /// Position in the order in which fio reads; a later one may replace an earlier one.
+    order: usize,
+    /// Number of the section it stands in.
+    section: usize,
 }
 
-/// What changes the load, and is understood.
-const KNOWN: [&str; 24] = [
-    "bs",
-    "bssplit",
-    "buffer_compress_percentage",
-    "dedupe_percentage",
-    "direct",
-    "fdatasync",
-    "filename",
-    "fsync",
-    "ioengine",
-    "iodepth",
-    "numjobs",
-    "ramp_time",
-    "random_distribution",
-    "randseed",
-    "rate_iops",
-    "rate_process",
-    "runtime",
-    "rw",
-    "rwmixread",
-    "rwmixwrite",
-    "size",
-    "stonewall",
-    "sync",
-    "time_based",
-];
-
-/// What does not change what is measured here.
-const HARMLESS: [&str; 10] = [
-    "description",
-    "directory",
-    "group_reporting",
-    "invalidate",
-    "log_avg_msec",
-    "norandommap",
-    "randrepeat",
-    "refill_buffers",
-    "thread",
-    "write_lat_log",
-];
-
-const ALIASES: [(&str, &str); 4] = [
-    ("blocksize", "bs"),
-    ("readwrite", "rw"),
-    ("numjob", "numjobs"),
-    ("wait_for_previous", "stonewall"),
-];
-
-/// Jobs of a file, in its order.
-pub(super) fn jobs(file: &str, text: &str) -> Result<Vec<Job>, ProfileError> {
-    let mut global = BTreeMap::new();
-    let mut jobs: Vec<Job> = Vec::new();
-    let mut in_global = None;
-    for (number, raw) in (1..).zip(text.lines()) {
-        let line = raw.trim();
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
-        }
-        if let Some(rest) = line.strip_prefix('[') {
-            let Some(name) = rest.strip_suffix(']') else {
-                let what = format!("the name of a section does not end: {line:?}");
-                return Err(refuse(file, number, what, "close it with `]`"));
-            };
-            in_global = Some(name == "global");
-            if name != "global" {
-                jobs.push(Job { name: name.to_owned(), line: number, values: global.clone() });
-            }
-            continue;
-        }
-        let (key, value) = setting(file, number, line)?;
-        let values = match (in_global, jobs.last_mut()) {
-            (Some(true), _) => &mut global,
-            (Some(false), Some(job)) => &mut job.values,
-            _ => {
-                let what = format!("`{key}` stands before the first section");
-                return Err(refuse(file, number, what, "put it below `[global]` or a job"));
-            }
-        };
-        values.insert(key, value);
-    }
-    Ok(jobs)
-}
-
-fn setting(file: &str, line: usize, text: &str) -> Result<(String, Value), ProfileError> {
-    // An option without a value is switched on.
-    let (key, value) = text.split_once('=').unwrap_or((text, "1"));
-    let key = key.trim();
-    let key = ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name);
-    if KNOWN.contains(&key) || HARMLESS.contains(&key) {
-        return Ok((key.to_owned(), Value { text: value.trim().to_owned(), line }));
-    }
-    let (file, word) = (file.to_owned(), key.to_owned());
-    let nearest = nearest(key, &KNOWN);
-    Err(ProfileError::UnknownWord { file, line, word, nearest, known: KNOWN.join(", ") })
+/// A job with the values of the `[global]` sections before it.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) place: Place,
+    values: BTreeMap<String, Value>,
+    used: Rc<RefCell<BTreeSet<Place>>>,
 }
 
 impl Job {
-    /// A number of at least `least`; `None` where it is not given.
-    pub(super) fn number(
-        &self,
-        file: &str,
-        key: &str,
-        least: u32,
-    ) -> Result<Option<u32>, ProfileError> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        match value.text.parse::<u32>() {
-            Ok(number) if number >= least => Ok(Some(number)),
-            _ => {
-                let what = format!("`{key}` is {:?}", value.text);
-                Err(refuse(file, value.line, what, format!("give one number of at least {least}")))
-            }
-        }
+    /// A value that is part of the load.
+    pub(super) fn value(&self, word: &str) -> Option<&Value> {
+        let value = self.values.get(word)?;
+        self.used.borrow_mut().insert(value.place.clone());
+        Some(value)
     }
 
-    /// Whether something is switched on.
-    pub(super) fn on(&self, key: &str) -> bool {
-        self.values.get(key).is_some_and(|value| value.text != "0")
+    /// Whether a word is given, and where: the other of two that exclude each other.
+    pub(super) fn order(&self, word: &str) -> Option<usize> {
+        self.values.get(word).map(|value| value.order)
     }
 
-    /// A size in bytes.
-    pub(super) fn size(&self, file: &str, key: &str) -> Result<Option<u64>, ProfileError> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        let bad = || {
-            let what = format!("`{key}` is {:?}", value.text);
-            refuse(file, value.line, what, "give one size, such as 4k or 10g")
-        };
-        size_bytes(&value.text).filter(|bytes| *bytes > 0).map(Some).ok_or_else(bad)
-    }
-
-    /// A time in milliseconds; seconds where it has no unit.
-    pub(super) fn time(&self, file: &str, key: &str) -> Result<Option<u64>, ProfileError> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        let split = value.text.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.text.len());
-        let (number, unit) = value.text.split_at(split);
-        let factor = match unit.trim() {
-            "ms" => 1,
-            "" | "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => 0,
-        };
-        let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-        let bad = || {
-            let what = format!("`{key}` is {:?}", value.text);
-            refuse(file, value.line, what, "give a time above 0, such as 60, 5m or 500ms")
-        };
-        let zero_is_fine = key == "ramp_time";
-        ms.filter(|ms| factor > 0 && (*ms > 0 || zero_is_fine)).map(Some).ok_or_else(bad)
+    /// An error at a word of the job, or at its section where the word is not given.
+    pub(super) fn refuse(&self, word: &str, what: impl Into<String>, action: &str) -> ProfileError {
+        let place = self.values.get(word).map_or(&self.place, |value| &value.place);
+        place.refuse(what, action)
     }
 }
 
-/// As fio reads it: `k`, `kb` and `ki` are 1024, and `kib` is 1000: its `kb_base` turns them.
-pub(super) fn size_bytes(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_lowercase();
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let mut letters = unit.chars();
-    let power = match letters.next() {
-        None => return number.parse().ok(),
-        Some('b') if unit == "b" => return number.parse().ok(),
-        Some('k') => 1,
-        Some('m') => 2,
-        Some('g') => 3,
-        Some('t') => 4,
-        _ => return None,
-    };
-    let base = match letters.as_str() {
-        "" | "b" | "i" => 1024_u64,
-        "ib" => 1000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(base.pow(power))
+/// A word that is part of the load, if a job uses it.
+struct Given {
+    place: Place,
+    word: &'static str,
+    /// The same, or an alias of it.
+    written: String,
+}
+
+/// What a job file says.
+pub(super) struct Read {
+    pub(super) jobs: Vec<Job>,
+    pub(super) traps: Vec<Trap>,
+    pub(super) skipped: Vec<Skipped>,
+    given: Vec<Given>,
+    used: Rc<RefCell<BTreeSet<Place>>>,
+}
+
+impl Read {
+    /// Words that no job made use of.
+    pub(super) fn unused(&self) -> Vec<Skipped> {
+        let used = self.used.borrow();
+        let unused = self.given.iter().filter(|given| !used.contains(&given.place));
+        let skipped = |given: &Given| {
+            let here = |job: &Job| {
+                job.values.get(given.word).is_some_and(|value| value.place == given.place)
+            };
+            let why = if self.jobs.iter().any(here) {
+                "it changes nothing in a job of this kind"
+            } else {
+                "every job says it again"
+            };
+            given.place.skipped(&given.written, why)
+        };
+        unused.map(skipped).collect()
+    }
+}
+
+/// Reads a job file.
+pub(super) fn read(file: &str, text: &str) -> Result<Read, ProfileError> {
+    let used = Rc::default();
+    let (jobs, traps, skipped, given) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let read = Read { jobs, traps, skipped, given, used };
+    let mut reader = Reader { read, global: BTreeMap::new(), section: None, sections: 0, order: 0 };
+    reader.file(&Rc::from(file), text, 0)?;
+    Ok(reader.read)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Global,
+    Job,
+}
+
+struct Reader {
+    read: Read,
+    global: BTreeMap<String, Value>,
+    section: Option<Section>,
+    sections: usize,
+    order: usize,
+}
+
+impl Reader {
+    fn file(&mut self, file: &Rc<str>, text: &str, depth: usize) -> Result<(), ProfileError> {
+        for (line, raw) in (1..).zip(text.lines()) {
+            let place = Place { file: Rc::clone(file), line };
+            // fio ends every line at the first of these, values of commands too.
+            let text = raw.split(['#', ';']).next().unwrap_or_default().trim();
+            if text.is_empty() {
+                continue;
+            }
+            if let Some(path) = text.strip_prefix("include ") {
+                self.include(&place, path.trim(), depth)?;
+            } else if let Some(rest) = text.strip_prefix('[') {
+                if depth > 0 {
+                    let what = "a section in an included file";
+                    return Err(place.refuse(what, "leave it to the file that includes this one"));
+                }
+                self.begin(place, rest)?;
+            } else {
+                self.setting(place, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, place: Place, rest: &str) -> Result<(), ProfileError> {
+        let Some(name) = rest.strip_suffix(']') else {
+            let what = format!("the name of a section does not end: {rest:?}");
+            return Err(place.refuse(what, "close it with `]`, and put nothing behind it"));
+        };
+        if name.trim().is_empty() {
+            return Err(place.refuse("a section without a name", "name it, such as `[job]`"));
+        }
+        self.sections += 1;
+        self.section = Some(if name == "global" { Section::Global } else { Section::Job });
+        if name != "global" {
+            let (name, values) = (name.to_owned(), self.global.clone());
+            let used = Rc::clone(&self.read.used);
+            self.read.jobs.push(Job { name, place, values, used });
+        }
+        Ok(())
+    }
+
+    /// Reads another file in the place of this line: by its path from here, or from the folder of
+    /// the file that names it.
+    fn include(&mut self, place: &Place, path: &str, depth: usize) -> Result<(), ProfileError> {
+        if depth == INCLUDES_MAX {
+            let what = format!("{INCLUDES_MAX} files include each other");
+            return Err(place.refuse(what, "a file must not include itself"));
+        }
+        let beside = Path::new(&*place.file).parent().map(|folder| folder.join(path));
+        let path = Path::new(path).to_owned();
+        let found = if path.exists() { path } else { beside.unwrap_or(path) };
+        let text = read_text(&found).map_err(|error| match error {
+            ProfileError::Read { source, .. } => {
+                let what = format!("{} cannot be read: {source}", found.display());
+                place.refuse(what, "correct the path, or put its lines here")
+            }
+            other => other,
+        })?;
+        self.file(&Rc::from(found.display().to_string()), &text, depth + 1)
+    }
+
+    fn setting(&mut self, place: Place, text: &str) -> Result<(), ProfileError> {
+        // An option without a value is switched on.
+        let (written, value) = text.split_once('=').unwrap_or((text, "1"));
+        let (written, value) = (written.trim(), value.trim());
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == written);
+        let word = alias.map_or(written, |(_, word)| word);
+        let Some(treatment) = words::treatment(word) else {
+            let known = words::all();
+            return Err(ProfileError::UnknownWord {
+                file: place.file.to_string(),
+                line: place.line,
+                word: written.to_owned(),
+                nearest: nearest(word, &known),
+                known: words::READ.join(", "),
+            });
+        };
+        let values = match (self.section, self.read.jobs.last_mut()) {
+            (Some(Section::Global), _) => &mut self.global,
+            (Some(Section::Job), Some(job)) => {
+                if word == "name" {
+                    value.clone_into(&mut job.name);
+                }
+                &mut job.values
+            }
+            _ => {
+                let what = format!("`{written}` stands before the first section");
+                return Err(place.refuse(what, "put it below `[global]` or a job"));
+            }
+        };
+        match treatment {
+            Treatment::Read(word) => {
+                self.order += 1;
+                let (text, order, section) = (value.to_owned(), self.order, self.sections);
+                let given = Value { text, place: place.clone(), order, section };
+                let before = values.insert(word.to_owned(), given);
+                if let Some(before) = before.filter(|before| before.section == section) {
+                    let why = format!("{place} says it again");
+                    self.read.skipped.push(before.place.skipped(written, &why));
+                    self.read.given.retain(|given| given.place != before.place);
+                }
+                let written = written.to_owned();
+                self.read.given.push(Given { place, word, written });
+            }
+            Treatment::Skip(why) => self.read.skipped.push(place.skipped(written, why)),
+            Treatment::Change(..) if value == "0" => {
+                self.read.skipped.push(place.skipped(written, "it is off"));
+            }
+            Treatment::Change(what, action) => self.read.traps.push(trap(
+                format!("{place}: `{written}`: {what}"),
+                "fio would do it otherwise",
+                action,
+            )),
+            Treatment::Refuse(unless, _) if unless.contains(&value) => {
+                self.read.skipped.push(place.skipped(written, "it says what is done without it"));
+            }
+            Treatment::Refuse(_, action) => {
+                let what = format!("`{written}` is {value:?}, which would be another load");
+                return Err(place.refuse(what, action));
+            }
+        }
+        Ok(())
+    }
 }

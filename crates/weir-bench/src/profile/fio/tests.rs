@@ -2,14 +2,15 @@
 //!
 //! Not here: running them.
 
+mod round_trip;
+
 use std::process::Command;
 
 use super::super::lint::{Machine, lint};
-use super::super::{Options, load};
-use super::{export_fio, import_fio};
-use crate::spec::{Access, Arrival, Durability, LoadSpec, Scale};
-
-const SEED: Scale = Scale::Seed;
+use super::super::{Imported, Options, load};
+use super::values::{size_bytes, time_ms};
+use super::{export_fio, fio_path, import_fio};
+use crate::spec::{Access, Arrival, Durability, LoadSpec, OpKind, RunSpec, Scale};
 
 const JOBS: &str = "; a comment
 [global]
@@ -39,13 +40,29 @@ ramp_time=5s
 ";
 
 fn options() -> Options {
-    Options { scale: SEED, ..Options::default() }
+    Options::default()
+}
+
+fn imported(text: &str) -> Imported {
+    import_fio("jobs.fio", text, &options()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// A job of 1 GiB with more lines.
+fn job(lines: &str) -> String {
+    format!(
+        "[job]\nioengine=libaio\ndirect=1\nsize=1g\nruntime=60\ntime_based\nfilename=x\n{lines}"
+    )
+}
+
+fn what(imported: &Imported) -> Vec<&str> {
+    imported.traps.iter().map(|trap| trap.what.as_str()).collect()
 }
 
 #[test]
 fn a_job_file_becomes_rows() {
-    let imported = import_fio("jobs.fio", JOBS, &options()).unwrap();
-    assert_eq!(imported.traps, []);
+    let imported = imported(JOBS);
+    assert_eq!(imported.traps.len(), 1, "{:?}", imported.traps);
+    assert!(imported.traps[0].what.contains("multiples of their size"), "of a zipf with two sizes");
     let spec = imported.spec;
     assert_eq!((spec.dataset.files, spec.dataset.file_bytes), (1, 1 << 30));
     assert_eq!(spec.durability, Durability::Flush { every_writes: 8 });
@@ -67,12 +84,25 @@ fn a_job_file_becomes_rows() {
 }
 
 #[test]
+fn long_and_large_job_is_done_as_it_is_written() {
+    let text = job("bs=1m\nrw=write\niodepth=8").replace("1g", "200g").replace("60", "3600");
+    let spec = imported(&text).spec;
+    assert_eq!((spec.dataset.total_bytes(), spec.cells[0].duration_ms), (200 << 30, 3_600_000));
+    assert_eq!((spec.scale, spec.title.as_str()), (Scale::Seed, "fio job jobs.fio"));
+    let standard = Options { scale: Some(Scale::Standard), ..options() };
+    let asked = import_fio("jobs.fio", &text, &standard).unwrap().spec;
+    assert_eq!((asked.dataset.total_bytes(), asked.cells[0].duration_ms), (8 << 30, 60_000));
+    assert!(asked.title.ends_with("standard scale"), "{}", asked.title);
+}
+
+#[test]
 fn what_fio_would_have_measured_instead_is_named() {
     let text = "[slow]\nrw=randread\nsize=1g\nruntime=10\niodepth=32\nrate_iops=500\nnumjobs=2\n";
-    let imported = import_fio("slow.fio", text, &options()).unwrap();
-    let what: Vec<&str> = imported.traps.iter().map(|trap| trap.what.as_str()).collect();
-    for words in ["direct=1", "engine psync", "time_based", "rate_iops"] {
+    let imported = imported(text);
+    let what = what(&imported);
+    for words in ["direct=1", "engine psync", "time_based", "a rate"] {
         assert!(what.iter().any(|what| what.contains(words)), "{words}: {what:?}");
+        assert!(imported.spec.assume.iter().any(|line| line.contains(words)), "{words}");
     }
     let LoadSpec::Open { rate, arrival, in_flight_max, .. } = imported.spec.cells[0].load else {
         panic!("a rate is an open loop")
@@ -83,28 +113,222 @@ fn what_fio_would_have_measured_instead_is_named() {
 }
 
 #[test]
+fn comments_end_lines_and_sections_as_they_do_for_fio() {
+    let text = "[job] # behind a section\nrw=randread ; behind a value\nsize=1g#\nruntime=60\n";
+    let spec = imported(text).spec;
+    assert_eq!((spec.cells[0].name.as_str(), spec.dataset.total_bytes()), ("job", 1 << 30));
+    assert_eq!(spec.cells[0].streams[0].access, Access::Random);
+}
+
+/// Share, share of reads, sizes with weights, access.
+type Shape = (u32, f64, Vec<(u32, u32)>, Access);
+
+/// The streams of a job.
+fn streams(lines: &str) -> Vec<Shape> {
+    let spec = imported(&job(lines)).spec;
+    let streams = spec.cells[0].streams.iter();
+    let one = |stream: &crate::spec::StreamSpec| {
+        let blocks = stream.blocks.iter().map(|block| (block.bytes, block.weight)).collect();
+        (stream.share, stream.read_pct, blocks, stream.access)
+    };
+    streams.map(one).collect()
+}
+
+fn walk(random_pct: f64, align_bytes: u32, between: bool) -> Access {
+    Access::Walk { random_pct, align_bytes, between }
+}
+
+#[test]
+fn sizes_and_order_are_those_of_fio() {
+    let one = |bytes: u32| vec![(bytes, 1)];
+    let cases = [
+        ("rw=randrw\nbs=8k", vec![(1, 50.0, one(8192), Access::Random)]),
+        // Two sizes are two streams, in the shares of the mix.
+        (
+            "rw=randrw\nrwmixread=70\nbs=4k,64k",
+            vec![(70, 100.0, one(4096), Access::Random), (30, 0.0, one(65_536), Access::Random)],
+        ),
+        (
+            "rw=randrw\nbs=,8k",
+            vec![(50, 100.0, one(4096), Access::Random), (50, 0.0, one(8192), Access::Random)],
+        ),
+        ("rw=randread\nbs=4k,64k", vec![(1, 100.0, one(4096), Access::Random)]),
+        // fio keeps a place for each direction.
+        (
+            "rw=rw",
+            vec![
+                (50, 100.0, one(4096), Access::Sequential),
+                (50, 0.0, one(4096), Access::Sequential),
+            ],
+        ),
+        ("rw=randrw\nrwmixread=100", vec![(1, 100.0, one(4096), Access::Random)]),
+        ("rw=randread\npercentage_random=30", vec![(1, 100.0, one(4096), walk(30.0, 4096, false))]),
+        (
+            "rw=randrw\npercentage_random=30,100",
+            vec![
+                (50, 100.0, one(4096), walk(30.0, 4096, false)),
+                (50, 0.0, one(4096), Access::Random),
+            ],
+        ),
+        (
+            "rw=randwrite\nbsrange=4k-64k",
+            vec![(1, 0.0, vec![(4096, 1), (65_536, 1)], walk(100.0, 4096, true))],
+        ),
+        // The later of the two, and shares before both.
+        ("rw=randwrite\nbsrange=4k-64k\nbs=16k", vec![(1, 0.0, one(16_384), Access::Random)]),
+        (
+            "rw=randwrite\nbssplit=4k/60:64k/40\nbs=16k",
+            vec![(1, 0.0, vec![(4096, 60), (65_536, 40)], walk(100.0, 4096, false))],
+        ),
+        (
+            "rw=read\nbssplit=4k/50:1k/:32k/",
+            vec![(1, 100.0, vec![(4096, 100), (1024, 50), (32_768, 50)], walk(0.0, 1024, false))],
+        ),
+        ("rw=randread\nba=64k", vec![(1, 100.0, one(4096), walk(100.0, 65_536, false))]),
+        (
+            "rw=randread\nrandom_distribution=zoned:90/10:10/90",
+            vec![(1, 100.0, one(4096), Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 })],
+        ),
+        // Copies on one file each go over all of it, copies in parts do not.
+        ("rw=read\nnumjobs=4", vec![(1, 100.0, one(4096), walk(0.0, 4096, false))]),
+        (
+            "rw=read\nnumjobs=4\noffset_increment=1g",
+            vec![(1, 100.0, one(4096), Access::Sequential)],
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(streams(lines), expected, "{lines}");
+    }
+}
+
+#[test]
+fn copies_that_read_the_same_data_are_a_trap() {
+    let machine = Machine { memory_bytes: 1 << 20, cores: 2 };
+    let follows = |lines: &str| {
+        let traps = lint(&imported(&job(lines)).spec, &machine);
+        traps.iter().any(|trap| trap.what.contains("goes over the same data"))
+    };
+    assert!(follows("rw=read\nnumjobs=4"));
+    assert!(!follows("rw=read\nnumjobs=4\noffset_increment=1g") && !follows("rw=read"));
+    assert!(!follows("rw=randread\nnumjobs=4\nbsrange=4k-8k"));
+}
+
+#[test]
+fn trims_are_read_with_the_third_size() {
+    let imported = imported(&job("rw=randtrim\nbs=4k,8k,1m"));
+    let stream = &imported.spec.cells[0].streams[0];
+    assert_eq!((stream.op, stream.blocks[0].bytes), (Some(OpKind::Trim), 1 << 20));
+    assert_eq!(stream.access, Access::Random);
+    assert!(what(&imported).iter().any(|what| what.contains("last quarter")), "{imported:?}");
+    let text = job("rw=trim\nbs=64m").replace("1g", "256m");
+    let error = import_fio("jobs.fio", &text, &options()).unwrap_err().to_string();
+    assert!(error.starts_with("jobs.fio:4: ") && error.contains("the last quarter"), "{error}");
+}
+
+/// As fio 3.33 does it: `rate_iops=100` of `randrw` makes 100 reads and 100 writes a second.
+#[test]
+fn rate_is_of_each_direction_and_each_copy() {
+    let rate = |lines: &str| {
+        let spec = imported(&job(lines)).spec;
+        let LoadSpec::Open { rate, arrival, .. } = spec.cells[0].load else { panic!("{lines}") };
+        (rate, spec.cells[0].streams[0].read_pct, arrival)
+    };
+    let (even, poisson) = (Arrival::Constant, Arrival::Poisson);
+    assert_eq!(rate("rw=randrw\nrwmixread=70\nrate_iops=100"), (200.0, 50.0, even));
+    let more = "rw=randrw\nnumjobs=3\nrate_iops=300,100\nrate_process=poisson";
+    assert_eq!(rate(more), (1200.0, 75.0, poisson));
+    assert_eq!(rate("rw=randread\nrate_iops=100,"), (100.0, 100.0, even));
+    assert_eq!(rate("rw=randwrite\nrate_iops=,200"), (200.0, 0.0, even));
+    // Bytes per second, of one size.
+    assert_eq!(rate("rw=randwrite\nbs=8k\nrate=1m"), (128.0, 0.0, even));
+    let skipped = imported(&job("rw=randrw\nrwmixread=70\nrate_iops=100")).skipped;
+    assert!(skipped.iter().any(|word| word.word.contains("rwmixread")), "{skipped:?}");
+    let none = imported(&job("rw=randread\nrate_iops=,200")).spec;
+    assert!(matches!(none.cells[0].load, LoadSpec::Closed { .. }), "of writes, which it has not");
+}
+
+#[test]
+fn files_and_shares_of_the_target_are_resolved() {
+    let dataset = |lines: &str, options: &Options| {
+        let text = format!("[job]\nrw=randread\nruntime=60\n{lines}");
+        import_fio("jobs.fio", &text, options).map(|imported| imported.spec.dataset)
+    };
+    let known = Options { target_bytes: Some(10 << 30), ..options() };
+    let asked = Options { size_bytes: Some(64 << 20), ..options() };
+    let cases = [
+        ("size=1g\nfilename=a:b", &known, (2, 512 << 20)),
+        ("size=1g\nfilename=a\\:b", &known, (1, 1 << 30)),
+        ("size=1g\nnumjobs=3", &known, (3, 1 << 30)),
+        ("size=1g\nnumjobs=3\nioengine=nbd\nuri=nbd://x", &known, (1, 1 << 30)),
+        ("size=1g\nnumjobs=3\nnrfiles=4", &known, (12, 256 << 20)),
+        ("size=1g\nnumjobs=3\nfilename=a\nnrfiles=4", &known, (1, 1 << 30)),
+        ("size=50%\nfilename=a", &known, (1, 5 << 30)),
+        ("filename=a", &known, (1, 10 << 30)),
+        ("size=50%\nfilename=a", &asked, (1, 64 << 20)),
+        ("size=20%\nfilename=a\nnumjobs=4\noffset_increment=20%", &known, (4, 2 << 30)),
+    ];
+    for (lines, options, (files, file_bytes)) in cases {
+        let found = dataset(lines, options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((found.files, found.file_bytes), (files, file_bytes), "{lines}");
+    }
+    for lines in ["size=50%\nfilename=a", "filename=a"] {
+        let error = dataset(lines, &options()).expect_err(lines).to_string();
+        assert!(error.contains("--size"), "{error}");
+    }
+    let over = dataset("size=50%\nfilename=a\nnumjobs=4\noffset_increment=50%", &known);
+    assert!(over.expect_err("200 %").to_string().contains("more than the target's"));
+}
+
+#[test]
 fn what_is_not_understood_is_named_with_its_line() {
     let cases = [
         ("rwmixread=70", "rwmixreed=70", 14, "did you mean `rwmixread`?"),
-        ("rw=randrw", "rw=trim", 13, "`rw` is \"trim\""),
+        ("rw=randrw", "rw=trimwrite", 13, "`rw` is \"trimwrite\""),
+        ("rw=randrw", "rw=randrw:8", 13, "leave the number out"),
         ("bs=1m", "bs=4kib", 23, "4000 bytes cannot be done directly"),
-        ("bs=1m", "bs=4k,8k", 23, "`bs` is \"4k,8k\""),
+        ("bs=1m", "bs=4k,8k,1m,2m", 23, "more than three values"),
+        ("bs=1m", "bs=4k-8k", 23, "`bs` is \"4k-8k\""),
+        ("bs=1m", "bs=$pagesize", 23, "write the value itself"),
+        ("bs=1m", "bsrange=4k", 23, "give a range"),
         ("4k/60:64k/40", "4k/60:64k/30", 15, "100 together"),
+        ("4k/60:64k/40", "4k/60:64k/60", 15, "100 together"),
         ("zipf:1.2", "pareto:0.9", 18, "pareto"),
+        ("zipf:1.2", "zoned:60/10:30/20:8/30:2/40", 18, "zoned"),
+        ("zipf:1.2", "zipf:1.2\npercentage_random=50", 18, "a distribution together with"),
+        ("iodepth=16", "iodepth=16\nrate_iops=100", 17, "bytes per second"),
+        ("bs=1m", "rw=rw\nrate_iops=100,", 24, "none for writes"),
+        ("iodepth=16", "iodepth=16\niodepth_batch=8", 17, "several operations at a time"),
+        ("iodepth=16", "iodepth=16\nthinktime=100", 17, "another load"),
+        ("iodepth=16", "iodepth=100000000", 16, "in flight are more than"),
+        ("iodepth=16", "iodepth=99999999999", 16, "one number of at least 1"),
         ("ioengine=libaio", "ioengine=rbd", 3, "does something else"),
         ("runtime=60\n", "", 11, "ends with its data"),
-        ("size=1g", "size=50%", 5, "`size` is \"50%\""),
+        ("runtime=60", "runtime=1h30m", 7, "give one time"),
+        ("runtime=60", "runtime=10 m", 7, "give one time"),
+        ("size=1g", "size=50%", 5, "whose size is not known"),
+        ("size=1g", "size=1.5g", 5, "`size` is \"1.5g\""),
+        ("size=1g", "size=0", 5, "`size` is 0"),
+        ("size=1g", "size=512", 5, "hold no block"),
+        ("size=1g", "size=1g\noffset=1m", 6, "`offset` is not 0"),
         ("size=1g\n", "", 11, "has no `size`"),
         ("stonewall\n", "", 20, "runs at the same time"),
-        ("stonewall", "stonewall\nfsync=1", 20, "other data, content or syncs"),
+        ("stonewall", "stonewall\nfsync=1", 20, "other syncs"),
+        ("stonewall", "stonewall\nsize=2g", 20, "other data"),
+        ("fsync=8", "fsync=8\nfdatasync=4", 10, "flush after other numbers"),
         ("[backup]", "[oltp]", 20, "two jobs are called"),
         ("[backup]", "[backup", 20, "does not end"),
+        ("[backup]", "[]", 20, "without a name"),
         ("; a comment", "direct=1", 1, "before the first section"),
+        ("; a comment", "[global]\ninclude none.inc", 2, "none.inc cannot be read"),
         ("numjobs=4", "numjobs=0", 17, "at least 1"),
         ("fsync=8", "sync=maybe", 9, "`sync` is \"maybe\""),
         ("percentage=50", "percentage=100", 10, "every block would be the same"),
+        ("direct=1", "exec_prerun=drop-caches", 4, "run it yourself"),
+        ("direct=1", "zonemode=zbd", 4, "zoned devices"),
+        ("direct=1", "direct=yes", 4, "give 0 or 1"),
     ];
     for (old, new, line, words) in cases {
+        assert!(JOBS.contains(old), "{old}");
         let text = JOBS.replacen(old, new, 1);
         let error = import_fio("jobs.fio", &text, &options()).expect_err(new).to_string();
         assert!(error.starts_with(&format!("jobs.fio:{line}: ")), "{new}: {error}");
@@ -113,30 +337,110 @@ fn what_is_not_understood_is_named_with_its_line() {
     assert!(import_fio("empty.fio", "", &options()).is_err());
 }
 
-/// Imported again, an exported run is the same load.
 #[test]
-fn what_is_exported_comes_back_the_same() {
-    for name in ["quick", "backup", "s001-storpool", "s002-vlab"] {
-        let spec = load(name, &options()).unwrap();
-        let text = export_fio(&spec).unwrap().replace("offset_increment", "#offset_increment");
-        let text: String = text
-            .lines()
-            .map(|line| {
-                if line.starts_with("size=") { "size=1g\n".to_owned() } else { format!("{line}\n") }
-            })
-            .collect();
-        let back = import_fio("export.fio", &text, &options()).unwrap_or_else(|e| panic!("{e}"));
-        let closed = spec.cells.iter().filter(|cell| cell.search.is_none());
-        assert_eq!(back.spec.durability, spec.durability);
-        let loads: Vec<_> =
-            closed.map(|cell| (cell.load, cell.streams.clone(), cell.duration_ms)).collect();
-        let back: Vec<_> = back
-            .spec
-            .cells
-            .iter()
-            .map(|cell| (cell.load, cell.streams.clone(), cell.duration_ms))
-            .collect();
-        assert_eq!(back, loads, "{name}");
+fn every_word_that_changes_nothing_is_named_with_its_line() {
+    let text = "[global]
+group_reporting
+thread=1
+log_avg_msec=1000
+loops=3
+end_fsync=1
+startdelay=5
+iodepth_batch_complete_max=8
+zonemode=none
+rwmixread=30
+bs=4k
+[job]
+direct=1
+rw=randread
+size=1g
+runtime=60
+time_based
+filename=x
+invalidate=1
+percentage_random=100
+bs=8k
+bs=16k
+nice=5
+";
+    let imported = imported(text);
+    let skipped: Vec<(usize, &str)> =
+        imported.skipped.iter().map(|word| (word.line, word.word.as_str())).collect();
+    let expected = [
+        (2, "group_reporting"),
+        (3, "thread"),
+        (4, "log_avg_msec"),
+        (5, "loops"),
+        (6, "end_fsync"),
+        (7, "startdelay"),
+        (8, "iodepth_batch_complete_max"),
+        (9, "zonemode"),
+        (10, "rwmixread"),
+        (11, "bs"),
+        (18, "filename"),
+        (19, "invalidate"),
+        (21, "bs"),
+    ];
+    assert_eq!(skipped, expected);
+    assert!(imported.skipped.iter().all(|word| word.file == "jobs.fio" && !word.why.is_empty()));
+    let why = |line: usize| {
+        let word = imported.skipped.iter().find(|word| word.line == line);
+        word.map(|word| word.why.as_str())
+    };
+    assert_eq!(why(10), Some("it changes nothing in a job of this kind"));
+    assert_eq!(why(11), Some("every job says it again"));
+    assert_eq!(why(21), Some("jobs.fio:22 says it again"));
+    assert_eq!(what(&imported), ["jobs.fio:23: `nice`: workers have the priority of this process"]);
+}
+
+/// The table of words is that of fio on a machine on which the tests run.
+#[test]
+fn every_option_of_fio_is_known() {
+    let output = Command::new("fio").arg("--cmdhelp=all").output();
+    let output = output.expect("the program fio is missing: install the package fio");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let known = super::words::all();
+    let is_known = |word: &str| {
+        let alias = super::words::ALIASES.iter().find(|(alias, _)| *alias == word);
+        known.contains(&alias.map_or(word, |(_, word)| word))
+    };
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    let unknown: Vec<&str> =
+        names.map(|name| name.trim_end_matches(':')).filter(|name| !is_known(name)).collect();
+    assert_eq!(unknown, [] as [&str; 0]);
+    for (alias, word) in super::words::ALIASES {
+        assert!(known.contains(&word), "{alias} stands for {word}");
+    }
+}
+
+#[test]
+fn included_files_belong_to_the_section_that_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("all.inc"), "size=1g\nruntime=60\ninclude more.inc\n").unwrap();
+    std::fs::write(path("more.inc"), "direct=1\n").unwrap();
+    std::fs::write(path("deep.inc"), "iodepth=many\n").unwrap();
+    let write = |text: &str| {
+        std::fs::write(path("jobs.fio"), text).unwrap();
+        load(path("jobs.fio").to_str().unwrap(), &options())
+    };
+    let spec = write("[global]\ninclude all.inc\n[job]\nrw=randread\n").unwrap();
+    assert_eq!((spec.dataset.total_bytes(), spec.cells[0].duration_ms), (1 << 30, 60_000));
+    let job = "[job]\nioengine=libaio\ninclude all.inc\ninclude deep.inc\n";
+    let error = write(job).unwrap_err().to_string();
+    assert!(error.contains("deep.inc:1: `iodepth`"), "{error}");
+    std::fs::write(path("more.inc"), "[job2]\n").unwrap();
+    assert!(write(job).unwrap_err().to_string().contains("more.inc:1: a section"));
+    std::fs::write(path("more.inc"), "include all.inc\n").unwrap();
+    assert!(write(job).unwrap_err().to_string().contains("include each other"));
+}
+
+#[test]
+fn verify_of_a_job_verifies_all_that_was_written() {
+    let pct = |lines: &str| imported(&job(lines)).spec.cells[0].verify_pct;
+    assert!(pct("rw=randwrite\nverify=crc32c") > 99.0);
+    for lines in ["rw=randwrite", "rw=randwrite\nverify=md5\ndo_verify=0", "rw=read\nverify=md5"] {
+        assert!(pct(lines) < 2.0, "{lines}");
     }
 }
 
@@ -150,6 +454,14 @@ fn rows_that_fio_cannot_do_are_left_out_and_named() {
 }
 
 #[test]
+fn path_in_a_job_file_is_one_file_to_fio() {
+    assert_eq!(fio_path("/dev/pci-0000:00").as_deref(), Some("/dev/pci-0000\\:00"));
+    for path in ["a#b", "a;b", "${HOME}", "a\nb", " a", "a\\b"] {
+        assert_eq!(fio_path(path), None, "{path:?}");
+    }
+}
+
+#[test]
 fn a_job_file_is_loaded_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.fio");
@@ -158,7 +470,7 @@ fn a_job_file_is_loaded_by_its_path() {
     assert_eq!(load(path, &options()).unwrap().cells.len(), 2);
     let variant = Options { variant: Some("cold".to_owned()), ..options() };
     assert!(load(path, &variant).unwrap_err().to_string().ends_with("has none"));
-    let smoke = load(path, &Options { scale: Scale::Smoke, ..options() }).unwrap();
+    let smoke = load(path, &Options { scale: Some(Scale::Smoke), ..options() }).unwrap();
     assert_eq!(smoke.cells[0].duration_ms, 5000);
     assert!(smoke.title.ends_with("smoke scale") && smoke.dataset.total_bytes() <= 256 << 20);
 }

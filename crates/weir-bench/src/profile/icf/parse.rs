@@ -2,13 +2,53 @@
 //!
 //! Not here: what they become (icf).
 //!
-//! Invariant: all workers are alike, since one load is offered at a time.
+//! Invariants: all workers are alike, since one load is offered at a time; a key that is neither
+//! read nor known is an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::super::SECTOR_BYTES;
 use super::super::error::{ProfileError, refuse};
+use super::super::expand::IN_FLIGHT_MAX;
+use super::super::imported::Skipped;
+use super::super::lint::{Trap, trap};
+
+/// Keys that change nothing here, by how they begin, and why.
+const SKIPPED: [(&str, &str); 21] = [
+    ("test description", "it is a note"),
+    ("default disk workers to spawn", "the workers are those of the manager list"),
+    ("default network workers to spawn", "the workers are those of the manager list"),
+    ("record results", "a run records everything"),
+    ("worker cycling", "it is of another test type"),
+    ("disk cycling", "it is of another test type"),
+    ("queue depth cycling", "it is of another test type"),
+    ("record last update results", "it is about what Iometer shows"),
+    ("bar chart", "it is about what Iometer shows"),
+    ("end ", "it ends a part of the file"),
+    ("manager network address", "agents are named with --agent"),
+    ("default target settings for worker", "it begins a part of the file"),
+    ("target assignments", "it begins a part of the file"),
+    ("target type", "only workers of type DISK measure storage"),
+    ("hours", "it names the columns"),
+    ("start", "it names the columns"),
+    ("test setup", "it begins a part of the file"),
+    ("results display", "it begins a part of the file"),
+    ("access specifications", "it begins a part of the file"),
+    ("manager list", "it begins a part of the file"),
+    ("time stamp", "it is a note"),
+];
+/// Of these, those that a user would miss: the others are the frame of the file.
+const NAMED: [&str; 6] = [
+    "default disk workers",
+    "default network workers",
+    "record results",
+    "manager network address",
+    "record last update",
+    "bar chart",
+];
+/// A test of more than a year is a mistake.
+const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
 /// What is needed of a configuration.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +66,15 @@ pub(super) struct Config {
     /// `None`: all of the disk.
     pub(super) size_bytes: Option<u64>,
     pub(super) size_line: usize,
+    pub(super) traps: Vec<Trap>,
+    pub(super) skipped: Vec<Skipped>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spec {
     pub(super) lines: Vec<Line>,
+    /// Where it begins.
+    line: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +83,26 @@ pub(super) struct Line {
     pub(super) share_pct: u32,
     pub(super) read_pct: u32,
     pub(super) random_pct: u32,
+    /// Operations begin at multiples of this; 0: at any sector.
+    pub(super) align: u32,
+    /// Number of the line it stands in.
+    pub(super) number: usize,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 struct Worker {
+    line: usize,
     depth: u32,
     sectors: u64,
     assigned: Vec<String>,
+    targets: Vec<String>,
+}
+
+impl Worker {
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |worker: &Self| (worker.depth, worker.sectors, worker.assigned.clone());
+        of(self) == of(other)
+    }
 }
 
 /// Reads a configuration.
@@ -68,18 +125,33 @@ struct Reader<'a> {
     config: Config,
     key: String,
     spec: String,
+    run_line: usize,
     managers: Vec<Vec<Worker>>,
 }
 
 impl Reader<'_> {
     fn key(&mut self, key: &str, line: usize) -> Result<(), ProfileError> {
         self.key = key.to_ascii_lowercase();
-        if self.key == "worker" {
-            match self.managers.last_mut() {
-                Some(workers) => workers.push(Worker::default()),
+        match self.key.as_str() {
+            "worker" => match self.managers.last_mut() {
+                Some(workers) => workers.push(Worker { line, ..Worker::default() }),
                 None => {
                     let action = "put it below `'Manager ID, manager name`";
                     return Err(refuse(self.file, line, "a worker before any manager", action));
+                }
+            },
+            known if is_read(known) => {}
+            known => {
+                let Some((_, why)) = SKIPPED.iter().find(|(begin, _)| known.starts_with(begin))
+                else {
+                    let what = format!("the key {key:?} is not known here");
+                    let action = "leave it and its values out if they change no load";
+                    return Err(refuse(self.file, line, what, action));
+                };
+                if NAMED.iter().any(|begin| known.starts_with(begin)) {
+                    let (file, word) = (self.file.to_owned(), key.to_owned());
+                    let why = (*why).to_owned();
+                    self.config.skipped.push(Skipped { file, line, word, why });
                 }
             }
         }
@@ -87,96 +159,188 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
-        let file = self.file;
         let key = self.key.clone();
-        let worker = self.managers.last_mut().and_then(|workers| workers.last_mut());
-        match (key.as_str(), worker) {
-            ("run time", _) => {
-                let [hours, minutes, seconds] = numbers::<3>(file, line, text, None)?;
-                let seconds = hours
-                    .saturating_mul(3600)
-                    .saturating_add(minutes.saturating_mul(60))
-                    .saturating_add(seconds);
-                self.config.run_ms = seconds.saturating_mul(1000);
+        match key.as_str() {
+            "run time" => self.run_time(text, line),
+            key if key.starts_with("ramp up time") => {
+                let [seconds] = numbers::<1>(self.file, line, text, None)?;
+                self.config.ramp_ms = self.time_ms(seconds, line)?;
+                Ok(())
             }
-            (key, _) if key.starts_with("ramp up time") => {
-                let [seconds] = numbers::<1>(file, line, text, None)?;
-                self.config.ramp_ms = seconds.saturating_mul(1000);
-            }
-            ("test type", _) if !text.eq_ignore_ascii_case("normal") => {
+            "test type" if !text.eq_ignore_ascii_case("normal") => {
                 let what = format!("the test type is {text}: several loads, one after the other");
-                return Err(refuse(file, line, what, "save it as NORMAL, one file for each load"));
+                let action = "save it as NORMAL, one file for each load";
+                Err(refuse(self.file, line, what, action))
             }
-            ("access specification name,default assignment", _) => {
-                text.split(',').next().unwrap_or_default().trim().clone_into(&mut self.spec);
-                self.config.specs.insert(self.spec.clone(), Spec::default());
-            }
-            (key, _) if key.starts_with("size,% of size") => {
-                let read = access(file, line, text)?;
+            "access specification name,default assignment" => self.begin_spec(text, line),
+            key if key.starts_with("size,% of size") => {
+                let read = access(self.file, line, text)?;
                 self.config.specs.entry(self.spec.clone()).or_default().lines.push(read);
+                Ok(())
             }
-            ("manager id, manager name", _) => self.managers.push(Vec::new()),
-            ("worker type", _) if !text.eq_ignore_ascii_case("disk") => {
+            "manager id, manager name" => {
+                self.managers.push(Vec::new());
+                Ok(())
+            }
+            "worker type" if !text.eq_ignore_ascii_case("disk") => {
                 let what = format!("a worker of type {text}");
-                return Err(refuse(file, line, what, "only DISK workers measure storage"));
+                Err(refuse(self.file, line, what, "only DISK workers measure storage"))
             }
-            (key, Some(worker)) if key.starts_with("number of outstanding ios") => {
-                let [depth] = numbers::<1>(file, line, text, Some(','))?;
-                worker.depth = u32::try_from(depth).unwrap_or(u32::MAX);
-                if !(1..=65_536).contains(&worker.depth) {
-                    let what = format!("{depth} operations outstanding");
-                    return Err(refuse(file, line, what, "give 1 to 65536"));
-                }
+            _ => self.of_worker(&key, text, line),
+        }
+    }
+
+    /// A value below a worker.
+    fn of_worker(&mut self, key: &str, text: &str, line: usize) -> Result<(), ProfileError> {
+        let file = self.file;
+        let worker = self.managers.last_mut().and_then(|workers| workers.last_mut());
+        let Some(worker) = worker else { return Ok(()) };
+        if key.starts_with("number of outstanding ios") {
+            let [depth] = numbers::<1>(file, line, text, Some(','))?;
+            worker.depth = u32::try_from(depth).unwrap_or(u32::MAX);
+            if !(1..=65_536).contains(&worker.depth) {
+                let what = format!("{depth} operations outstanding");
+                return Err(refuse(file, line, what, "give 1 to 65536"));
             }
-            (key, Some(worker)) if key.starts_with("disk maximum size") => {
-                let [sectors] = numbers::<1>(file, line, text, Some(','))?;
-                worker.sectors = sectors;
-                self.config.size_line = line;
+            let rest: Vec<&str> = text.split(',').map(str::trim).collect();
+            if rest.get(1).is_some_and(|word| word.eq_ignore_ascii_case("enabled")) {
+                let what = "the target is opened and closed over and over";
+                return Err(refuse(file, line, what, "disable the test connection rate"));
             }
-            ("assigned access specs", Some(worker)) => {
-                worker.assigned.push(text.to_owned());
-                let known = self.config.assigned.iter().any(|(name, _)| name == text);
-                if !known {
-                    self.config.assigned.push((text.to_owned(), line));
-                }
+            if rest.get(3).is_some_and(|word| word.eq_ignore_ascii_case("enabled")) {
+                let (word, why) = ("use fixed seed", "--seed gives the seed of a run");
+                let (file, word, why) = (file.to_owned(), word.to_owned(), why.to_owned());
+                self.config.skipped.push(Skipped { file, line, word, why });
             }
-            _ => {}
+        } else if key.starts_with("disk maximum size") {
+            let [sectors, start] = numbers::<2>(file, line, text, Some(','))?;
+            if start != 0 {
+                let what = format!("the data begins at sector {start}");
+                let action = "give 0: data begins at the start of the target here";
+                return Err(refuse(file, line, what, action));
+            }
+            worker.sectors = sectors;
+            self.config.size_line = line;
+            let pattern = text.split(',').nth(2).map_or("0", str::trim);
+            if !["0", "2"].contains(&pattern) {
+                self.config.traps.push(trap(
+                    format!("{file}:{line}: data pattern {pattern}"),
+                    "blocks have content of our own, which does not compress",
+                    "compare with the full random pattern",
+                ));
+            }
+        } else if key == "assigned access specs" {
+            worker.assigned.push(text.to_owned());
+            let known = self.config.assigned.iter().any(|(name, _)| name == text);
+            if !known {
+                self.config.assigned.push((text.to_owned(), line));
+            }
+        } else if key == "target" {
+            worker.targets.push(text.to_owned());
+            if worker.targets.len() > 1 {
+                let what = "a worker with several targets, each with its outstanding operations";
+                return Err(refuse(file, line, what, "give each worker one target"));
+            }
         }
         Ok(())
     }
 
+    fn begin_spec(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
+        // A name may have commas: the assignment is what stands behind the last.
+        let name = text.rsplit_once(',').map_or(text, |(name, _)| name).trim();
+        name.clone_into(&mut self.spec);
+        let spec = Spec { lines: Vec::new(), line };
+        if self.config.specs.insert(name.to_owned(), spec).is_some() {
+            let what = format!("two access specifications are called {name:?}");
+            return Err(refuse(self.file, line, what, "rename one"));
+        }
+        Ok(())
+    }
+
+    fn run_time(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
+        let [hours, minutes, seconds] = numbers::<3>(self.file, line, text, None)?;
+        let seconds = hours
+            .saturating_mul(3600)
+            .saturating_add(minutes.saturating_mul(60))
+            .saturating_add(seconds);
+        self.config.run_ms = self.time_ms(seconds, line)?;
+        self.run_line = line;
+        Ok(())
+    }
+
+    fn time_ms(&self, seconds: u64, line: usize) -> Result<u64, ProfileError> {
+        let ms = seconds.saturating_mul(1000);
+        if ms > TIME_MS_MAX {
+            let what = format!("a time of {seconds} s is more than a year");
+            return Err(refuse(self.file, line, what, "give a shorter one"));
+        }
+        Ok(ms)
+    }
+
     fn finish(self) -> Result<Config, ProfileError> {
         let (file, mut config) = (self.file, self.config);
-        let refuse = |what: &str, action: &str| Err(refuse(file, 1, what, action));
+        let refuse = |line: usize, what: &str, action: &str| Err(refuse(file, line, what, action));
         let Some(worker) = self.managers.first().and_then(|workers| workers.first()) else {
-            return refuse("there is no worker", "save the file with managers and workers");
+            return refuse(1, "there is no worker", "save the file with managers and workers");
         };
-        let alike = |workers: &Vec<Worker>| {
-            workers.len() == self.managers[0].len() && workers.iter().all(|other| other == worker)
-        };
-        if !self.managers.iter().all(alike) {
-            return refuse("workers differ from each other", "make them alike, or use two files");
+        let count = self.managers[0].len();
+        for workers in &self.managers {
+            let line = workers.last().map_or(worker.line, |last| last.line);
+            if workers.len() != count {
+                return refuse(line, "managers have other numbers of workers", "make them alike");
+            }
+            if let Some(other) = workers.iter().find(|other| !other.is_like(worker)) {
+                let action = "make them alike, or use two files";
+                return refuse(other.line, "workers differ from each other", action);
+            }
+            if let Some(other) = workers.iter().find(|other| other.targets != workers[0].targets) {
+                let action = "a run has one target: use a file for each";
+                return refuse(other.line, "workers have other targets than the first", action);
+            }
         }
         if worker.assigned.is_empty() || worker.depth == 0 {
-            return refuse(
-                "workers have nothing to do",
-                "assign access specifications and a depth",
-            );
+            let action = "assign access specifications and a depth";
+            return refuse(worker.line, "workers have nothing to do", action);
+        }
+        if count as u64 * u64::from(worker.depth) > IN_FLIGHT_MAX {
+            let what = format!("more than {IN_FLIGHT_MAX} operations are in flight");
+            return refuse(worker.line, &what, "use several managers: a client has fewer");
         }
         if config.run_ms == 0 {
-            return refuse("the run time is 0, which is for ever", "give a time");
+            let action = "give a time";
+            return refuse(self.run_line.max(1), "the run time is 0, which is for ever", action);
         }
         let bad = |spec: &&Spec| spec.lines.iter().map(|line| line.share_pct).sum::<u32>() != 100;
-        if config.specs.values().any(|spec| bad(&spec)) {
-            return refuse("shares of sizes are not 100 % together", "correct `% of size`");
+        if let Some(spec) = config.specs.values().find(bad) {
+            let action = "correct `% of size`";
+            return refuse(spec.line, "shares of sizes are not 100 % together", action);
         }
         config.size_line = config.size_line.max(1);
         config.depth = worker.depth;
-        config.workers = self.managers[0].len() as u32;
+        config.workers = count as u32;
         config.managers = self.managers.len() as u32;
-        config.size_bytes = worker.sectors.checked_mul(SECTOR_BYTES).filter(|bytes| *bytes > 0);
+        let Some(bytes) = worker.sectors.checked_mul(SECTOR_BYTES) else {
+            return refuse(config.size_line, "the disk is larger than 2^64 bytes", "use less data");
+        };
+        config.size_bytes = Some(bytes).filter(|bytes| *bytes > 0);
         Ok(config)
     }
+}
+
+/// Whether values below a key are read.
+fn is_read(key: &str) -> bool {
+    let whole = [
+        "run time",
+        "test type",
+        "access specification name,default assignment",
+        "manager id, manager name",
+        "worker type",
+        "assigned access specs",
+        "target",
+    ];
+    let begins =
+        ["ramp up time", "size,% of size", "number of outstanding ios", "disk maximum size"];
+    whole.contains(&key) || begins.iter().any(|begin| key.starts_with(begin))
 }
 
 /// `size,% of size,% reads,% random,delay,burst,align,reply`
@@ -193,19 +357,22 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     if share > 100 || read > 100 || random > 100 {
         return bad(&"a share is over 100 percent", "give 0 to 100");
     }
-    if delay != 0 || burst != 1 {
-        let action = "use a delay of 0 and a burst of 1, or an open loop of our own";
+    if delay != 0 {
+        let action = "use a delay of 0, or an open loop of our own";
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
-    if align > bytes || (align > 0 && !bytes.is_multiple_of(align)) {
-        return bad(&format_args!("blocks aligned to {align} bytes"), "align them to their size");
+    // Blocks are stamped in pages where all sizes are whole ones.
+    let stamped = if bytes.is_multiple_of(4096) { 4096 } else { SECTOR_BYTES };
+    if !align.is_multiple_of(stamped) || align > 64 << 20 {
+        let action = "give 0, a multiple of 4096, or the size of the request";
+        return bad(&format_args!("blocks aligned to {align} bytes"), action);
     }
     if reply != 0 {
         return bad(&"a reply is of network tests", "give a reply of 0");
     }
-    let [bytes, share_pct, read_pct, random_pct] =
-        [bytes, share, read, random].map(|value| value as u32);
-    Ok(Line { bytes, share_pct, read_pct, random_pct })
+    let [bytes, share_pct, read_pct, random_pct, align] =
+        [bytes, share, read, random, align].map(|value| value as u32);
+    Ok(Line { bytes, share_pct, read_pct, random_pct, align, number: line })
 }
 
 /// The first `N` numbers of a line.

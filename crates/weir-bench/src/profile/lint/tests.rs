@@ -32,7 +32,7 @@ const MACHINE: Machine = Machine { memory_bytes: 16 << 30, cores: 4 };
 
 fn spec(text: &str) -> RunSpec {
     let options =
-        Options { scale: Scale::Seed, protocol: Some(Protocol::File), ..Options::default() };
+        Options { scale: Some(Scale::Seed), protocol: Some(Protocol::File), ..Options::default() };
     parse("clean.toml", text, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -91,7 +91,7 @@ fn queue_depths_that_can_be_read_in_two_ways_are_given_in_both() {
 fn traps_of_the_documents_are_found_in_their_profiles() {
     let found = |name: &str, memory_gib: u64, variant: Option<&str>, scale| {
         let variant = variant.map(str::to_owned);
-        let options = Options { scale, variant, ..Options::default() };
+        let options = Options { scale: Some(scale), variant, ..Options::default() };
         let machine = Machine { memory_bytes: memory_gib << 30, cores: 4 };
         words(&lint(&load(name, &options).unwrap(), &machine))
     };

@@ -1,0 +1,122 @@
+//! How much data a job works on, in how many files.
+//!
+//! Not here: where in it operations go (streams).
+//!
+//! Invariants: `size` is of each copy of a job; copies share the files that are named, and have
+//! files of their own otherwise.
+
+use crate::spec::DatasetSpec;
+
+use super::super::Options;
+use super::super::error::ProfileError;
+use super::load::engine;
+use super::parse::Job;
+use super::values::Amount;
+
+/// The data of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) dataset: DatasetSpec,
+    pub(super) workers: u32,
+    /// Each copy of the job has a file, or a part of the file, of its own.
+    pub(super) is_parted: bool,
+    /// Each copy works on several files.
+    pub(super) lists_files: bool,
+}
+
+impl Region {
+    pub(super) fn of(job: &Job, workers: u32, options: &Options) -> Result<Self, ProfileError> {
+        if job.amount("offset")?.unwrap_or(Amount::Bytes(0)) != Amount::Bytes(0) {
+            let what = "`offset` is not 0";
+            return Err(job.refuse("offset", what, "data begins at the start of the target here"));
+        }
+        let named = match job.value("filename") {
+            Some(value) => Some(names(&value.text)),
+            // All copies of a job use the one export.
+            None if engine(job) == "nbd" => Some(1),
+            None => None,
+        };
+        // fio passes `nrfiles` over where files are named.
+        let listed = match named {
+            Some(count) => count,
+            None => job.number("nrfiles", 1)?.unwrap_or(1),
+        };
+        let lists_files = listed > 1;
+        let amount = job.amount("size")?;
+        let size_bytes = resolved(job, amount, named.is_some(), options)?;
+        let file_bytes = size_bytes / u64::from(listed);
+        if let Some(each) = job.amount("filesize")?
+            && each != Amount::Bytes(file_bytes)
+        {
+            let what = "`filesize` is not `size` by the number of files";
+            return Err(job.refuse("filesize", what, "leave it out: files are as large as `size`"));
+        }
+        let increment = job.amount("offset_increment")?.unwrap_or(Amount::Bytes(0));
+        let is_parted = match increment {
+            Amount::Bytes(0) => named.is_none() && workers > 1,
+            // Without a file in common the copies cannot get into each other's way.
+            _ if workers == 1 => false,
+            same if Some(same) == amount && named == Some(1) => true,
+            _ => {
+                let what = "`offset_increment` is not `size`, or not of one file";
+                let action = "give both the same size and one `filename`, or leave it out";
+                return Err(job.refuse("offset_increment", what, action));
+            }
+        };
+        let files = if is_parted { workers.checked_mul(listed) } else { Some(listed) };
+        let total = files.and_then(|files| u64::from(files).checked_mul(file_bytes));
+        let (Some(files), Some(total)) = (files, total) else {
+            let what = "all files together are larger than 2^64 bytes";
+            return Err(job.refuse("size", what, "give a smaller `size`"));
+        };
+        if let (Some(Amount::Percent(_)), Some(target)) = (amount, options.target_bytes)
+            && total > target
+        {
+            let what = format!("{total} bytes in all are more than the target's {target}");
+            return Err(job.refuse("size", what, "give a smaller share"));
+        }
+        let dataset = DatasetSpec { files, file_bytes };
+        Ok(Self { dataset, workers, is_parted, lists_files })
+    }
+}
+
+/// Bytes of a size; shares are of the target.
+fn resolved(
+    job: &Job,
+    amount: Option<Amount>,
+    is_named: bool,
+    options: &Options,
+) -> Result<u64, ProfileError> {
+    let zero = || {
+        let what = "`size` is 0";
+        job.refuse("size", what, "give a size, such as 10g")
+    };
+    let (pct, what) = match amount {
+        Some(Amount::Bytes(bytes)) => return Some(bytes).filter(|it| *it > 0).ok_or_else(zero),
+        Some(Amount::Percent(0)) => return Err(zero()),
+        Some(Amount::Percent(pct)) => (pct, format!("`size` is {pct}% of the target")),
+        None => (100, format!("job {:?} has no `size`, so it takes all of the target", job.name)),
+    };
+    // With --size it does not matter what the job says.
+    if let Some(bytes) = options.size_bytes {
+        return Ok(bytes.max(1));
+    }
+    if !is_named {
+        let action = "give `size` in bytes, or a `filename` that is there";
+        return Err(job.refuse("size", what, action));
+    }
+    let Some(target_bytes) = options.target_bytes else {
+        let what = format!("{what}, whose size is not known");
+        return Err(job.refuse("size", what, "give `size` in bytes, or --size"));
+    };
+    let bytes = u128::from(target_bytes) * u128::from(pct) / 100;
+    // What a target has beyond whole pages is left out, as fio leaves out what is no whole block.
+    Ok((bytes as u64) / 4096 * 4096)
+        .and_then(|bytes| Some(bytes).filter(|it| *it > 0).ok_or_else(zero))
+}
+
+/// Number of files of a list; a colon that belongs to a name has a backslash before it.
+fn names(text: &str) -> u32 {
+    let plain = text.replace("\\:", "");
+    plain.split(':').filter(|name| !name.is_empty()).count().max(1) as u32
+}

@@ -1,0 +1,150 @@
+//! Values of a job as fio reads them: numbers, sizes, times, and one of each for a direction.
+//!
+//! Not here: which words there are (words).
+//!
+//! Invariants: a number that fio would read in part only, such as 1.5g or 1h30m, is refused; a
+//! value is refused with the line it stands in.
+
+use super::super::error::ProfileError;
+use super::parse::{Job, Value};
+
+/// Reads, writes and trims: the order in which fio lists values.
+pub(super) const DIRECTIONS: [&str; 3] = ["reads", "writes", "trims"];
+
+/// A size of a file: in bytes, or by the size of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amount {
+    Bytes(u64),
+    /// Of the target, 1 to 100.
+    Percent(u64),
+}
+
+impl Value {
+    /// The value for each direction: one that no comma ends holds for those behind it, too.
+    pub(super) fn directions(&self) -> Result<[Option<&str>; 3], ProfileError> {
+        let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
+        if parts.len() > DIRECTIONS.len() {
+            let what = format!("{:?} has more than three values", self.text);
+            return Err(self.place.refuse(what, "give one for reads, writes and trims each"));
+        }
+        let last = parts.last().copied().unwrap_or_default();
+        let part = |index: usize| Some(parts.get(index).copied().unwrap_or(last));
+        Ok([0, 1, 2].map(|index| part(index).filter(|text| !text.is_empty())))
+    }
+
+    /// An error about a word with this value.
+    pub(super) fn bad(&self, word: &str, action: &str) -> ProfileError {
+        let action = if self.text.contains('$') {
+            "fio takes it from the environment or the machine: write the value itself"
+        } else {
+            action
+        };
+        self.place.refuse(format!("`{word}` is {:?}", self.text), action)
+    }
+}
+
+impl Job {
+    /// A number of at least `least`; `None` where it is not given.
+    pub(super) fn number(&self, word: &str, least: u32) -> Result<Option<u32>, ProfileError> {
+        let Some(value) = self.value(word) else { return Ok(None) };
+        let number = self.bytes(&value.text).and_then(|number| u32::try_from(number).ok());
+        let good = number.filter(|number| *number >= least);
+        let action = format!("give one number of at least {least}");
+        good.map(Some).ok_or_else(|| value.bad(word, &action))
+    }
+
+    /// A number for each direction; 0 stands for none.
+    pub(super) fn numbers(&self, word: &str) -> Result<[Option<u64>; 3], ProfileError> {
+        let Some(value) = self.value(word) else { return Ok([None; 3]) };
+        let mut numbers = [None; 3];
+        for (number, text) in numbers.iter_mut().zip(value.directions()?) {
+            let Some(text) = text else { continue };
+            let bad = || value.bad(word, "give a number, or one for reads and one for writes");
+            *number = Some(self.bytes(text).ok_or_else(bad)?);
+        }
+        Ok(numbers)
+    }
+
+    /// Whether something is switched on; `default` where it is not given.
+    pub(super) fn flag(&self, word: &str, default: bool) -> Result<bool, ProfileError> {
+        let Some(value) = self.value(word) else { return Ok(default) };
+        match value.text.as_str() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(value.bad(word, "give 0 or 1")),
+        }
+    }
+
+    /// A size of a file.
+    pub(super) fn amount(&self, word: &str) -> Result<Option<Amount>, ProfileError> {
+        let Some(value) = self.value(word) else { return Ok(None) };
+        let bad = || value.bad(word, "give one size, such as 4k or 10g, or 1% to 100%");
+        if let Some(pct) = value.text.strip_suffix('%') {
+            let pct = pct.parse::<u64>().ok().filter(|pct| *pct <= 100);
+            return pct.map(|pct| Some(Amount::Percent(pct))).ok_or_else(bad);
+        }
+        self.bytes(&value.text).map(|bytes| Some(Amount::Bytes(bytes))).ok_or_else(bad)
+    }
+
+    /// A time in milliseconds; seconds where it has no unit.
+    pub(super) fn time(&self, word: &str) -> Result<Option<u64>, ProfileError> {
+        let Some(value) = self.value(word) else { return Ok(None) };
+        let bad = || value.bad(word, "give one time of at most a year, such as 60, 5m or 500ms");
+        time_ms(&value.text).map(Some).ok_or_else(bad)
+    }
+
+    /// A number of bytes as fio reads it in this job.
+    pub(super) fn bytes(&self, text: &str) -> Option<u64> {
+        let decimal = self.value("kb_base").is_some_and(|value| value.text == "1000");
+        size_bytes(text, if decimal { 1000 } else { 1024 })
+    }
+}
+
+/// Milliseconds; `None` where fio would read another time.
+pub(super) fn time_ms(text: &str) -> Option<u64> {
+    const YEAR_MS: u64 = 366 * 86_400_000;
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor_us = match unit.to_ascii_lowercase().as_str() {
+        "us" | "usec" => 1,
+        "ms" | "msec" => 1000,
+        "" | "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    let us = number.parse::<u64>().ok()?.checked_mul(factor_us)?;
+    // A time that is no whole milliseconds cannot be kept.
+    Some(us / 1000).filter(|ms| us.is_multiple_of(1000) && *ms <= YEAR_MS)
+}
+
+/// A number with a unit. With a base of 1024 `k`, `kb` and `ki` are 1024, and `kib` is 1000; with a
+/// base of 1000 it is the other way round.
+pub(super) fn size_bytes(text: &str, kb_base: u64) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number = number.parse::<u64>().ok()?;
+    let mut letters = unit.chars();
+    let power = match letters.next() {
+        None => return Some(number),
+        Some('b') if unit == "b" => return Some(number),
+        Some('k') => 1,
+        Some('m') => 2,
+        Some('g') => 3,
+        Some('t') => 4,
+        Some('p') => 5,
+        _ => return None,
+    };
+    let base = match letters.as_str() {
+        "" | "b" | "i" => kb_base,
+        "ib" if kb_base == 1000 => 1024,
+        "ib" => 1000,
+        _ => return None,
+    };
+    number.checked_mul(base.checked_pow(power)?)
+}
