@@ -29,7 +29,8 @@ use crate::target::{Done, Lane, Op, TargetError, Wait};
 
 /// Operations that a worker is given to end when the run is over; then the target hangs.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in so many is compared byte by byte; the others by the stamp of their first block.
+/// One read in so many is compared byte by byte, all of its blocks; the others by the stamp of their
+/// first block.
 const COMPARE_ONE_IN: u64 = 64;
 /// Blocks that are tried for one that no write is under way on.
 const TRIES_MAX: u32 = 64;
@@ -150,6 +151,8 @@ pub(super) struct Worker<'a> {
     stop: &'a AtomicBool,
     slots: Slots,
     under_way: Vec<Option<UnderWay>>,
+    /// By slot, for a read that is compared: the oldest generation of each of its blocks.
+    oldest: Vec<Vec<u32>>,
     /// Sent and not answered.
     in_flight: usize,
     /// In the order in which they are sent.
@@ -205,6 +208,7 @@ impl<'a> Worker<'a> {
             stop,
             slots,
             under_way: vec![None; slots.all()],
+            oldest: vec![Vec::new(); slots.all()],
             in_flight: 0,
             ready: VecDeque::with_capacity(slots.spares),
             free: (0..slots.all()).rev().collect(),
@@ -529,6 +533,11 @@ impl<'a> Worker<'a> {
             Some(known) if kind == OpKind::Read => known.oldest(offset),
             _ => 0,
         };
+        if let (Some(known), OpKind::Read, true) = (self.ground.generations, kind, compare) {
+            let blocks = (offset..offset + u64::from(len_bytes)).step_by(self.scratch.len());
+            self.oldest[slot].clear();
+            self.oldest[slot].extend(blocks.map(|block| known.oldest(block)));
+        }
         let sent = Instant::now();
         let intended_at = intended.unwrap_or(sent);
         if intended.is_some() && self.times.counts(intended_at) {
@@ -610,24 +619,37 @@ impl<'a> Worker<'a> {
     /// Judges what a read brought.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let Ground { content, generations, .. } = *self.ground;
-        let (offset, block_bytes) = (work.choice.offset, content.block_bytes());
-        if generations.is_some_and(|known| !known.is_judged(offset, work.oldest)) {
-            return;
-        }
-        let wanted = generations.and_then(|known| known.since(offset, work.oldest));
+        let block_bytes = content.block_bytes();
         let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
-        let first = &buffer[..block_bytes.min(buffer.len())];
-        let found = if work.compare {
-            content.check(first, offset, wanted, &mut self.scratch)
-        } else {
-            content.check_stamp(first, offset, wanted).map(drop)
-        };
-        self.tally.reads_checked += 1;
-        match found {
-            Ok(()) => {}
-            Err(Mismatch::Zeros) => self.tally.zero_reads += 1,
-            Err(_) => self.tally.corrupt += 1,
+        let count = if work.compare { buffer.len().div_ceil(block_bytes) } else { 1 };
+        let addresses = (work.choice.offset..).step_by(block_bytes);
+        let (mut is_checked, mut has_zeros) = (false, false);
+        for (number, (block, address)) in
+            buffer.chunks(block_bytes).zip(addresses).take(count).enumerate()
+        {
+            let oldest = if number > 0 {
+                self.oldest[slot].get(number).copied().unwrap_or(0)
+            } else {
+                work.oldest
+            };
+            if generations.is_some_and(|known| !known.is_judged(address, oldest)) {
+                continue;
+            }
+            let wanted = generations.and_then(|known| known.since(address, oldest));
+            let found = if work.compare {
+                content.check(block, address, wanted, &mut self.scratch)
+            } else {
+                content.check_stamp(block, address, wanted).map(drop)
+            };
+            is_checked = true;
+            match found {
+                Ok(()) => {}
+                Err(Mismatch::Zeros) => has_zeros = true,
+                Err(_) => self.tally.corrupt += 1,
+            }
         }
+        self.tally.reads_checked += u64::from(is_checked);
+        self.tally.zero_reads += u64::from(has_zeros);
     }
 
     /// Tells the board of the seconds that are over.

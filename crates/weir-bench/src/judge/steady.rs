@@ -1,0 +1,125 @@
+//! Rules about changes over time: stalls, slopes, dips, runs that differ.
+//!
+//! Not here: whether there is enough to tell (sample).
+//!
+//! Invariant: the rate of an open loop is that of its clock, so its latencies are judged as well.
+
+use super::Evidence;
+use super::sample::SECONDS_MIN;
+use crate::result::CellRun;
+use crate::spec::LoadSpec;
+use crate::stats::{self, median};
+use crate::summary::{RunFigures, whole_intervals};
+
+/// Highest run minus lowest run, relative to the median.
+const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
+/// Rise of the best-fit line over the seconds of a run, relative to the mean.
+const SLOPE_PCT_MAX: f64 = 10.0;
+/// Standard deviations of a count that chance explains.
+const CHANCE_DEVIATIONS: f64 = 3.0;
+/// A second with less than this share of the median second's operations is a dip ...
+const DIP_PCT: f64 = 50.0;
+/// ... if the median second has so many that chance does not halve them: eight deviations.
+const DIP_OPS_MIN: f64 = 64.0;
+/// Share of the time in which a target may answer nothing ...
+const STALLED_PCT_MAX: f64 = 3.0;
+/// ... and the length of a single stall that a run of any length may not have.
+const STALL_S_MAX: f64 = 1.0;
+/// Median latencies of an open loop may differ by this factor: below its limit a disk answers
+/// somewhat faster or slower as others use the machine, but not twice as slow ...
+const LATENCY_FACTOR_MAX: f64 = 2.0;
+/// ... and by this much: kernel timers can cause it by themselves.
+const LATENCY_US_MIN: f64 = 200.0;
+
+/// A closed loop waits together with a stalled target, so its percentiles do not show the stall.
+pub(super) fn stalls(evidence: &Evidence<'_>) -> Option<String> {
+    let found = evidence.summary.stalls;
+    (found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX).then(|| {
+        format!(
+            "the target answered nothing {} times, {:.1} s in all, {:.2} s at the longest",
+            found.count, found.total_s, found.longest_s
+        )
+    })
+}
+
+pub(super) fn runs_differ(evidence: &Evidence<'_>) -> Option<String> {
+    let iops = evidence.summary.iops;
+    let spread = 100.0 * (iops.max - iops.min) / iops.median.max(1e-9);
+    (evidence.cell.runs.len() > 1 && spread > RUNS_SPREAD_PCT_MAX)
+        .then(|| format!("the runs differ by {spread:.0} % of their median"))
+}
+
+pub(super) fn slope(evidence: &Evidence<'_>) -> Option<String> {
+    let rise = rates(evidence).iter().find_map(|seconds| rise_pct(seconds))?;
+    Some(format!("it changed by {rise:+.0} % from its start to its end"))
+}
+
+pub(super) fn dip(evidence: &Evidence<'_>) -> Option<String> {
+    let (second, pct) = rates(evidence).iter().find_map(|seconds| first_dip(seconds))?;
+    Some(format!("second {second} had {pct:.0} % of the operations of the median one"))
+}
+
+pub(super) fn latencies_differ(evidence: &Evidence<'_>) -> Option<String> {
+    let runs = open_runs(evidence).iter().filter_map(|run| RunFigures::of(run).latency.p50_us);
+    let (low, high) =
+        runs.fold((f64::INFINITY, 0.0), |(low, high), us: f64| (us.min(low), us.max(high)));
+    differ(low, high).then(|| {
+        format!("the median latency was {low:.0} us in one run and {high:.0} us in another")
+    })
+}
+
+pub(super) fn latency_slope(evidence: &Evidence<'_>) -> Option<String> {
+    let (first, last) = open_runs(evidence).iter().find_map(|run| {
+        let seconds = whole_intervals(run).filter(|second| second.ops > 0);
+        let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
+        let third = medians.len() / 3;
+        let first = median(&medians[..third])?;
+        let last = median(&medians[medians.len() - third..])?;
+        differ(first, last).then_some((first, last))
+    })?;
+    Some(format!(
+        "the median latency was {first:.0} us in the first third, {last:.0} us in the last"
+    ))
+}
+
+/// The runs of an open loop; of a closed one none, as its rate shows what its latency does.
+fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
+    match evidence.cell.spec.load {
+        LoadSpec::Open { .. } => &evidence.cell.runs,
+        LoadSpec::Closed { .. } => &[],
+    }
+}
+
+fn differ(a: f64, b: f64) -> bool {
+    let (low, high) = (a.min(b), a.max(b));
+    high > low * LATENCY_FACTOR_MAX && high - low > LATENCY_US_MIN
+}
+
+/// Operations in each second of each run that is long enough to be judged.
+fn rates(evidence: &Evidence<'_>) -> Vec<Vec<f64>> {
+    let seconds = |run| whole_intervals(run).map(|second| second.ops as f64).collect();
+    let runs = evidence.cell.runs.iter().map(seconds);
+    runs.filter(|seconds: &Vec<f64>| seconds.len() >= SECONDS_MIN).collect()
+}
+
+/// Rise of the best-fit line over the seconds of a run, if it is too much.
+fn rise_pct(seconds: &[f64]) -> Option<f64> {
+    let rule = stats::SteadyRule {
+        window: seconds.len().max(2),
+        range_pct: f64::MAX,
+        slope_pct: SLOPE_PCT_MAX,
+    };
+    let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
+    // Chance alone makes the line of a few seconds rise: counts vary by their square roots.
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let chance = CHANCE_DEVIATIONS / mean.max(1.0).sqrt() / (seconds.len() as f64).sqrt();
+    (rise_pct.abs() > SLOPE_PCT_MAX + 100.0 * chance).then_some(rise_pct)
+}
+
+/// The first second with far fewer operations than the median one, and its share in percent.
+fn first_dip(seconds: &[f64]) -> Option<(usize, f64)> {
+    let median = median(seconds).filter(|median| *median >= DIP_OPS_MIN)?;
+    let share_pct = |ops: &f64| 100.0 * ops / median;
+    let found = seconds.iter().map(share_pct).enumerate().find(|(_, pct)| *pct < DIP_PCT)?;
+    Some((found.0 + 1, found.1))
+}
