@@ -61,8 +61,9 @@ pub(super) fn dip(evidence: &Evidence<'_>) -> Option<String> {
 
 pub(super) fn latencies_differ(evidence: &Evidence<'_>) -> Option<String> {
     let runs = open_runs(evidence).iter().filter_map(|run| RunFigures::of(run).latency.p50_us);
-    let (low, high) =
-        runs.fold((f64::INFINITY, 0.0), |(low, high), us: f64| (us.min(low), us.max(high)));
+    let medians: Vec<f64> = runs.collect();
+    let low = medians.iter().copied().reduce(f64::min)?;
+    let high = medians.iter().copied().reduce(f64::max)?;
     differ(low, high).then(|| {
         format!("the median latency was {low:.0} us in one run and {high:.0} us in another")
     })

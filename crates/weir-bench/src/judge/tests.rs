@@ -184,7 +184,7 @@ fn answers_after_the_end_do_not_reach_a_rate() {
 #[test]
 fn latency_of_an_open_loop_that_changes_is_unsteady() {
     let runs = |us: u64| open([open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
-    only(&runs(11_000), Finding::Unsteady, "5000 us in one run and 10999 us in another");
+    only(&runs(11_000), Finding::Unsteady, "5001 us in one run and 11002 us in another");
     only(&runs(2_000), Finding::Unsteady, "us in one run");
     assert_eq!(runs(9_000), []);
     let slower = |from: usize, us: f64| {
