@@ -132,7 +132,8 @@ impl JudgedRun {
 
     /// The operations that the target refused, by kind and error.
     pub fn refused(&self) -> Option<String> {
-        refused(self.result.cells.iter().flat_map(CellResult::measured))
+        let phases = self.result.phases.iter().map(|phase| &phase.run);
+        refused(phases.chain(self.result.cells.iter().flat_map(CellResult::measured)))
     }
 
     /// What was measured.

@@ -627,10 +627,9 @@ impl<'a> Worker<'a> {
         for (number, (block, address)) in
             buffer.chunks(block_bytes).zip(addresses).take(count).enumerate()
         {
-            let oldest = if number > 0 {
-                self.oldest[slot].get(number).copied().unwrap_or(0)
-            } else {
-                work.oldest
+            let oldest = match self.oldest[slot].get(number) {
+                Some(oldest) if work.compare => *oldest,
+                _ => work.oldest,
             };
             if generations.is_some_and(|known| !known.is_judged(address, oldest)) {
                 continue;
