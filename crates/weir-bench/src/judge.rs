@@ -156,7 +156,7 @@ pub(crate) const RULES: &[Rule] = &[
         steady::latencies_differ,
         "precondition, measure longer, and keep others away",
     ),
-    rule("slope of the latency", SameLoad, Unsteady, steady::latency_slope, WARM_UP),
+    rule("latency within a run", SameLoad, Unsteady, steady::latency_changes, WARM_UP),
     rule("smoke scale", Measured, UnderSampled, sample::smoke, "measure with --scale standard"),
     rule("operations", SameLoad, UnderSampled, sample::few_operations, "measure longer"),
     rule("number of runs", SameLoad, UnderSampled, sample::few_runs, "make three runs or more"),

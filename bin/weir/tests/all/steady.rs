@@ -28,9 +28,6 @@ const TIME: Lie = Lie {
     ..Lie::new("a lie about time", "unsteady", "the target answered nothing", |_| Act::Right)
 };
 
-/// Reads between the fill and the first run.
-const PROBE_READS: u64 = 64;
-
 /// Delays what arrives between two moments until the second.
 fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     let (from, to) = (Duration::from_millis(from_ms), Duration::from_millis(to_ms));
@@ -59,7 +56,7 @@ const FREEZING: [Lie; 4] = [
         // With probes of 20 ms, the run is about 2 to 5 s after the fill.
         lie: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
-        load: OPEN_60,
+        load: OPEN_70,
         ..TIME
     },
 ];
@@ -74,12 +71,13 @@ const CHANGING: [Lie; 4] = [
         ..TIME
     },
     Lie {
-        name: "slower each second, in an open loop",
-        words: "the median latency",
-        file_words: Some("the median latency"),
-        lie: |op| Act::Late(op.number.saturating_sub(PROBE_READS) as u32 * MS / 2),
-        latency: Duration::from_millis(20),
-        load: OPEN_60,
+        name: "quick at first, in an open loop",
+        words: "in one third of a run",
+        file_words: Some("in one third of a run"),
+        // The probe reads 64 blocks, and the load 70 in each second.
+        lie: |op| if op.number > 64 + 100 { Act::Late(40 * MS) } else { Act::Right },
+        latency: 10 * MS,
+        load: OPEN_70,
         changes: &[NO_VERIFICATION],
         ..TIME
     },
@@ -98,8 +96,8 @@ const CHANGING: [Lie; 4] = [
         words: "the median latency",
         file_words: Some("the median latency"),
         lie: |op| slow_in_turns(op, 40 * MS),
-        latency: Duration::from_millis(20),
-        load: OPEN_60,
+        latency: 10 * MS,
+        load: OPEN_70,
         more: &["--fail-on", "any"],
         ..TIME
     },
@@ -130,8 +128,8 @@ const OVERLOADED: [Lie; 2] = [
     },
 ];
 
-/// An open loop with so little in flight that nbdfuse, which has ten threads, does not limit it.
-const OPEN_60: &str = "mode = \"open\"\nrate = 60\nworkers = 2";
+/// An open loop with so little in flight that nbdfuse, which has few threads, does not limit it.
+const OPEN_70: &str = "mode = \"open\"\nrate = 70\nworkers = 2";
 
 /// An honest disk, judged after three runs.
 const HONEST: Lie = Lie {

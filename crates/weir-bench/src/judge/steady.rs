@@ -25,10 +25,10 @@ const DIP_OPS_MIN: f64 = 64.0;
 const STALLED_PCT_MAX: f64 = 3.0;
 /// ... and the length of a single stall that a run of any length may not have.
 const STALL_S_MAX: f64 = 1.0;
-/// Median latencies of an open loop may differ by this factor: below its limit a disk answers
-/// somewhat faster or slower as others use the machine, but not twice as slow ...
-const LATENCY_FACTOR_MAX: f64 = 2.0;
-/// ... and by this much: kernel timers can cause it by themselves.
+/// Median latencies of an open loop may differ by this factor: near the limit of an honest disk, its
+/// queue makes one second twice as slow as another ...
+const LATENCY_FACTOR_MAX: f64 = 3.0;
+/// ... or by this much, which kernel timers cause by themselves.
 const LATENCY_US_MIN: f64 = 200.0;
 
 /// A closed loop waits together with a stalled target, so its percentiles do not show the stall.
@@ -60,27 +60,25 @@ pub(super) fn dip(evidence: &Evidence<'_>) -> Option<String> {
 }
 
 pub(super) fn latencies_differ(evidence: &Evidence<'_>) -> Option<String> {
-    let runs = open_runs(evidence).iter().filter_map(|run| RunFigures::of(run).latency.p50_us);
-    let medians: Vec<f64> = runs.collect();
-    let low = medians.iter().copied().reduce(f64::min)?;
-    let high = medians.iter().copied().reduce(f64::max)?;
-    differ(low, high).then(|| {
-        format!("the median latency was {low:.0} us in one run and {high:.0} us in another")
-    })
+    let runs = open_runs(evidence).iter();
+    let medians: Vec<f64> = runs.filter_map(|run| RunFigures::of(run).latency.p50_us).collect();
+    let (low, high) = differing(&medians)?;
+    Some(format!("the median latency was {low:.0} us in one run and {high:.0} us in another"))
 }
 
-pub(super) fn latency_slope(evidence: &Evidence<'_>) -> Option<String> {
-    let (first, last) = open_runs(evidence).iter().find_map(|run| {
-        let seconds = whole_intervals(run).filter(|second| second.ops > 0);
-        let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
-        let third = medians.len() / 3;
-        let first = median(&medians[..third])?;
-        let last = median(&medians[medians.len() - third..])?;
-        differ(first, last).then_some((first, last))
-    })?;
+pub(super) fn latency_changes(evidence: &Evidence<'_>) -> Option<String> {
+    let (low, high) = open_runs(evidence).iter().find_map(|run| differing(&thirds(run)))?;
     Some(format!(
-        "the median latency was {first:.0} us in the first third, {last:.0} us in the last"
+        "the median latency was {low:.0} us in one third of a run, {high:.0} us in another"
     ))
+}
+
+/// Median latency of each third of a run: of seconds, so that a single slow one does not count.
+fn thirds(run: &CellRun) -> Vec<f64> {
+    let seconds = whole_intervals(run).filter(|second| second.ops > 0);
+    let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
+    let edge = |third: usize| third * medians.len() / 3;
+    (0..3).filter_map(|third| median(&medians[edge(third)..edge(third + 1)])).collect()
 }
 
 /// The runs of an open loop; of a closed one none, as its rate shows what its latency does.
@@ -91,9 +89,12 @@ fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
     }
 }
 
-fn differ(a: f64, b: f64) -> bool {
-    let (low, high) = (a.min(b), a.max(b));
-    high > low * LATENCY_FACTOR_MAX && high - low > LATENCY_US_MIN
+/// The lowest and the highest latency, if they differ too much.
+fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
+    let low = latencies.iter().copied().reduce(f64::min)?;
+    let high = latencies.iter().copied().reduce(f64::max)?;
+    let is_much = high > low * LATENCY_FACTOR_MAX && high - low > LATENCY_US_MIN;
+    is_much.then_some((low, high))
 }
 
 /// Operations in each second of each run that is long enough to be judged.
