@@ -27,7 +27,7 @@ const LIGHT: &str = "qd = [2]";
 #[derive(Clone, Copy)]
 pub(crate) struct Lie {
     pub(crate) name: &'static str,
-    pub(crate) lie: fn(&Op) -> Act,
+    pub(crate) act: fn(&Op) -> Act,
     pub(crate) latency: Duration,
     pub(crate) rate: f64,
     /// Reads in percent and the load of the row.
@@ -54,11 +54,11 @@ impl Lie {
         name: &'static str,
         verdict: &'static str,
         words: &'static str,
-        lie: fn(&Op) -> Act,
+        act: fn(&Op) -> Act,
     ) -> Self {
         Self {
             name,
-            lie,
+            act,
             latency: MS,
             rate: 1e6,
             reads: 50,
@@ -104,7 +104,7 @@ impl Lie {
             toml = toml.replace(from, to);
         }
         fs::write(&profile, toml).unwrap();
-        let liar = Liar { rate: self.rate, ..Liar::lying(self.latency, self.lie) };
+        let liar = Liar { rate: self.rate, ..Liar::lying(self.latency, self.act) };
         let (target, _mount) = serve(&bench, liar);
         let words_of_run = ["run", "-p", "./liars.toml", "-t", &target, "-o", "out", "--json"];
         let output = bench.command(&[&words_of_run[..], self.more].concat()).output().unwrap();

@@ -31,30 +31,30 @@ const TIME: Lie = Lie {
 /// Delays what arrives between two moments until the second.
 fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     let (from, to) = (Duration::from_millis(from_ms), Duration::from_millis(to_ms));
-    if (from..to).contains(&op.since) { Act::Late(to - op.since) } else { Act::Right }
+    if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
 /// Is slow for 3.2 s, the length of a run with its warm-up, then quick for 3.2 s.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
-    let is_slow = op.since.as_millis() / 3200 % 2 == 0;
+    let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }
 }
 
 const FREEZING: [Lie; 4] = [
     Lie {
         name: "a fifth of the time is frozen",
-        lie: |op| {
+        act: |op| {
             let into = op.since.as_millis() as u64 % 500;
             if into < 100 { Act::Late(Duration::from_millis(100 - into)) } else { Act::Right }
         },
         ..TIME
     },
-    Lie { name: "one long stall", lie: |op| frozen(op, 1500, 2700), ..TIME },
-    Lie { name: "a stall until after the end", lie: |op| frozen(op, 2900, 3900), ..TIME },
+    Lie { name: "one long stall", act: |op| frozen(op, 1500, 2700), ..TIME },
+    Lie { name: "a stall until after the end", act: |op| frozen(op, 2900, 3900), ..TIME },
     Lie {
         name: "a stall in an open loop",
         // With probes of 20 ms, the run is about 2 to 5 s after the fill.
-        lie: |op| frozen(op, 3500, 4100),
+        act: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
         load: OPEN_70,
         ..TIME
@@ -66,7 +66,7 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first",
         words: "it changed by -",
         file_words: Some("it changed by -"),
-        lie: |op| if op.number > 800 { Act::Late(10 * MS) } else { Act::Right },
+        act: |op| if op.number > 800 { Act::Late(10 * MS) } else { Act::Right },
         latency: MS,
         ..TIME
     },
@@ -75,8 +75,8 @@ const CHANGING: [Lie; 4] = [
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
         // The probe reads 64 blocks, and the load 70 in each second.
-        lie: |op| if op.number > 64 + 100 { Act::Late(40 * MS) } else { Act::Right },
-        latency: 10 * MS,
+        act: |op| if op.number > 64 + 100 { Act::Late(40 * MS) } else { Act::Right },
+        latency: Duration::from_millis(10),
         load: OPEN_70,
         changes: &[NO_VERIFICATION],
         ..TIME
@@ -85,7 +85,7 @@ const CHANGING: [Lie; 4] = [
         name: "every other run is slow",
         words: "",
         file_words: Some(""),
-        lie: |op| slow_in_turns(op, 5 * MS),
+        act: |op| slow_in_turns(op, 5 * MS),
         latency: Duration::from_millis(5),
         load: "qd = [2]",
         more: &["--fail-on", "any"],
@@ -95,8 +95,8 @@ const CHANGING: [Lie; 4] = [
         name: "every other run is slow, in an open loop",
         words: "the median latency",
         file_words: Some("the median latency"),
-        lie: |op| slow_in_turns(op, 40 * MS),
-        latency: 10 * MS,
+        act: |op| slow_in_turns(op, 40 * MS),
+        latency: Duration::from_millis(10),
         load: OPEN_70,
         more: &["--fail-on", "any"],
         ..TIME
@@ -121,7 +121,7 @@ const OVERLOADED: [Lie; 2] = [
         verdict: "overload",
         words: "of the rate was reached",
         file_words: Some("of the rate was reached"),
-        lie: |op| Act::Late(2 * MS * op.in_flight as u32),
+        act: |op| Act::Late(2 * MS * op.in_flight as u32),
         changes: &[NO_VERIFICATION],
         load: "mode = \"open\"\nrate = 700\nworkers = 2",
         ..TIME
@@ -154,7 +154,7 @@ const CONTROLS: [Lie; 4] = [
     },
     Lie {
         name: "honest, answers in another order",
-        lie: |op| Act::Late((op.start / 4096 % 4) as u32 * 4 * MS),
+        act: |op| Act::Late((op.start / 4096 % 4) as u32 * 4 * MS),
         ..HONEST
     },
     Lie { name: "honest, writes and flushes", reads: 0, changes: &[FLUSHES], ..HONEST },

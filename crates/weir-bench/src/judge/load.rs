@@ -6,7 +6,7 @@
 
 use weir_base::size::Human;
 
-use super::Evidence;
+use super::{CHANCE_DEVIATIONS, Evidence};
 use crate::histogram::Latencies;
 use crate::run::search::reaches;
 use crate::spec::LoadSpec;
@@ -22,8 +22,6 @@ const IN_FLIGHT_PCT_MIN: f64 = 80.0;
 pub(crate) const SMALL_DEPTH: f64 = 4.0;
 /// Points by which the share of reads may differ, in addition to chance.
 const MIX_POINTS: f64 = 1.0;
-/// Standard deviations that chance explains: one case in 370 exceeds them.
-const CHANCE_DEVIATIONS: f64 = 3.0;
 /// Share of its cores above which the generator is the limit. A thread that is busier than this
 /// reads answers late.
 const CPU_PCT_MAX: f64 = 80.0;

@@ -43,7 +43,7 @@ fn open(change: impl Fn(usize, &mut CellRun)) -> RunResult {
     let run = |number| {
         let (due, answered, offered_iops) = (2000, 2000, Some(200.0));
         let plain = fixture::closed_run(200, 10, 75, 5_000, 5_000);
-        let mut run = CellRun { due, answered, offered_iops, ..plain };
+        let mut run = CellRun { offered_iops, due, answered, ..plain };
         change(number, &mut run);
         run
     };

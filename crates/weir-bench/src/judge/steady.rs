@@ -4,8 +4,8 @@
 //!
 //! Invariant: the rate of an open loop is that of its clock, so its latencies are judged as well.
 
-use super::Evidence;
 use super::sample::SECONDS_MIN;
+use super::{CHANCE_DEVIATIONS, Evidence};
 use crate::result::CellRun;
 use crate::spec::LoadSpec;
 use crate::stats::{self, median};
@@ -15,18 +15,17 @@ use crate::summary::{RunFigures, whole_intervals};
 const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
 /// Rise of the best-fit line over the seconds of a run, relative to the mean.
 const SLOPE_PCT_MAX: f64 = 10.0;
-/// Standard deviations of a count that chance explains.
-const CHANCE_DEVIATIONS: f64 = 3.0;
 /// A second with less than this share of the median second's operations is a dip ...
 const DIP_PCT: f64 = 50.0;
-/// ... if the median second has so many that chance does not halve them: eight deviations.
+/// ... if the median second has so many that chance does not halve them: half of 64 is four
+/// standard deviations away.
 const DIP_OPS_MIN: f64 = 64.0;
 /// Share of the time in which a target may answer nothing ...
 const STALLED_PCT_MAX: f64 = 3.0;
 /// ... and the length of a single stall that a run of any length may not have.
 const STALL_S_MAX: f64 = 1.0;
-/// Median latencies of an open loop may differ by this factor: near the limit of an honest disk, its
-/// queue makes one second twice as slow as another ...
+/// Median latencies of an open loop may differ by this factor: near the limit of an honest disk,
+/// its queue makes one second twice as slow as another ...
 const LATENCY_FACTOR_MAX: f64 = 3.0;
 /// ... or by this much, which kernel timers cause by themselves.
 const LATENCY_US_MIN: f64 = 200.0;

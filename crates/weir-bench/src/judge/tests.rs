@@ -154,7 +154,7 @@ fn open_run(answered: u64, us: u64) -> CellRun {
 }
 
 /// Findings of a cell of such runs.
-fn open(runs: [CellRun; 3]) -> Vec<(Finding, String)> {
+fn open(runs: &[CellRun; 3]) -> Vec<(Finding, String)> {
     let mut result = result_of(runs.to_vec());
     result.cells[0].spec.load = LoadSpec::Open {
         workers: 1,
@@ -167,7 +167,7 @@ fn open(runs: [CellRun; 3]) -> Vec<(Finding, String)> {
 }
 
 fn offered(answered: u64) -> Vec<(Finding, String)> {
-    open([(); 3].map(|()| open_run(answered, 5_000)))
+    open(&[(); 3].map(|()| open_run(answered, 5_000)))
 }
 
 // A target of 190 per second passed where 216 were needed: answers after the end counted, and the
@@ -183,12 +183,12 @@ fn answers_after_the_end_do_not_reach_a_rate() {
 // run, or was so in every other run, was valid.
 #[test]
 fn latency_of_an_open_loop_that_changes_is_unsteady() {
-    let runs = |us: u64| open([open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
+    let runs = |us: u64| open(&[open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
     only(&runs(16_000), Finding::Unsteady, "us in one run and 16");
     only(&runs(1_000), Finding::Unsteady, "us in one run and 5");
     assert_eq!(runs(14_000), []);
     let slower = |seconds: std::ops::Range<usize>, us: f64| {
-        open([(); 3].map(|()| {
+        open(&[(); 3].map(|()| {
             let mut run = open_run(2150, 5_000);
             run.intervals[seconds.clone()].iter_mut().for_each(|second| second.p50_us = us);
             run

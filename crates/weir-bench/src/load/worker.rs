@@ -29,8 +29,8 @@ use crate::target::{Done, Lane, Op, TargetError, Wait};
 
 /// Operations that a worker is given to end when the run is over; then the target hangs.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in so many is compared byte by byte, all of its blocks; the others by the stamp of their
-/// first block.
+/// One read in so many is compared byte by byte, all of its blocks; the others by the stamp of
+/// their first block.
 const COMPARE_ONE_IN: u64 = 64;
 /// Blocks that are tried for one that no write is under way on.
 const TRIES_MAX: u32 = 64;

@@ -4,8 +4,8 @@
 //!
 //! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
 //!
-//! Invariant: the server refuses each option that it does not know, as the protocol demands, so that
-//! any client of it can go on.
+//! Invariant: the server refuses each option that it does not know, as the protocol demands: its
+//! client then goes on without it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -32,7 +32,7 @@ const DISCONNECT: u8 = 2;
 /// Error of a command that the server has not.
 const EINVAL: u32 = 22;
 /// Longest wait of the thread that sends; it looks for new replies then.
-const LONG: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_hours(1);
 
 /// Serves one connection until its client leaves.
 pub(super) fn serve(mut stream: UnixStream, disk: &Mutex<Disk>) -> io::Result<()> {
