@@ -56,7 +56,7 @@ const FREEZING: [Lie; 4] = [
         // With probes of 20 ms, the run is about 2 to 5 s after the fill.
         act: |op| frozen(op, 3500, 4100),
         latency: Duration::from_millis(20),
-        load: OPEN_70,
+        load: OPEN_50,
         ..TIME
     },
 ];
@@ -66,7 +66,7 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first",
         words: "it changed by -",
         file_words: Some("it changed by -"),
-        act: |op| if op.number > 800 { Act::Late(10 * MS) } else { Act::Right },
+        act: |op| if op.number > 500 { Act::Late(10 * MS) } else { Act::Right },
         latency: MS,
         ..TIME
     },
@@ -74,10 +74,10 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first, in an open loop",
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
-        // The probe reads 64 blocks, and the load 70 in each second.
-        act: |op| if op.number > 64 + 100 { Act::Late(40 * MS) } else { Act::Right },
+        // The probe reads 64 blocks, and the load 50 in each second.
+        act: |op| if op.number > 64 + 70 { Act::Late(30 * MS) } else { Act::Right },
         latency: Duration::from_millis(10),
-        load: OPEN_70,
+        load: OPEN_50,
         changes: &[NO_VERIFICATION],
         ..TIME
     },
@@ -95,9 +95,9 @@ const CHANGING: [Lie; 4] = [
         name: "every other run is slow, in an open loop",
         words: "the median latency",
         file_words: Some("the median latency"),
-        act: |op| slow_in_turns(op, 40 * MS),
+        act: |op| slow_in_turns(op, 30 * MS),
         latency: Duration::from_millis(10),
-        load: OPEN_70,
+        load: OPEN_50,
         more: &["--fail-on", "any"],
         ..TIME
     },
@@ -129,7 +129,7 @@ const OVERLOADED: [Lie; 2] = [
 ];
 
 /// An open loop with so little in flight that nbdfuse, which has few threads, does not limit it.
-const OPEN_70: &str = "mode = \"open\"\nrate = 70\nworkers = 2";
+const OPEN_50: &str = "mode = \"open\"\nrate = 50\nworkers = 2";
 
 /// An honest disk, judged after three runs.
 const HONEST: Lie = Lie {
@@ -149,7 +149,8 @@ const CONTROLS: [Lie; 4] = [
     HONEST,
     Lie {
         name: "honest, in an open loop",
-        load: "mode = \"open\"\nrate = 200\nworkers = 2",
+        latency: Duration::from_millis(10),
+        load: "mode = \"open\"\nrate = 150\nworkers = 2",
         ..HONEST
     },
     Lie {
