@@ -111,10 +111,13 @@ fn rise_pct(seconds: &[f64]) -> Option<f64> {
         slope_pct: SLOPE_PCT_MAX,
     };
     let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
-    // Chance alone makes the line of a few seconds rise: counts vary by their square roots.
-    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
-    let chance = CHANCE_DEVIATIONS / mean.max(1.0).sqrt() / (seconds.len() as f64).sqrt();
-    (rise_pct.abs() > SLOPE_PCT_MAX + 100.0 * chance).then_some(rise_pct)
+    // Chance alone makes the line rise: counts of a second vary by their square roots. Over n
+    // seconds, the variance of a least-squares rise is 12 (n - 1) / n / (n + 1) times that of one.
+    let n = seconds.len() as f64;
+    let mean = seconds.iter().sum::<f64>() / n;
+    let deviation = (12.0 * (n - 1.0) / n / (n + 1.0) / mean.max(1.0)).sqrt();
+    let allowed_pct = SLOPE_PCT_MAX + 100.0 * CHANCE_DEVIATIONS * deviation;
+    (rise_pct.abs() > allowed_pct).then_some(rise_pct)
 }
 
 /// The first second with far fewer operations than the median one, and its share in percent.

@@ -69,6 +69,22 @@ fn slope_is_judged_from_three_seconds_on() {
     only(&found, Finding::Unsteady, "changed by -60 %");
 }
 
+// An open loop of 150 per second on an honest disk was unsteady: the allowance for chance was less
+// than half of three standard deviations.
+#[test]
+fn slope_that_chance_explains_is_none() {
+    let of = |ops: [u64; 3]| {
+        let run = || {
+            let mut run = fixture::closed_run(150, 3, 75, 106_667, 106_667);
+            run.intervals.iter_mut().zip(ops).for_each(|(interval, ops)| interval.ops = ops);
+            run
+        };
+        found(&result_of(vec![run(), run(), run()]))
+    };
+    assert_eq!(of([123, 150, 177]), []);
+    only(&of([110, 150, 190]), Finding::Unsteady, "changed by +53 %");
+}
+
 #[test]
 fn second_below_half_of_the_median_is_unsteady() {
     only(&changed(|run| run.intervals[4].ops = 400), Finding::Unsteady, "second 5 had 40 %");
