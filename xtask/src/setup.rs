@@ -51,6 +51,7 @@ const FOR_TEST: &[Need] = &[
     need("qemu-nbd", "qemu-utils"),
     need("nbdinfo", "libnbd-bin"),
     need("nbdcopy", "libnbd-bin"),
+    need("nbdfuse", "libnbd-bin"),
     need("nbdkit", "nbdkit"),
     need("iscsi-test-cu", "libiscsi-bin"),
     need("tgtd", "tgt"),

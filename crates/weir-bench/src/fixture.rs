@@ -37,6 +37,7 @@ pub(crate) fn closed_run(
         ops: iops,
         bytes: iops * u64::from(BLOCK_BYTES),
         mean_us: read_us.midpoint(write_us) as f64,
+        p50_us: read_us.midpoint(write_us) as f64,
         p99_us: read_us.max(write_us) as f64,
         max_us: read_us.max(write_us) as f64,
         backlog: 0,

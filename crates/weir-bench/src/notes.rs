@@ -4,7 +4,7 @@
 //!
 //! Invariant: a note says what was seen, with its figure, and never changes a verdict.
 
-use crate::judge::LITTLE_DEPTH_MIN;
+use crate::judge::SMALL_DEPTH;
 use crate::result::{CellResult, RunResult};
 use crate::spec::LoadSpec;
 use crate::summary::CellSummary;
@@ -22,7 +22,7 @@ pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -
     if let LoadSpec::Closed { workers, depth } = cell.spec.load {
         let wanted = f64::from(workers) * f64::from(depth) * f64::from(cell.spec.clients.max(1));
         let (found, pct) = (summary.in_flight, 100.0 * summary.in_flight / wanted.max(1.0));
-        if summary.runs > 0 && wanted >= LITTLE_DEPTH_MIN && pct < IN_FLIGHT_PCT {
+        if summary.runs > 0 && wanted >= SMALL_DEPTH && pct < IN_FLIGHT_PCT {
             let more = 100.0 * (wanted / found.max(1e-9) - 1.0);
             notes.push(format!(
                 "the generator kept {found:.1} of {wanted:.0} operations in flight: the true rate \

@@ -178,10 +178,12 @@ fn assess_cell(
 
 /// What the figures alone say, under the verdict.
 fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Option<String>) {
-    let Some(figures) = figures else {
+    // Damaged data is not enough for any requirement, whatever else is wrong with the cell.
+    let corrupt = judged.remarks.iter().find(|remark| remark.finding == Finding::Corrupt);
+    let Some(figures) = figures.or(corrupt.map(|_| Outcome::NotProven)) else {
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
     };
-    let Some(worst) = judged.remarks.first() else { return (figures, None) };
+    let Some(worst) = corrupt.or(judged.remarks.first()) else { return (figures, None) };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
         // The target may only look better than it is: what is not enough now is not enough.

@@ -212,6 +212,18 @@ impl CellRun {
         self.seconds >= 1e-3 && self.seconds.is_finite()
     }
 
+    /// Adds the corrupt blocks and failed operations of another run, whose figures are dropped.
+    pub(crate) fn add_faults(&mut self, other: Self) {
+        self.corrupt += other.corrupt;
+        self.zero_reads_pct = self.zero_reads_pct.max(other.zero_reads_pct);
+        for class in other.classes.into_iter().filter(|class| !class.errors.is_empty()) {
+            let no_latency = Latencies::default();
+            let failed =
+                ClassResult { ops: 0, bytes: 0, latency: no_latency, service: None, ..class };
+            self.classes.push(failed);
+        }
+    }
+
     /// Of an open loop: whether the target answered that share of what was due, in percent, in
     /// time. What it usually has in flight may be under way at the end.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
@@ -303,6 +315,9 @@ pub struct Interval {
     pub bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
+    /// Median; of several clients the mean of theirs by operations. 0 in results of older programs.
+    #[serde(default)]
+    pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
     /// Longest.

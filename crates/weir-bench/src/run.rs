@@ -298,8 +298,11 @@ impl Runner<'_> {
         for round in 1..=rule.rounds_max {
             self.observer.begins("precondition", round, rule.rounds_max);
             match self.measure_here(cell, cell.load, 0, rule.round_ms) {
-                Ok(run) => {
+                Ok(mut run) => {
                     rounds.push(RunFigures::of(&run).iops);
+                    if let Some(earlier) = last.take() {
+                        run.add_faults(earlier);
+                    }
                     last = Some(run);
                 }
                 Err(error) => {

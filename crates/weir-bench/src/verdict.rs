@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::bonnie::{self, Column};
+use crate::judge::{RULES, judge, refused};
 use crate::result::{CellResult, RunResult};
 use crate::summary::CellSummary;
 
@@ -108,7 +109,7 @@ pub struct JudgedRun {
 impl JudgedRun {
     /// Judges every cell.
     pub fn of(result: RunResult) -> Self {
-        let cells = judged(&result, crate::judge::judge(&result));
+        let cells = judged(&result, judge(&result, RULES));
         Self { result, cells }
     }
 
@@ -131,7 +132,8 @@ impl JudgedRun {
 
     /// The operations that the target refused, by kind and error.
     pub fn refused(&self) -> Option<String> {
-        crate::judge::refused(self.result.cells.iter().flat_map(CellResult::measured))
+        let phases = self.result.phases.iter().map(|phase| &phase.run);
+        refused(phases.chain(self.result.cells.iter().flat_map(CellResult::measured)))
     }
 
     /// What was measured.

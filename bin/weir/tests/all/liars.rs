@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::liar::Liar;
+use crate::common::liar::{Act, Kind, Liar};
 use crate::common::{Dirs, GIB, Ran, WEIR, code, eventually};
 use serde_json::Value;
 
@@ -122,7 +122,10 @@ fn need_above_what_a_disk_does_never_passes() {
 #[test]
 fn disk_that_flips_bits_is_corrupt_and_ends_in_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
-    let target = bench.serve(Liar { flips_one_in: Some(50), ..Liar::honest(MS, 1e6) });
+    let target = bench.serve(Liar::lying(MS, |op| {
+        let is_one = op.kind == Kind::Write && op.number % 50 == 1;
+        if is_one { Act::Flip } else { Act::Right }
+    }));
     let (status, verdict, details) = bench.verdict(&target, &[]);
     assert_eq!((verdict.as_str(), status), ("corrupt", Some(NO)), "{details}");
     let (status, verdict, _) = bench.verdict(&target, &["--fail-on", "none"]);

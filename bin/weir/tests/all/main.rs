@@ -28,6 +28,7 @@ mod iscsi;
 mod iscsi_kernel;
 mod iscsi_tokens;
 mod liars;
+mod lies;
 mod lifecycle;
 mod lost_nodes;
 mod memory;

@@ -102,8 +102,8 @@ fn add_class(classes: &mut Vec<ClassResult>, class: ClassResult) {
 fn add_interval(all: &mut Interval, one: &Interval) {
     let ops = all.ops.saturating_add(one.ops);
     if ops > 0 {
-        let sum_us = all.mean_us * all.ops as f64 + one.mean_us * one.ops as f64;
-        all.mean_us = sum_us / ops as f64;
+        let mean = |a: f64, b: f64| (a * all.ops as f64 + b * one.ops as f64) / ops as f64;
+        (all.mean_us, all.p50_us) = (mean(all.mean_us, one.mean_us), mean(all.p50_us, one.p50_us));
     }
     all.ops = ops;
     all.bytes = all.bytes.saturating_add(one.bytes);

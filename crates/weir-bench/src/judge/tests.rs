@@ -1,14 +1,14 @@
 //! Each rule on figures that break it and on figures that just keep it.
 //!
-//! Not here: runs on targets (selftest).
+//! Not here: runs on targets (selftest), rules that are switched off (mutations).
 //!
-//! Invariant: the control that all of them start from is valid, so that a rule that is switched off
-//! fails the test of its name.
+//! Invariant: all tests start from the same valid control and change one thing.
 
-use super::*;
+use super::{RULES, judge};
 use crate::fixture;
-use crate::result::{CellRun, CurvePoint, Verification};
-use crate::spec::{Arrival, Limits};
+use crate::result::{CellRun, CurvePoint, RunResult, Verification};
+use crate::spec::{Arrival, Limits, LoadSpec, OpKind, Scale};
+use crate::verdict::Finding;
 
 /// 1,000 operations per second of 16 ms, 16 in flight.
 fn steady() -> CellRun {
@@ -21,7 +21,7 @@ fn result_of(runs: Vec<CellRun>) -> RunResult {
 
 /// Findings and details of the one cell.
 fn found(result: &RunResult) -> Vec<(Finding, String)> {
-    let [remarks] = judge(result).try_into().expect("one cell");
+    let [remarks] = judge(result, RULES).try_into().expect("one cell");
     remarks.into_iter().map(|remark| (remark.finding, remark.detail)).collect()
 }
 
@@ -67,6 +67,22 @@ fn slope_is_judged_from_three_seconds_on() {
     };
     let found = found(&result_of(vec![falling(), falling(), falling()]));
     only(&found, Finding::Unsteady, "changed by -60 %");
+}
+
+// An open loop of 150 per second on an honest disk was unsteady: the allowance for chance was less
+// than half of three standard deviations.
+#[test]
+fn slope_that_chance_explains_is_none() {
+    let of = |ops: [u64; 3]| {
+        let run = || {
+            let mut run = fixture::closed_run(150, 3, 75, 106_667, 106_667);
+            run.intervals.iter_mut().zip(ops).for_each(|(interval, ops)| interval.ops = ops);
+            run
+        };
+        found(&result_of(vec![run(), run(), run()]))
+    };
+    assert_eq!(of([123, 150, 177]), []);
+    only(&of([110, 150, 190]), Finding::Unsteady, "changed by +53 %");
 }
 
 #[test]
@@ -143,15 +159,19 @@ fn best_rate_of_a_search_is_judged() {
     only(&search(&limits), Finding::CacheResident, "200 %");
 }
 
-/// Three runs of an open loop of 216 per second in which so many answers came in time.
-fn offered(answered: u64) -> Vec<(Finding, String)> {
-    let run = || CellRun {
+/// A run of an open loop of 216 per second in which so many answers came in time.
+fn open_run(answered: u64, us: u64) -> CellRun {
+    CellRun {
         due: 2160,
         answered,
         offered_iops: Some(216.0),
-        ..fixture::closed_run(answered / 10, 10, 75, 5_000, 5_000)
-    };
-    let mut result = result_of(vec![run(), run(), run()]);
+        ..fixture::closed_run(answered / 10, 10, 75, us, us)
+    }
+}
+
+/// Findings of a cell of such runs.
+fn open(runs: &[CellRun; 3]) -> Vec<(Finding, String)> {
+    let mut result = result_of(runs.to_vec());
     result.cells[0].spec.load = LoadSpec::Open {
         workers: 1,
         rate: 216.0,
@@ -162,6 +182,10 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
     found(&result)
 }
 
+fn offered(answered: u64) -> Vec<(Finding, String)> {
+    open(&[(); 3].map(|()| open_run(answered, 5_000)))
+}
+
 // A target of 190 per second passed where 216 were needed: answers after the end counted, and the
 // queue was shorter than 1,024.
 #[test]
@@ -169,6 +193,68 @@ fn answers_after_the_end_do_not_reach_a_rate() {
     only(&offered(1900), Finding::Overload, "260 were not answered when the time was over");
     only(&offered(2050), Finding::Overload, "110 were not");
     assert_eq!(offered(2150), []);
+}
+
+// An open loop has the rate of its clock: a target that became ten times as slow in the middle of a
+// run, or was so in every other run, was valid.
+#[test]
+fn latency_of_an_open_loop_that_changes_is_unsteady() {
+    let runs = |us: u64| open(&[open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
+    only(&runs(16_000), Finding::Unsteady, "us in one run and 16");
+    only(&runs(1_000), Finding::Unsteady, "us in one run and 5");
+    assert_eq!(runs(14_000), []);
+    let slower = |seconds: std::ops::Range<usize>, us: f64| {
+        open(&[(); 3].map(|()| {
+            let mut run = open_run(2150, 5_000);
+            run.intervals[seconds.clone()].iter_mut().for_each(|second| second.p50_us = us);
+            run
+        }))
+    };
+    let words = "5000 us in one third of a run, 16000 us in another";
+    only(&slower(5..10, 16_000.0), Finding::Unsteady, words);
+    only(&slower(3..6, 16_000.0), Finding::Unsteady, words);
+    only(&slower(0..2, 16_000.0), Finding::Unsteady, words);
+    assert_eq!(slower(5..10, 14_000.0), []);
+    assert_eq!(slower(4..5, 50_000.0), [], "a single slow second");
+}
+
+// A search that reached no rate printed figures of the rate that it had missed, as valid.
+#[test]
+fn search_that_reaches_no_rate_is_overloaded() {
+    let mut result = result_of(Vec::new());
+    let run = CellRun { offered_iops: Some(1000.0), ..steady() };
+    result.cells[0].points = vec![CurvePoint { offered_iops: 1000.0, run, met: false }];
+    only(&found(&result), Finding::Overload, "not even 1000/s");
+}
+
+// The verdict of a row that failed did not say that verification had found damaged blocks.
+#[test]
+fn failed_row_reports_corrupt_blocks() {
+    let mut result = result_of(Vec::new());
+    result.cells[0].failure = Some("the connection was lost".to_owned());
+    let examples = vec!["address 0: damaged".to_owned()];
+    let verified = Verification { blocks: 10, bad: 1, examples, ..Verification::default() };
+    result.cells[0].verified = Some(verified);
+    let [(Finding::Invalid, _), (Finding::Corrupt, detail)] = &found(&result)[..] else {
+        panic!("two findings: {:?}", found(&result))
+    };
+    assert!(detail.contains("1 blocks") && detail.contains("address 0"), "{detail}");
+}
+
+// Blocks that came back wrong and operations that failed before the first row were forgotten.
+#[test]
+fn faults_of_the_phases_before_a_row_count() {
+    let before = |change: &dyn Fn(&mut CellRun)| {
+        let mut result = result_of(vec![steady(), steady(), steady()]);
+        change(&mut result.phases[0].run);
+        found(&result)
+    };
+    only(&before(&|run| run.corrupt = 3), Finding::Corrupt, "3 blocks");
+    only(&before(&|run| run.zero_reads_pct = 1.0), Finding::Holes, "1.0 %");
+    let refuse = |run: &mut CellRun| {
+        run.classes[0].errors.insert("i/o error".to_owned(), 2);
+    };
+    only(&before(&refuse), Finding::Invalid, "write failed 2 times: i/o error");
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn interval(second: u32, Second { latency, bytes, backlog }: &Second) -> Interva
         ops: latency.count(),
         bytes: *bytes,
         mean_us: latency.mean_us(),
+        p50_us: latency.percentile_us(50.0).unwrap_or_else(|| latency.mean_us()),
         p99_us: latency.percentile_us(99.0).unwrap_or_else(|| latency.max_us()),
         max_us: latency.max_us(),
         backlog: *backlog,

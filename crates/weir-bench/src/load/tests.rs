@@ -274,6 +274,24 @@ fn verified_reads_find_every_fault_of_a_target() {
     }
 }
 
+// Only the first block of a read was compared: half a write that was lost passed without a
+// verification.
+#[test]
+fn all_blocks_of_a_compared_read_are_checked() {
+    // The flipped bit is in the third of four blocks.
+    let memory = Memory::twisted(16 << 20, |op| match op.kind {
+        OpKind::Read => Action::BitFlipped,
+        _ => Action::Right,
+    });
+    let bench = Bench::new();
+    bench.fill(&memory);
+    let blocks = vec![BlockShare { bytes: 16 << 10, weight: 1 }];
+    let reads = StreamSpec { blocks, ..stream(100.0, Access::Random) };
+    let load = LoadSpec::Closed { workers: 1, depth: 4 };
+    let run = bench.offer(&memory, &[reads], load, Some(300));
+    assert!(run.corrupt > 0, "{} reads", run.classes[0].ops);
+}
+
 #[test]
 fn a_write_that_is_lost_later_is_found_as_an_older_generation() {
     let lost = Arc::new(AtomicBool::new(false));

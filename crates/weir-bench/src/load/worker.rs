@@ -30,7 +30,8 @@ use crate::target::{Done, Lane, Op, TargetError, Wait};
 
 /// Operations that a worker is given to end when the run is over; then the target hangs.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in so many is compared byte by byte; the others by the stamp of their first block.
+/// One read in so many is compared byte by byte, all of its blocks; the others by the stamp of
+/// their first block.
 const COMPARE_ONE_IN: u64 = 64;
 /// Blocks that are tried for one that no write is under way on.
 const TRIES_MAX: u32 = 64;
@@ -535,7 +536,7 @@ impl<'a> Worker<'a> {
         let is_write = matches!(kind, OpKind::Write | OpKind::CompareAndWrite);
         let durable = is_write && self.ground.durability == Durability::Fua;
         if let (Some(known), OpKind::Read) = (self.ground.generations, kind) {
-            let blocks = (0..self.checked_bytes(len_bytes) as u64)
+            let blocks = (0..self.checked_bytes(len_bytes, compare) as u64)
                 .step_by(self.ground.content.block_bytes());
             self.oldest[slot].clear();
             self.oldest[slot].extend(blocks.map(|start| known.oldest(offset + start)));
@@ -617,14 +618,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Compares what a read brought with what was written, as far as this load checks reads.
+    /// Verifies the data of a read, as far as this load verifies reads.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let len = work.choice.len_bytes as usize;
         let coverage = &mut self.tally.coverage;
         coverage.reads += 1;
         coverage.bytes += len as u64;
         let block_bytes = self.ground.content.block_bytes();
-        let checked_bytes = self.checked_bytes(work.choice.len_bytes);
+        let checked_bytes = self.checked_bytes(work.choice.len_bytes, work.compare);
         let zeros = self.tally.zero_reads;
         let mut is_checked = false;
         for start in (0..checked_bytes).step_by(block_bytes) {
@@ -635,17 +636,16 @@ impl<'a> Worker<'a> {
         self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
     }
 
-    /// Bytes of a read, from its first, whose blocks are checked.
-    fn checked_bytes(&self, len_bytes: u32) -> usize {
+    /// Bytes of a read, from its first, whose blocks are checked: all of a read that is compared.
+    fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
         match self.read_checks {
             ReadChecks::Off => 0,
-            ReadChecks::Stamps => self.ground.content.block_bytes().min(len_bytes as usize),
-            ReadChecks::Full => len_bytes as usize,
+            ReadChecks::Stamps if !compare => self.scratch.len().min(len_bytes as usize),
+            ReadChecks::Stamps | ReadChecks::Full => len_bytes as usize,
         }
     }
 
-    /// Judges the block at `start` of what a read brought. Returns false if nobody knows what the
-    /// block holds.
+    /// Verifies the block at `start` of a read. Returns false if the expected contents are unknown.
     fn look_at_block(&mut self, slot: usize, work: &UnderWay, start: usize) -> bool {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());

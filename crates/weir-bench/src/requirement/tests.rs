@@ -79,6 +79,20 @@ fn a_verdict_that_is_not_valid_proves_nothing_good() {
     assert_eq!(outcome(216.0, Finding::Overload), Outcome::Fail);
 }
 
+// A cell that failed and was corrupt proved nothing, as if its data were right.
+#[test]
+fn corrupt_data_fails_a_requirement_whatever_else_is_wrong() {
+    let remarks = [Finding::Invalid, Finding::Corrupt].map(remark).concat();
+    let result = requiring(fixture::result(vec![seventh_test()]), exchange());
+    let found = assess(&JudgedRun::with_remarks(result.clone(), vec![remarks.clone()])).unwrap();
+    assert_eq!(found.outcome, Outcome::Fail);
+    assert!(found.cells[0].reason.as_ref().unwrap().contains("corrupt"), "{found:?}");
+    let mut unmeasured = result;
+    unmeasured.cells[0].runs.clear();
+    let found = assess(&JudgedRun::with_remarks(unmeasured, vec![remarks])).unwrap();
+    assert_eq!(found.outcome, Outcome::Fail);
+}
+
 #[test]
 fn cells_that_test_the_requirement_decide() {
     let mut at_need = fixture::cell("at requirement", Vec::new());

@@ -52,7 +52,14 @@ impl Runner<'_> {
         let observer = &mut *self.observer;
         let read = offer(&self.ground, &what, &mut |_| observer.goes_on());
         match read {
-            Ok(run) => refused(std::iter::once(&run)),
+            Ok(run) => {
+                let why = refused(std::iter::once(&run));
+                // The fill wrote what these reads compare; its phase is judged with every cell.
+                if let Some(fill) = self.result.phases.first_mut() {
+                    fill.run.add_faults(run);
+                }
+                why
+            }
             Err(error) => Some(error.to_string()),
         }
     }

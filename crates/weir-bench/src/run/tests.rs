@@ -2,17 +2,17 @@
 //!
 //! Not here: how exact the figures are on a quiet machine (selftest).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::result::TargetInfo;
 use crate::spec::{
     Arrival, BonnieSize, BonnieSpec, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec,
-    LatencyBound, LatencyFigure, OpKind, Requirement, Scale,
+    LatencyBound, LatencyFigure, OpKind, PreconditionSpec, Requirement, Scale,
 };
-use crate::target::Lane;
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
+use crate::target::{Lane, Op};
 use crate::verdict::{Finding, JudgedRun};
 
 /// Watches nothing, and ends when so many runs of cells are kept.
@@ -107,6 +107,32 @@ fn a_run_fills_measures_verifies_and_is_whole() {
     let json = serde_json::to_string(&result).expect("it is plain data");
     let again: RunResult = serde_json::from_str(&json).expect("as it was written");
     assert_eq!(again.spec_hash, spec_hash(&spec));
+}
+
+// Reads before the first row were compared, and what they found was dropped.
+#[test]
+fn corrupt_reads_before_the_first_row_make_it_corrupt() {
+    let misread = |is_wrong: fn(u32, &Op) -> bool| {
+        let reads = AtomicU32::new(0);
+        Memory::twisted(8 << 20, move |op| match op.kind {
+            OpKind::Read if is_wrong(reads.fetch_add(1, Ordering::Relaxed), op) => {
+                Action::Misplaced(4 << 20)
+            }
+            _ => Action::Right,
+        })
+    };
+    let mut spec = spec(vec![cell("reads", 100.0, FOUR)]);
+    let (round_ms, window, rounds_max) = (50, 2, 4);
+    let precondition =
+        PreconditionSpec { round_ms, window, range_pct: 1.0, slope_pct: 1.0, rounds_max };
+    spec.precondition = Some(precondition);
+    // The probe reads 64 blocks, preconditioning many more.
+    let early = misread(|number, _| number < 200);
+    assert_eq!(findings(do_run(&spec, &early), 0)[0], Finding::Corrupt);
+    spec.precondition = None;
+    spec.cells[0].cache = CacheState::Warm;
+    let warming = misread(|_, op| op.len_bytes == 1 << 20 && op.offset < 4 << 20);
+    assert_eq!(findings(do_run(&spec, &warming), 0)[0], Finding::Corrupt);
 }
 
 #[test]

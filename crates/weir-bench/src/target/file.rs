@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
@@ -19,6 +20,9 @@ use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
+/// A file that answers nothing for so long is not measured any more, as a server
+/// ([`super::ANSWER_LIMIT`]). It is no shorter in tests: a disk that tests share may be slow.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Block of a file whose file system does not name one.
 const FILE_BLOCK_BYTES: u32 = 512;
 
@@ -53,6 +57,15 @@ impl Unflushed {
     pub(super) fn take(&mut self) -> Vec<usize> {
         if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
     }
+}
+
+/// Refuses to wait any longer for a file that has answered no operation since `answered`.
+pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), TargetError> {
+    if answered.elapsed() < ANSWER_LIMIT {
+        return Ok(());
+    }
+    let (what, seconds) = ("any operation", ANSWER_LIMIT.as_secs());
+    Err(TargetError::NoAnswer { address: address.to_owned(), what, seconds })
 }
 
 pub(super) struct FileTarget {

@@ -1,6 +1,7 @@
 //! Operations on files by threads that block, where there is no io_uring.
 //!
-//! Invariant: a slot's buffer is with its thread while its operation is under way.
+//! Invariants: a slot's buffer is with its thread while its operation is under way; every wait has a
+//! limit.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use rustix::io::{IoSlice, ReadWriteFlags};
 use weir_device::IoBuf;
 
-use super::file::{Files, Unflushed};
+use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
@@ -33,6 +34,8 @@ struct PsyncLane {
     threads: Vec<Sender<Work>>,
     answers: Receiver<Answer>,
     files: Arc<Files>,
+    /// When the last operation was answered, or there was none to answer.
+    answered: Instant,
     /// Files that this lane wrote to since its last flush.
     unflushed: Unflushed,
 }
@@ -62,7 +65,8 @@ pub(super) fn lane(
     let threads = threads.collect();
     let buffers = (0..slots).map(|_| Some(IoBuf::zeroed(buffer_bytes))).collect();
     let (files, unflushed) = (Arc::clone(files), Unflushed::default());
-    Box::new(PsyncLane { address: address.to_owned(), buffers, threads, answers, files, unflushed })
+    let (address, answered) = (address.to_owned(), Instant::now());
+    Box::new(PsyncLane { address, buffers, threads, answers, files, answered, unflushed })
 }
 
 fn perform(
@@ -103,6 +107,9 @@ impl Lane for PsyncLane {
     }
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        if self.buffers.iter().all(Option::is_some) {
+            self.answered = Instant::now();
+        }
         let buffer = self.buffers[slot].take().expect("one operation per slot");
         let written = if op.kind == OpKind::Flush { self.unflushed.take() } else { Vec::new() };
         let sent = self.threads[slot].send((*op, buffer, written));
@@ -111,20 +118,28 @@ impl Lane for PsyncLane {
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
         let any = self.buffers.iter().any(Option::is_none);
-        let first = match wait {
-            Wait::Until(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                match self.answers.recv_timeout(left) {
-                    Ok(answer) => Some(answer),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return Err(self.lost()),
-                }
-            }
-            Wait::One if any => Some(self.answers.recv().map_err(|_| self.lost())?),
-            Wait::One | Wait::No => None,
+        let limit = self.answered + ANSWER_LIMIT;
+        let until = match wait {
+            Wait::Until(until) if any => Some(until.min(limit)),
+            Wait::Until(until) => Some(until),
+            Wait::One => any.then_some(limit),
+            Wait::No => None,
         };
+        let mut first = None;
+        if let Some(until) = until {
+            let left = until.saturating_duration_since(Instant::now());
+            first = match self.answers.recv_timeout(left) {
+                Ok(answer) => Some(answer),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.lost()),
+            };
+        }
         let more: Vec<Answer> = self.answers.try_iter().collect();
+        if any && wait != Wait::No && first.is_none() && more.is_empty() {
+            check_limit(&self.address, self.answered)?;
+        }
         for Answer { slot, op, buffer, result, at } in first.into_iter().chain(more) {
+            self.answered = Instant::now();
             self.unflushed.note(&self.files, &op);
             self.buffers[slot] = Some(buffer);
             done.push(Done { slot, result, at });

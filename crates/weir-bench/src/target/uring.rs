@@ -7,6 +7,8 @@
 //!   made disabled, and enabled by that thread;
 //! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
 //! - a short read or write goes on where it stopped, and counts once;
+//! - every wait has a limit: a lane without an answer to any operation is lost, and so is the memory
+//!   that its operations may still use;
 //! - files and buffers are registered with the ring, so that the kernel need not look them up and
 //!   pin them for every operation; buffers that are too large for that go without.
 
@@ -21,7 +23,7 @@ use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::buffers::Buffers;
-use super::file::{Files, Unflushed};
+use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
@@ -59,6 +61,8 @@ struct UringLane {
     flushing: Vec<Vec<usize>>,
     /// How many of them are.
     busy: usize,
+    /// When the kernel last answered an operation, or had none to answer.
+    answered: Instant,
     /// Whether the ring is enabled: its thread is known.
     is_enabled: bool,
     /// Answers on their way from the ring; empty between calls.
@@ -91,6 +95,7 @@ pub(super) fn lane(
         unflushed: Unflushed::default(),
         flushing: vec![Vec::new(); slots],
         busy: 0,
+        answered: Instant::now(),
         is_enabled: false,
         answers: Vec::with_capacity(slots),
     }))
@@ -185,8 +190,9 @@ impl UringLane {
     fn wait(&mut self, wait: Wait) -> Result<(), TargetError> {
         let waited = match wait {
             Wait::No => self.ring.submit(),
-            Wait::One => self.ring.submit_and_wait(1),
-            Wait::Until(until) => {
+            Wait::One | Wait::Until(_) => {
+                let limit = self.answered + ANSWER_LIMIT;
+                let until = if let Wait::Until(until) = wait { until.min(limit) } else { limit };
                 let left = until.saturating_duration_since(Instant::now());
                 let left = Timespec::from(left.max(Duration::from_nanos(1)));
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
@@ -213,6 +219,9 @@ impl Lane for UringLane {
         if op.kind == OpKind::Flush {
             self.flushing[slot] = self.unflushed.take();
         }
+        if self.busy == 0 {
+            self.answered = Instant::now();
+        }
         self.push(slot, UnderWay { op: *op, done: 0 })?;
         // An operation that waits for others to be sent with is not in flight, though it counts as
         // if it were: storage that is quick would look slower by a tenth.
@@ -232,6 +241,11 @@ impl Lane for UringLane {
         let mut answers = std::mem::take(&mut self.answers);
         let completions = self.ring.completion();
         answers.extend(completions.map(|c| (c.user_data() as usize, c.result())));
+        if !answers.is_empty() {
+            self.answered = at;
+        } else if wait != Wait::No {
+            check_limit(&self.address, self.answered)?;
+        }
         for (slot, result) in answers.drain(..) {
             let work = self.under_way[slot].take().expect("the kernel answers once");
             self.busy -= 1;

@@ -1,61 +1,137 @@
-//! An NBD server of known behaviour in this process, for tests of what `weir bench` says of it.
+//! A disk of known behaviour in this process, honest or lying, for tests of `weir bench`: an NBD
+//! export, or a file that nbdfuse mounts from it.
 //!
-//! Not here: the verdicts. A disk of the machine could be so quick that only the generator would be
-//! measured.
+//! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A disk of
+//! the machine would be too quick or too slow to have a known verdict.
 //!
-//! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
-//!
-//! Invariant: all connections are of one disk: they share its data, its rate and its stalls.
+//! Invariant: all connections share the data, the rate and the counters of one disk.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+mod file;
+mod nbd;
+
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+pub(crate) use file::Mount;
 
 /// Bytes of the disk.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// A disk as it behaves.
+/// Error numbers of NBD, which are those of Linux.
+pub(crate) const EIO: u32 = 5;
+pub(crate) const ENOSPC: u32 = 28;
+
+/// Kind of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// An operation as the disk sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+    /// The client has written as many bytes as the disk has: the fill is over.
+    pub(crate) filled: bool,
+    /// Number among the operations of its kind since the fill ended, from 1; 0 during the fill.
+    pub(crate) number: u64,
+    /// Time since the fill ended.
+    pub(crate) since: Duration,
+    /// Operations that the disk has not answered yet, this one excluded.
+    pub(crate) in_flight: usize,
+}
+
+/// What the disk does with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// What it should.
+    Right,
+    /// The same, so much later.
+    Late(Duration),
+    /// Flips a bit in the middle, of what it keeps or of what it returns.
+    Flip,
+    /// Acknowledges a write and does not keep it.
+    Lose,
+    /// Keeps the first half of a write.
+    Tear,
+    /// Writes to or reads from another address.
+    At(usize),
+    /// Returns what the blocks held before their last write.
+    Old,
+    /// Returns zeros.
+    Zeros,
+    /// Returns half of the bytes.
+    Short,
+    /// Fails with an error number.
+    Fail(u32),
+    /// Never answers.
+    Silent,
+    /// Answers twice.
+    Twice,
+    /// Answers an operation that no client sent.
+    Stranger,
+    /// Closes the connection.
+    HangUp,
+    /// Closes the connection and accepts no other.
+    Vanish,
+}
+
+/// How a disk behaves.
 #[derive(Clone, Copy)]
 pub(crate) struct Liar {
     /// Time of each operation.
     pub(crate) latency: Duration,
     /// Operations per second, of all clients together.
     pub(crate) rate: f64,
-    /// It answers nothing for the second time, in each of the first.
-    pub(crate) stalls: Option<(Duration, Duration)>,
-    /// It flips a bit in every so many writes that it keeps.
-    pub(crate) flips_one_in: Option<u64>,
+    /// What it does with each operation.
+    pub(crate) lie: fn(&Op) -> Act,
 }
 
 /// State shared by all connections.
 struct Disk {
     how: Liar,
-    started: Instant,
     data: Vec<u8>,
+    /// Contents before the last write of each byte.
+    old: Vec<u8>,
     free_at: Instant,
-    writes: u64,
+    /// Moments at which the disk answers what it was asked.
+    due: Vec<Instant>,
+    bytes_written: usize,
+    filled_at: Option<Instant>,
+    /// Operations since the fill ended, by kind.
+    numbers: [u64; 3],
+    is_gone: bool,
 }
 
 impl Liar {
-    /// A disk that does what it says.
+    /// A disk that does what it should.
     pub(crate) fn honest(latency: Duration, rate: f64) -> Self {
-        Self { latency, rate, stalls: None, flips_one_in: None }
+        Self { latency, rate, lie: |_| Act::Right }
     }
 
-    /// Serves it until the test ends; gives its address for `weir bench`.
+    /// A disk of this latency and any rate that lies.
+    pub(crate) fn lying(latency: Duration, lie: fn(&Op) -> Act) -> Self {
+        Self { lie, ..Self::honest(latency, 1e6) }
+    }
+
+    /// Serves the disk until the process ends; returns its address for `weir bench`.
     pub(crate) fn serve(self, socket: &Path) -> String {
         let listener = UnixListener::bind(socket).unwrap();
-        let now = Instant::now();
-        let disk = Disk { how: self, started: now, data: vec![0; BYTES], free_at: now, writes: 0 };
-        let disk = Arc::new(Mutex::new(disk));
+        let disk = Arc::new(Mutex::new(Disk::new(self)));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if disk.lock().unwrap().is_gone {
+                    break;
+                }
                 let disk = Arc::clone(&disk);
-                // A client that goes away ends it.
-                std::thread::spawn(move || serve_one(stream, &disk).ok());
+                // An error ends this connection only.
+                std::thread::spawn(move || nbd::serve(stream, &disk).ok());
             }
         });
         format!("nbd+unix:///liar?socket={}", socket.display())
@@ -63,73 +139,86 @@ impl Liar {
 }
 
 impl Disk {
-    /// When the next operation is answered.
-    fn due(&mut self) -> Instant {
+    fn new(how: Liar) -> Self {
+        let now = Instant::now();
+        Self {
+            how,
+            data: vec![0; BYTES],
+            old: vec![0; BYTES],
+            free_at: now,
+            due: Vec::new(),
+            bytes_written: 0,
+            filled_at: None,
+            numbers: [0; 3],
+            is_gone: false,
+        }
+    }
+
+    /// Decides what to do with an operation that arrives now.
+    fn decide(&mut self, kind: Kind, start: usize, len: usize) -> Act {
+        let now = Instant::now();
+        self.due.retain(|due| *due > now);
+        let number = &mut self.numbers[kind as usize];
+        *number += u64::from(self.filled_at.is_some());
+        let op = Op {
+            kind,
+            start,
+            len,
+            filled: self.filled_at.is_some(),
+            number: *number,
+            since: self.filled_at.map_or(Duration::ZERO, |at| now - at),
+            in_flight: self.due.len(),
+        };
+        if kind == Kind::Write {
+            self.bytes_written += len;
+            if self.bytes_written >= BYTES {
+                self.filled_at.get_or_insert(now);
+            }
+        }
+        (self.how.lie)(&op)
+    }
+
+    /// Returns the moment at which the disk answers the operation that it does next.
+    fn due(&mut self, act: Act) -> Instant {
         let gap = Duration::from_secs_f64(1.0 / self.how.rate);
         self.free_at = self.free_at.max(Instant::now()) + gap;
-        let due = self.free_at + self.how.latency;
-        let Some((period, frozen)) = self.how.stalls else { return due };
-        let since = due.duration_since(self.started).as_nanos();
-        let into = Duration::from_nanos((since % period.as_nanos()) as u64);
-        due + frozen.saturating_sub(into)
+        let mut due = self.free_at + self.how.latency;
+        if let Act::Late(more) = act {
+            due += more;
+        }
+        self.due.push(due);
+        due
     }
 
-    fn write(&mut self, start: usize, payload: &[u8]) {
-        self.data[start..start + payload.len()].copy_from_slice(payload);
-        self.writes += 1;
-        if self.how.flips_one_in.is_some_and(|every| self.writes.is_multiple_of(every)) {
-            // Behind the stamp that a quick look at a block reads.
-            self.data[start + payload.len() / 2] ^= 1;
+    fn read(&self, start: usize, len: usize, act: Act) -> Vec<u8> {
+        let from = |bytes: &[u8], at: usize| bytes[at..at + len].to_vec();
+        match act {
+            Act::At(other) => from(&self.data, other.min(BYTES - len)),
+            Act::Old => from(&self.old, start),
+            Act::Zeros => vec![0; len],
+            Act::Short => self.data[start..start + len / 2].to_vec(),
+            Act::Flip => {
+                let mut read = from(&self.data, start);
+                read[len / 2] ^= 1;
+                read
+            }
+            _ => from(&self.data, start),
         }
     }
-}
 
-fn serve_one(mut stream: UnixStream, disk: &Mutex<Disk>) -> std::io::Result<()> {
-    // Fixed newstyle without zeroes; the one option of our client is GO.
-    stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
-    let mut head = [0; 20];
-    stream.read_exact(&mut head)?;
-    let mut option = vec![0; u32::from_be_bytes(head[16..].try_into().unwrap()) as usize];
-    stream.read_exact(&mut option)?;
-    let answer = |kind: u32, info: &[u8]| {
-        let mut answer = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
-        answer.extend([7, kind, info.len() as u32].map(u32::to_be_bytes).as_flattened());
-        [&answer, info].concat()
-    };
-    let export = [&[0, 0][..], &(BYTES as u64).to_be_bytes(), &[0, 5]].concat();
-    stream.write_all(&[answer(3, &export), answer(1, &[])].concat())?;
-    let (replies, to_send) = channel::<(Instant, Vec<u8>)>();
-    let mut out = stream.try_clone()?;
-    std::thread::spawn(move || {
-        to_send.iter().try_for_each(|(due, reply)| {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            out.write_all(&reply)
-        })
-    });
-    loop {
-        let mut request = [0; 28];
-        stream.read_exact(&mut request)?;
-        let number = |at: usize| u32::from_be_bytes(request[at..at + 4].try_into().unwrap());
-        let (start, len) = (number(20) as usize, number(24) as usize);
-        let mut reply = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &request[8..16]].concat();
-        let payload = if request[7] == 1 { read(&mut stream, len)? } else { Vec::new() };
-        let mut disk = disk.lock().unwrap();
-        match request[7] {
-            0 => reply.extend(&disk.data[start..start + len]),
-            1 => disk.write(start, &payload),
-            2 => return Ok(()),
-            _ => {}
-        }
-        let due = disk.due();
-        drop(disk);
-        if replies.send((due, reply)).is_err() {
-            return Ok(());
+    fn write(&mut self, start: usize, payload: &[u8], act: Act) {
+        let (start, kept) = match act {
+            Act::Lose => return,
+            Act::Tear => (start, &payload[..payload.len() / 2]),
+            Act::At(other) => (other.min(BYTES - payload.len()), payload),
+            _ => (start, payload),
+        };
+        let place = start..start + kept.len();
+        self.old[place.clone()].copy_from_slice(&self.data[place.clone()]);
+        self.data[place].copy_from_slice(kept);
+        if act == Act::Flip {
+            // Behind the stamp that a check of the first bytes reads.
+            self.data[start + kept.len() / 2] ^= 1;
         }
     }
-}
-
-fn read(stream: &mut UnixStream, len: usize) -> std::io::Result<Vec<u8>> {
-    let mut payload = vec![0; len];
-    stream.read_exact(&mut payload)?;
-    Ok(payload)
 }

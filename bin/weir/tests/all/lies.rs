@@ -1,0 +1,349 @@
+//! A table of lying disks, each with the verdict of `weir bench`, over NBD and as a file.
+//!
+//! Not here: disks that lie about time (steady), single disks with a story of their own (liars).
+//!
+//! Invariants: no verdict of this table depends on machine load; every lie begins after the fill
+//! unless it says otherwise, so that the fill is accepted.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::liar::{Act, BYTES, EIO, ENOSPC, Kind, Liar, Mount, Op};
+use crate::common::{code, text};
+use crate::liars::{Bench, MS, NO};
+
+/// A changed profile: what stands there, and what replaces it.
+pub(crate) type Change = (&'static str, &'static str);
+const SHORT: Change = ("duration = \"3s\"", "duration = \"500ms\"");
+pub(crate) const NO_VERIFICATION: Change = ("sample_pct = 100", "sample_pct = 0");
+const LARGE_BLOCKS: Change = ("block = \"4KiB\"\nread_pct", "block = \"64KiB\"\nread_pct");
+pub(crate) const FLUSHES: Change = ("writes = \"none\"", "writes = \"flush\", every_writes = 4");
+/// A load that leaves the generator time, whatever the machine does.
+const LIGHT: &str = "qd = [2]";
+
+/// A lying disk and what is expected of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct Lie {
+    pub(crate) name: &'static str,
+    pub(crate) act: fn(&Op) -> Act,
+    pub(crate) latency: Duration,
+    pub(crate) rate: f64,
+    /// Reads in percent and the load of the row.
+    pub(crate) reads: u32,
+    pub(crate) load: &'static str,
+    pub(crate) changes: &'static [Change],
+    /// Words after the usual ones of `weir bench run`.
+    pub(crate) more: &'static [&'static str],
+    /// Verdict of the row, or [`REFUSED`].
+    pub(crate) verdict: &'static str,
+    pub(crate) status: i32,
+    /// Words of the details, over NBD ...
+    pub(crate) words: &'static str,
+    /// ... and as a file; `None`: the disk is no file.
+    pub(crate) file_words: Option<&'static str>,
+}
+
+/// In place of a verdict: the run did not begin.
+const REFUSED: &str = "refused";
+
+impl Lie {
+    /// A disk of 1 ms that ends a half-read load in exit code 1 with this verdict.
+    pub(crate) const fn new(
+        name: &'static str,
+        verdict: &'static str,
+        words: &'static str,
+        act: fn(&Op) -> Act,
+    ) -> Self {
+        Self {
+            name,
+            act,
+            latency: MS,
+            rate: 1e6,
+            reads: 50,
+            load: "qd = [4]",
+            changes: &[SHORT],
+            more: &["--runs", "1"],
+            verdict,
+            status: NO,
+            words,
+            file_words: Some(words),
+        }
+    }
+
+    /// Measures the disk over NBD and as a file; returns what differs from the expectation.
+    pub(crate) fn differences(&self) -> Vec<String> {
+        std::thread::scope(|scope| {
+            let nbd = scope.spawn(|| {
+                self.difference("over NBD", self.words, |bench, liar| (bench.serve(liar), None))
+            });
+            let file = self.file_words.and_then(|words| {
+                self.difference("as a file", words, |bench, liar| {
+                    bench.serve(liar);
+                    let at = bench.path("disk");
+                    let mount = Mount::new(&bench.short("liar"), at.clone());
+                    (at.display().to_string(), Some(mount))
+                })
+            });
+            nbd.join().unwrap().into_iter().chain(file).collect()
+        })
+    }
+
+    fn difference(
+        &self,
+        way: &str,
+        words: &str,
+        serve: impl FnOnce(&Bench, Liar) -> (String, Option<Mount>),
+    ) -> Option<String> {
+        let bench = Bench::new(self.reads, self.load);
+        let profile = bench.path("liars.toml");
+        let mut toml = fs::read_to_string(&profile).unwrap();
+        for (from, to) in self.changes {
+            assert!(toml.contains(from), "{from}");
+            toml = toml.replace(from, to);
+        }
+        fs::write(&profile, toml).unwrap();
+        let liar = Liar { rate: self.rate, ..Liar::lying(self.latency, self.act) };
+        let (target, _mount) = serve(&bench, liar);
+        let words_of_run = ["run", "-p", "./liars.toml", "-t", &target, "-o", "out", "--json"];
+        let output = bench.command(&[&words_of_run[..], self.more].concat()).output().unwrap();
+        let row = serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
+        let row = &row["cells"][0];
+        let verdict = row["verdict"].as_str().unwrap_or(REFUSED);
+        let remarks = row["remarks"].as_array().into_iter().flatten();
+        let details: Vec<&str> = remarks.filter_map(|remark| remark["detail"].as_str()).collect();
+        let details = if row.is_null() { text(&output) } else { details.join("; ") };
+        let is_expected = verdict == self.verdict
+            && output.status.code() == Some(self.status)
+            && details.contains(words);
+        let (name, status) = (self.name, output.status.code());
+        (!is_expected).then(|| {
+            let wanted = (self.verdict, self.status, words);
+            format!("{name} {way}: {verdict}, exit code {status:?}, {details:?}; not {wanted:?}")
+        })
+    }
+}
+
+/// Measures all disks of a table.
+#[track_caller]
+fn check(table: &[Lie]) {
+    let wrong: Vec<String> = table.iter().flat_map(Lie::differences).collect();
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Does `act` with each `every`-th operation of this kind after the fill.
+fn some(op: &Op, kind: Kind, every: u64, act: Act) -> Act {
+    let is_one = op.kind == kind && op.number > 0 && op.number.is_multiple_of(every);
+    if is_one { act } else { Act::Right }
+}
+
+/// Does `act` with all operations of this kind after the fill.
+fn all(op: &Op, kind: Kind, act: Act) -> Act {
+    some(op, kind, 1, act)
+}
+
+const DAMAGED: &str = "damaged";
+const BAD: &str = "blocks were not what was written";
+const OTHER: &str = "the block of address";
+const STALE: &str = "generation";
+const ZEROS: &str = "nothing but zeros";
+
+/// Disks that damage or lose what they keep.
+const KEPT: &[Lie] = &[
+    Lie::new("a write in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
+        some(op, Kind::Write, 50, Act::Flip)
+    }),
+    Lie::new("a write in 50 is lost", "corrupt", STALE, |op| some(op, Kind::Write, 50, Act::Lose)),
+    Lie::new("a write in 50 goes to the next block", "corrupt", OTHER, |op| {
+        some(op, Kind::Write, 50, Act::At((op.start + op.len) % BYTES))
+    }),
+    Lie::new("a write in 50 goes 512 bytes too far", "corrupt", DAMAGED, |op| {
+        some(op, Kind::Write, 50, Act::At(op.start + 512))
+    }),
+    Lie::new("a write in 20 is half kept", "corrupt", DAMAGED, |op| {
+        some(op, Kind::Write, 20, Act::Tear)
+    }),
+    Lie::new("blocks keep their first contents", "corrupt", STALE, |op| {
+        all(op, Kind::Write, Act::Lose)
+    }),
+    Lie::new("nothing is kept", "corrupt", ZEROS, |op| match op.kind {
+        Kind::Write => Act::Lose,
+        _ => Act::Right,
+    }),
+    Lie::new("a write in four of the fill is lost", "corrupt", ZEROS, |op| {
+        let is_one = op.kind == Kind::Write && !op.filled && op.start.is_multiple_of(1 << 20);
+        if is_one { Act::Lose } else { Act::Right }
+    }),
+];
+
+/// Disks that return something else than they keep.
+const RETURNED: &[Lie] = &[
+    Lie::new("a read in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
+        some(op, Kind::Read, 50, Act::Flip)
+    }),
+    Lie::new("a read in 50 returns the next block", "corrupt", OTHER, |op| {
+        some(op, Kind::Read, 50, Act::At((op.start + op.len) % BYTES))
+    }),
+    Lie::new("reads count from the end of the disk", "corrupt", OTHER, |op| {
+        all(op, Kind::Read, Act::At(BYTES - op.start - op.len))
+    }),
+    Lie::new("a read in 50 returns older contents", "corrupt", BAD, |op| {
+        some(op, Kind::Read, 50, Act::Old)
+    }),
+    Lie {
+        changes: &[SHORT, NO_VERIFICATION],
+        ..Lie::new("a read in 50 returns zeros, without verification", "holes", ZEROS, |op| {
+            some(op, Kind::Read, 50, Act::Zeros)
+        })
+    },
+    Lie {
+        changes: &[NO_VERIFICATION, LARGE_BLOCKS],
+        ..Lie::new("large writes are half kept, without verification", "corrupt", BAD, |op| {
+            all(op, Kind::Write, Act::Tear)
+        })
+    },
+];
+
+/// Disks that refuse operations or break the protocol.
+const REFUSING: &[Lie] = &[
+    Lie::new("a read in 50 fails", "invalid", "read failed", |op| {
+        some(op, Kind::Read, 50, Act::Fail(EIO))
+    }),
+    Lie::new("a write in 50 fails", "invalid", "write failed", |op| {
+        some(op, Kind::Write, 50, Act::Fail(EIO))
+    }),
+    Lie::new("all writes fail", "invalid", "% reads instead of 50.0 %", |op| {
+        all(op, Kind::Write, Act::Fail(EIO))
+    }),
+    Lie {
+        changes: &[SHORT, FLUSHES],
+        ..Lie::new("flushes fail", "invalid", "flush failed", |op| {
+            // The first ones are the last of the fill and those of the probe.
+            let is_one = op.kind == Kind::Flush && op.number > 20;
+            if is_one { Act::Fail(EIO) } else { Act::Right }
+        })
+    },
+    Lie::new("the disk shrinks", "invalid", "failed", |op| {
+        let is_cut = op.filled && op.start >= BYTES / 2;
+        if is_cut { Act::Fail(ENOSPC) } else { Act::Right }
+    }),
+    Lie {
+        status: code::UNAVAILABLE,
+        ..Lie::new("a write of the fill fails", REFUSED, "write failed 1 times", |op| {
+            let is_one = op.kind == Kind::Write && op.start == 1 << 20;
+            if is_one { Act::Fail(EIO) } else { Act::Right }
+        })
+    },
+    Lie {
+        status: code::UNAVAILABLE,
+        ..Lie::new("the disk has half of its size", REFUSED, "No space left", |op| {
+            let is_full = op.kind == Kind::Write && op.start >= BYTES / 2;
+            if is_full { Act::Fail(ENOSPC) } else { Act::Right }
+        })
+    },
+];
+
+/// Servers that break the protocol or the connection. A file has no protocol: its operations fail.
+const BROKEN: &[Lie] = &[
+    Lie {
+        file_words: Some("failed"),
+        ..Lie::new("an answer is for no operation", "invalid", "that nobody made", |op| {
+            some(op, Kind::Read, 300, Act::Stranger)
+        })
+    },
+    Lie {
+        file_words: Some("failed"),
+        ..Lie::new("an answer comes twice", "invalid", "that nobody made", |op| {
+            some(op, Kind::Write, 100, Act::Twice)
+        })
+    },
+    Lie {
+        file_words: None,
+        ..Lie::new("answers are short", "invalid", "that nobody made", |op| {
+            some(op, Kind::Read, 300, Act::Short)
+        })
+    },
+    Lie {
+        file_words: Some("failed"),
+        ..Lie::new("the connection breaks", "invalid", "talk to", |op| {
+            some(op, Kind::Write, 100, Act::HangUp)
+        })
+    },
+    Lie {
+        file_words: Some("failed"),
+        ..Lie::new("the server disappears", "invalid", "talk to", |op| {
+            some(op, Kind::Write, 100, Act::Vanish)
+        })
+    },
+];
+
+/// Disks that answer from a cache. Exit code 0: the figures are true, and say little.
+const CACHED: &[Lie] = &[
+    Lie {
+        load: LIGHT,
+        changes: &[SHORT, (LIGHT, "qd = [2]\n[target]\ncache = \"16MiB\"")],
+        status: 0,
+        ..Lie::new(
+            "the dataset fits the cache",
+            "cache-resident",
+            "fits the cache of 16MiB",
+            |_| Act::Right,
+        )
+    },
+    Lie {
+        load: LIGHT,
+        changes: &[SHORT, (LIGHT, "qd = [2]\n[limits]\ndisk_iops = 100")],
+        status: 0,
+        ..Lie::new("more than the disks can do", "cache-resident", "the stated limit", |_| {
+            Act::Right
+        })
+    },
+];
+
+#[test]
+fn data_that_a_disk_does_not_keep_is_corrupt() {
+    check(KEPT);
+}
+
+#[test]
+fn data_that_a_disk_returns_wrongly_is_corrupt_or_holes() {
+    check(RETURNED);
+}
+
+#[test]
+fn operations_that_a_disk_refuses_are_invalid() {
+    check(REFUSING);
+}
+
+#[test]
+fn answers_that_break_the_protocol_are_invalid() {
+    check(BROKEN);
+}
+
+#[test]
+fn figures_of_a_cache_are_cache_resident() {
+    check(CACHED);
+}
+
+// A file without answers stopped the program for ever: only servers had a limit.
+#[test]
+fn disk_that_goes_silent_is_invalid_after_30_seconds() {
+    check(&[Lie {
+        changes: &[NO_VERIFICATION],
+        ..Lie::new("the disk goes silent", "invalid", "no answer to any operation", |op| {
+            if op.number > 100 { Act::Silent } else { Act::Right }
+        })
+    }]);
+}
+
+#[test]
+fn operation_that_gets_no_answer_is_invalid_after_30_seconds() {
+    check(&[Lie {
+        changes: &[SHORT, NO_VERIFICATION],
+        ..Lie::new("one write gets no answer", "invalid", "no answer", |op| {
+            let is_one = op.kind == Kind::Write && op.number == 100;
+            if is_one { Act::Silent } else { Act::Right }
+        })
+    }]);
+}

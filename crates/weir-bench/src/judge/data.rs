@@ -1,0 +1,70 @@
+//! Rules about data and failures: what was not measured, refused, lost or damaged.
+//!
+//! Not here: whether figures can be trusted (load, steady, sample).
+//!
+//! Invariant: these rules need no figures, so that a failed cell reports its corrupt blocks too.
+
+use std::collections::BTreeMap;
+
+use super::Evidence;
+use crate::result::CellRun;
+use crate::spec::OpKind;
+
+pub(super) fn failed(evidence: &Evidence<'_>) -> Option<String> {
+    evidence.cell.failure.clone()
+}
+
+pub(super) fn not_measured(evidence: &Evidence<'_>) -> Option<String> {
+    let is_unexplained = evidence.cell.failure.is_none() && !evidence.is_measured();
+    is_unexplained.then(|| "nothing was measured".to_owned())
+}
+
+pub(super) fn refusals(evidence: &Evidence<'_>) -> Option<String> {
+    refused(all(evidence))
+}
+
+pub(super) fn unreadable(evidence: &Evidence<'_>) -> Option<String> {
+    let verified = evidence.cell.verified.as_ref().filter(|found| !found.unread.is_empty())?;
+    let each = |(error, count): (&String, &u64)| format!("{count} ({error})");
+    let unread: Vec<String> = verified.unread.iter().map(each).collect();
+    Some(format!("verification could not read {} blocks", unread.join(", ")))
+}
+
+pub(super) fn clock_jumped(evidence: &Evidence<'_>) -> Option<String> {
+    let jumped = evidence.all.iter().any(|run| run.clock_jumped);
+    jumped.then(|| "the clock jumped while it was measured".to_owned())
+}
+
+pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
+    let verified = evidence.cell.verified.as_ref();
+    let while_measuring: u64 = all(evidence).map(|run| run.corrupt).sum();
+    let corrupt = while_measuring + verified.map_or(0, |verified| verified.bad);
+    let examples = verified.map(|found| found.examples.join("; ")).unwrap_or_default();
+    (corrupt > 0).then(|| format!("{corrupt} blocks were not what was written: {examples}"))
+}
+
+pub(super) fn holes(evidence: &Evidence<'_>) -> Option<String> {
+    let holes = all(evidence).map(|run| run.zero_reads_pct).fold(0.0, f64::max);
+    (holes > 0.0).then(|| format!("{holes:.1} % of the reads brought nothing but zeros"))
+}
+
+/// Runs of the cell and of the phases before it: all of them use the same blocks.
+fn all<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a CellRun> {
+    let phases = evidence.result.phases.iter().map(|phase| &phase.run);
+    phases.chain(evidence.cell.measured())
+}
+
+/// The operations that a target refused, by kind and error; `None` if it refused none.
+pub(crate) fn refused<'a>(runs: impl Iterator<Item = &'a CellRun>) -> Option<String> {
+    let mut all: BTreeMap<(OpKind, &str), u64> = BTreeMap::new();
+    for class in runs.flat_map(|run| &run.classes) {
+        for (error, count) in &class.errors {
+            *all.entry((class.op, error)).or_default() += count;
+        }
+    }
+    let told = |((op, error), count): (&(OpKind, &str), &u64)| {
+        format!("{} failed {count} times: {error}", op.name())
+    };
+    let told: Vec<String> = all.iter().map(told).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}

@@ -1,0 +1,149 @@
+//! Rules about the load: what limited it, and whether it was the load that was asked for.
+//!
+//! Not here: changes over time (steady).
+//!
+//! Invariant: each bound is one constant with its reason.
+
+use weir_base::size::Human;
+
+use super::{CHANCE_DEVIATIONS, Evidence};
+use crate::histogram::Latencies;
+use crate::run::search::reaches;
+use crate::spec::LoadSpec;
+use crate::summary::{RunFigures, merged};
+
+/// By Little's law, operations in flight are rate times mean latency. More than this share of the
+/// depth is impossible; with less than the minimum, the row has another depth than its name. Shares
+/// in between are a note (notes).
+const IN_FLIGHT_PCT_MAX: f64 = 105.0;
+const IN_FLIGHT_PCT_MIN: f64 = 80.0;
+/// The smallest depth that the rule applies to. Below it, the time that the generator needs between
+/// two operations is a large share.
+pub(crate) const SMALL_DEPTH: f64 = 4.0;
+/// Points by which the share of reads may differ, in addition to chance.
+const MIX_POINTS: f64 = 1.0;
+/// Share of its cores above which the generator is the limit. A thread that is busier than this
+/// reads answers late.
+const CPU_PCT_MAX: f64 = 80.0;
+/// Lateness of an open loop relative to the median latency ...
+const LAG_PCT_MAX: f64 = 5.0;
+/// ... and the lateness that kernel timers can cause by themselves.
+const LAG_US_MIN: f64 = 200.0;
+/// An answered share of the offered rate below this is an overload.
+const REACHED_PCT_MIN: f64 = 98.0;
+/// Start of the last client after that of the first.
+const SKEW_MS_MAX: f64 = 10.0;
+/// A share of a stated limit above this is impossible for the limited part.
+const LIMIT_PCT_MAX: f64 = 105.0;
+
+pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {
+    let skew = evidence.all.iter().filter_map(|run| run.start_skew_ms).fold(0.0, f64::max);
+    (skew > SKEW_MS_MAX).then(|| format!("the last client began {skew:.1} ms after the first"))
+}
+
+pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
+    let (busy_pct, who) = generator_busy_pct(evidence);
+    (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
+}
+
+/// Busy share of the generator's cores, and its name; of several clients those of the busiest.
+fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
+    let runs = &evidence.all;
+    let clients = runs.iter().flat_map(|run| &run.clients);
+    if let Some(busiest) = clients.max_by(|a, b| a.cpu_pct.total_cmp(&b.cpu_pct)) {
+        return (busiest.cpu_pct, &busiest.name);
+    }
+    let cores = f64::from(evidence.result.environment.cores.max(1));
+    let threads = runs.iter().map(|run| f64::from(run.threads)).fold(1.0, f64::max);
+    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    let cpu: f64 = runs.iter().map(|run| run.cpu_s.0 + run.cpu_s.1).sum();
+    (100.0 * cpu / (seconds * threads.min(cores)).max(1e-9), "the generator")
+}
+
+pub(super) fn late_generator(evidence: &Evidence<'_>) -> Option<String> {
+    let LoadSpec::Open { .. } = evidence.cell.spec.load else { return None };
+    // A target that lets operations wait makes the generator late. Its own lateness shows only if
+    // none waited.
+    if evidence.all.iter().any(|run| run.backlog_max > 1) {
+        return None;
+    }
+    let mut lag = Latencies::default();
+    evidence.all.iter().for_each(|run| lag.add(&run.lag));
+    let all = merged(evidence.all.iter().flat_map(|run| &run.classes));
+    let (lag, median) = (lag.percentile_us(99.0)?, all.percentile_us(50.0)?);
+    (lag > median * LAG_PCT_MAX / 100.0 && lag > LAG_US_MIN)
+        .then(|| format!("99 % were sent within {lag:.0} us, the median took {median:.0} us"))
+}
+
+pub(super) fn in_flight(evidence: &Evidence<'_>) -> Option<String> {
+    let LoadSpec::Closed { workers, depth } = evidence.cell.spec.load else { return None };
+    let wanted = f64::from(workers) * f64::from(depth) * clients(evidence);
+    let found = evidence.summary.in_flight;
+    let is_possible = (IN_FLIGHT_PCT_MIN..=IN_FLIGHT_PCT_MAX).contains(&(100.0 * found / wanted));
+    (wanted >= SMALL_DEPTH && !is_possible)
+        .then(|| format!("{found:.1} operations were in flight instead of {wanted:.0}"))
+}
+
+pub(super) fn overload(evidence: &Evidence<'_>) -> Option<String> {
+    let LoadSpec::Open { rate, arrival, .. } = evidence.cell.spec.load else { return None };
+    let (runs, offered) = (&evidence.cell.runs, rate * clients(evidence));
+    let missed = runs.iter().any(|run| {
+        let iops = RunFigures::of(run).iops;
+        run.overloaded
+            || !run.keeps_up(REACHED_PCT_MIN, arrival)
+            || !reaches(run.seconds, iops, offered, REACHED_PCT_MIN, arrival)
+    });
+    let reached = 100.0 * evidence.summary.iops.median / offered.max(1e-9);
+    let waited = runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
+    let unanswered = runs.iter().map(|run| run.due.saturating_sub(run.answered)).max();
+    let unanswered = unanswered.unwrap_or(0);
+    missed.then(|| {
+        format!(
+            "{reached:.1} % of the rate was reached, {waited} operations waited, {unanswered} were \
+             not answered when the time was over"
+        )
+    })
+}
+
+pub(super) fn nothing_reached(evidence: &Evidence<'_>) -> Option<String> {
+    let points = &evidence.cell.points;
+    let lowest = points.first().filter(|_| points.iter().all(|point| !point.met))?;
+    Some(format!("no rate was reached within the bounds, not even {:.0}/s", lowest.offered_iops))
+}
+
+pub(super) fn mix(evidence: &Evidence<'_>) -> Option<String> {
+    let streams = &evidence.cell.spec.streams;
+    let shares: f64 = streams.iter().map(|stream| f64::from(stream.share)).sum();
+    let reads: f64 = streams.iter().map(|s| s.read_pct * f64::from(s.share)).sum();
+    let wanted = reads / shares.max(1.0);
+    let (found, operations) = (evidence.summary.read_pct, evidence.summary.latency.count as f64);
+    // Standard deviation of a binomial share, in points.
+    let share = wanted / 100.0;
+    let deviation = 100.0 * (share * (1.0 - share) / operations.max(1.0)).sqrt();
+    ((found - wanted).abs() > MIX_POINTS + CHANCE_DEVIATIONS * deviation)
+        .then(|| format!("{found:.1} % reads instead of {wanted:.1} %"))
+}
+
+pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
+    let (spec, target) = (&evidence.result.spec, &evidence.result.target);
+    let reads = evidence.cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
+    // The memory of this machine also absorbs writes.
+    let found = target.cache_source.as_deref().filter(|source| *source != "told");
+    let dataset = spec.dataset.total_bytes();
+    let cache = target.cache_bytes.filter(|cache| dataset <= *cache)?;
+    let why = found.map_or_else(String::new, |why| format!(": {why}"));
+    let (dataset, cache) = (Human(dataset), Human(cache));
+    (reads || found.is_some())
+        .then(|| format!("the dataset of {dataset} fits the cache of {cache}{why}"))
+}
+
+pub(super) fn above_limit(evidence: &Evidence<'_>) -> Option<String> {
+    let (limits, summary) = (evidence.result.spec.limits.as_ref()?, &evidence.summary);
+    let (name, pct) = limits.share_pct(summary.iops.median, summary.mib_s.median)?;
+    (pct > LIMIT_PCT_MAX)
+        .then(|| format!("{pct:.0} % of what is possible by the stated limit ({name})"))
+}
+
+fn clients(evidence: &Evidence<'_>) -> f64 {
+    f64::from(evidence.cell.spec.clients.max(1))
+}

@@ -1,0 +1,129 @@
+//! Rules about changes over time: stalls, slopes, dips, runs that differ.
+//!
+//! Not here: whether there is enough to tell (sample).
+//!
+//! Invariant: the rate of an open loop is that of its clock, so its latencies are judged as well.
+
+use super::sample::SECONDS_MIN;
+use super::{CHANCE_DEVIATIONS, Evidence};
+use crate::result::CellRun;
+use crate::spec::LoadSpec;
+use crate::stats::{self, median};
+use crate::summary::{RunFigures, whole_intervals};
+
+/// Highest run minus lowest run, relative to the median.
+const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
+/// Rise of the best-fit line over the seconds of a run, relative to the mean.
+const SLOPE_PCT_MAX: f64 = 10.0;
+/// A second with less than this share of the median second's operations is a dip ...
+const DIP_PCT: f64 = 50.0;
+/// ... if the median second has so many that chance does not halve them: half of 64 is four
+/// standard deviations away.
+const DIP_OPS_MIN: f64 = 64.0;
+/// Share of the time in which a target may answer nothing ...
+const STALLED_PCT_MAX: f64 = 3.0;
+/// ... and the length of a single stall that a run of any length may not have.
+const STALL_S_MAX: f64 = 1.0;
+/// Median latencies of an open loop may differ by this factor: near the limit of an honest disk,
+/// its queue makes one second twice as slow as another ...
+const LATENCY_FACTOR_MAX: f64 = 3.0;
+/// ... or by this much, which kernel timers cause by themselves.
+const LATENCY_US_MIN: f64 = 200.0;
+
+/// A closed loop waits together with a stalled target, so its percentiles do not show the stall.
+pub(super) fn stalls(evidence: &Evidence<'_>) -> Option<String> {
+    let found = evidence.summary.stalls;
+    (found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX).then(|| {
+        format!(
+            "the target answered nothing {} times, {:.1} s in all, {:.2} s at the longest",
+            found.count, found.total_s, found.longest_s
+        )
+    })
+}
+
+pub(super) fn runs_differ(evidence: &Evidence<'_>) -> Option<String> {
+    let iops = evidence.summary.iops;
+    let spread = 100.0 * (iops.max - iops.min) / iops.median.max(1e-9);
+    (evidence.cell.runs.len() > 1 && spread > RUNS_SPREAD_PCT_MAX)
+        .then(|| format!("the runs differ by {spread:.0} % of their median"))
+}
+
+pub(super) fn slope(evidence: &Evidence<'_>) -> Option<String> {
+    let rise = rates(evidence).iter().find_map(|seconds| rise_pct(seconds))?;
+    Some(format!("it changed by {rise:+.0} % from its start to its end"))
+}
+
+pub(super) fn dip(evidence: &Evidence<'_>) -> Option<String> {
+    let (second, pct) = rates(evidence).iter().find_map(|seconds| first_dip(seconds))?;
+    Some(format!("second {second} had {pct:.0} % of the operations of the median one"))
+}
+
+pub(super) fn latencies_differ(evidence: &Evidence<'_>) -> Option<String> {
+    let runs = open_runs(evidence).iter();
+    let medians: Vec<f64> = runs.filter_map(|run| RunFigures::of(run).latency.p50_us).collect();
+    let (low, high) = differing(&medians)?;
+    Some(format!("the median latency was {low:.0} us in one run and {high:.0} us in another"))
+}
+
+pub(super) fn latency_changes(evidence: &Evidence<'_>) -> Option<String> {
+    let (low, high) = open_runs(evidence).iter().find_map(|run| differing(&thirds(run)))?;
+    Some(format!(
+        "the median latency was {low:.0} us in one third of a run, {high:.0} us in another"
+    ))
+}
+
+/// Median latency of each third of a run: of seconds, so that a single slow one does not count.
+fn thirds(run: &CellRun) -> Vec<f64> {
+    let seconds = whole_intervals(run).filter(|second| second.ops > 0);
+    let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
+    let edge = |third: usize| third * medians.len() / 3;
+    (0..3).filter_map(|third| median(&medians[edge(third)..edge(third + 1)])).collect()
+}
+
+/// The runs of an open loop; of a closed one none, as its rate shows what its latency does.
+fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
+    match evidence.cell.spec.load {
+        LoadSpec::Open { .. } => &evidence.cell.runs,
+        LoadSpec::Closed { .. } => &[],
+    }
+}
+
+/// The lowest and the highest latency, if they differ too much.
+fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
+    let low = latencies.iter().copied().reduce(f64::min)?;
+    let high = latencies.iter().copied().reduce(f64::max)?;
+    let is_much = high > low * LATENCY_FACTOR_MAX && high - low > LATENCY_US_MIN;
+    is_much.then_some((low, high))
+}
+
+/// Operations in each second of each run that is long enough to be judged.
+fn rates(evidence: &Evidence<'_>) -> Vec<Vec<f64>> {
+    let seconds = |run| whole_intervals(run).map(|second| second.ops as f64).collect();
+    let runs = evidence.cell.runs.iter().map(seconds);
+    runs.filter(|seconds: &Vec<f64>| seconds.len() >= SECONDS_MIN).collect()
+}
+
+/// Rise of the best-fit line over the seconds of a run, if it is too much.
+fn rise_pct(seconds: &[f64]) -> Option<f64> {
+    let rule = stats::SteadyRule {
+        window: seconds.len().max(2),
+        range_pct: f64::MAX,
+        slope_pct: SLOPE_PCT_MAX,
+    };
+    let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
+    // Chance alone makes the line rise: counts of a second vary by their square roots. Over n
+    // seconds, the variance of a least-squares rise is 12 (n - 1) / n / (n + 1) times that of one.
+    let n = seconds.len() as f64;
+    let mean = seconds.iter().sum::<f64>() / n;
+    let deviation = (12.0 * (n - 1.0) / n / (n + 1.0) / mean.max(1.0)).sqrt();
+    let allowed_pct = SLOPE_PCT_MAX + 100.0 * CHANCE_DEVIATIONS * deviation;
+    (rise_pct.abs() > allowed_pct).then_some(rise_pct)
+}
+
+/// The first second with far fewer operations than the median one, and its share in percent.
+fn first_dip(seconds: &[f64]) -> Option<(usize, f64)> {
+    let median = median(seconds).filter(|median| *median >= DIP_OPS_MIN)?;
+    let share_pct = |ops: &f64| 100.0 * ops / median;
+    let found = seconds.iter().map(share_pct).enumerate().find(|(_, pct)| *pct < DIP_PCT)?;
+    Some((found.0 + 1, found.1))
+}
