@@ -7,7 +7,7 @@
 //!
 //! Not here: compiling the shipped program (`make run`, `make soak`); that takes a minute more.
 //!
-//! Invariant: a feature that only tests request stands in [`TESTS_ONLY`], with the reason.
+//! Invariant: [`TESTS_ONLY`] lists each feature that only tests request, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,7 @@ fn parse(text: &str) -> Features {
     all
 }
 
-/// Features of packages of the shipped program that it does not request itself, without those of
+/// Features in the build of the tests that the shipped program does not request, except
 /// [`TESTS_ONLY`].
 fn extra(shipped: &Features, tests: &Features) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ fn is_known(package: &str, feature: &str) -> bool {
         Some(prefix) => feature.starts_with(prefix),
         None => *known == feature,
     };
-    TESTS_ONLY.iter().any(|(known, features, _)| *known == name && features.iter().any(|f| is(&f)))
+    TESTS_ONLY.iter().any(|(known, features, _)| *known == name && features.iter().any(is))
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn all_names_of_a_known_family_are_known() {
+    fn pattern_allows_a_family_of_features() {
         assert!(is_known("regex-syntax v0.8.11", "unicode-age"));
         assert!(!is_known("regex-syntax v0.8.11", "perf") && !is_known("tokio v1.54.1", "fs"));
     }

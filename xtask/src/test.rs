@@ -28,8 +28,8 @@ pub(crate) fn clippy() -> Stage {
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
-/// Compares features of dependencies: tests request more, so that the program compiles beside them
-/// although it does not compile alone.
+/// Compares features of dependencies. Tests request more: a program that needs them compiles in the
+/// other stages and does not compile as shipped.
 pub(crate) fn shipped() -> Stage {
     Stage { name: "shipped", step: Step::Task(shipped::main) }
 }

@@ -343,7 +343,7 @@ fn measure(
                 Side::Fio => found.fio.push(fio.run(&found.name, &found.job, directory)?),
                 Side::Ours => found.ours.push(ours.run(cell, options.run_ms, ReadChecks::Off)?),
                 Side::Verified => {
-                    found.verified.push(ours.run(cell, options.run_ms, ReadChecks::Stamps)?)
+                    found.verified.push(ours.run(cell, options.run_ms, ReadChecks::Stamps)?);
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! What blocks hold: a function of seed, run, address and generation, so that every read can be
-//! verified and no copy is kept.
+//! Contents of blocks: a function of seed, run, address and generation, so that every read can be
+//! verified without a copy.
 //!
 //! ```text
 //! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
@@ -46,10 +46,10 @@ pub const GUARD_BLOCK_BYTES: u64 = 4096;
 
 const KIND_OWN: u32 = 1;
 const KIND_PATTERN: u32 = 2;
-/// Bits of the kind, below those of the run.
+/// Bits of the kind, below the bits of the run.
 const KIND_BITS: u32 = 2;
 
-/// Tells the blocks of a run from those of other runs.
+/// Identifies the blocks of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "u32")]
 pub struct RunId(u32);
@@ -136,7 +136,7 @@ impl Content {
         }
     }
 
-    /// The same of this run; without it that of no run in particular.
+    /// Sets the run; the default is run 0.
     #[must_use]
     pub fn of_run(self, run: RunId) -> Self {
         Self { run, ..self }
@@ -264,7 +264,7 @@ impl Content {
     }
 }
 
-/// The fields of a stamp as they were read, right or wrong.
+/// The fields of a stamp, unchecked.
 struct Stamp {
     /// Whether it has our magic number.
     is_ours: bool,

@@ -1,16 +1,16 @@
-//! How much of what a run read and wrote was verified, in words.
+//! Coverage of the verification of a run, in words.
 //!
 //! Not here: verifying (load, verify).
 //!
-//! Invariant: the shares are of reads and of bytes, and say what was compared: a stamp or every
-//! byte.
+//! Invariant: each share names its whole (reads, bytes or blocks) and the comparison (stamp or
+//! every byte).
 
-use crate::result::{Coverage, RunResult};
+use crate::result::{CellResult, Coverage, RunResult};
 
-/// What was verified while the rows were measured.
+/// Verified share of the reads in the rows.
 pub(crate) fn of_reads(result: &RunResult) -> String {
     let mut all = Coverage::default();
-    result.cells.iter().flat_map(|cell| cell.measured()).for_each(|run| all.add(&run.coverage));
+    result.cells.iter().flat_map(CellResult::measured).for_each(|run| all.add(&run.coverage));
     if all.reads == 0 {
         return "no reads".to_owned();
     }
@@ -21,7 +21,7 @@ pub(crate) fn of_reads(result: &RunResult) -> String {
     )
 }
 
-/// What was read again after the last run.
+/// Share of the blocks that verification read after the last run.
 pub(crate) fn of_blocks(result: &RunResult) -> String {
     let Some(found) = result.cells.iter().find_map(|cell| cell.verified.as_ref()) else {
         return "nothing".to_owned();

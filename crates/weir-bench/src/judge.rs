@@ -1,4 +1,4 @@
-//! Judging: the rules that find what is wrong with a cell (design/validation.md 4.3).
+//! Judging: the rules that find the faults of a cell (design/validation.md 4.3).
 //!
 //! Not here: names of findings (verdict), figures (summary), conditions of the rules (`judge/`).
 //!
@@ -52,7 +52,7 @@ enum Scope {
 struct Evidence<'a> {
     result: &'a RunResult,
     cell: &'a CellResult,
-    /// All runs of the cell, those of a search included.
+    /// All runs of the cell, including the rates of a search.
     all: Vec<&'a CellRun>,
     /// Figures that the report prints for the cell.
     summary: CellSummary,
@@ -84,6 +84,13 @@ pub(crate) const RULES: &[Rule] = &[
         Corrupt,
         data::corrupt,
         "do not trust this storage with data; look at its logs",
+    ),
+    rule(
+        "blocks of another run",
+        Any,
+        Invalid,
+        data::other_run,
+        "end other runs on this target and measure again",
     ),
     rule("holes", Any, Holes, data::holes, "fill the dataset first, and do not trim it"),
     rule("missed rate", SameLoad, Overload, load::overload, OFFER_LESS),

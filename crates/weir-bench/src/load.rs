@@ -57,17 +57,16 @@ pub struct Ground<'a> {
     pub durability: Durability,
     /// Of all random numbers.
     pub seed: u64,
-    /// Which part of what reads bring is compared with what was written.
+    /// Part of the read data that is verified.
     pub read_checks: ReadChecks,
 }
 
-/// Which part of the data of reads is compared while a load runs. A target that keeps no data is
-/// not checked.
+/// Part of the read data that a load verifies. A target that keeps no data is not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadChecks {
     /// None.
     Off,
-    /// The stamp of the first block of each read; of one read in 32 the whole block.
+    /// The stamp of the first block of each read; every byte of one read in 64.
     Stamps,
     /// Every byte.
     Full,

@@ -89,8 +89,7 @@ impl Protocol {
 /// What a profile is expanded for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How much of it is done; `None`: a minute of each row of a profile that comes along, and all
-    /// that the file of a user says.
+    /// Scale; `None` is standard for a built-in profile, and the whole of a user's file.
     pub scale: Option<Scale>,
     /// Named way to differ; `None`: the profile itself.
     pub variant: Option<String>,
@@ -100,9 +99,9 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Smallest unit of the target, to which smaller blocks are raised; `None`: not known yet.
     pub block_min_bytes: Option<u32>,
-    /// Size of the target, for files that mean a share of it; `None`: not known.
+    /// Size of the target, for files that name a share of it; `None` if unknown.
     pub target_bytes: Option<u64>,
-    /// Size of the dataset, instead of that of an imported file; `None`: as the file says.
+    /// Size of the dataset; `None` is the size in the file.
     pub size_bytes: Option<u64>,
 }
 
@@ -127,7 +126,7 @@ pub fn variants(name_or_path: &str) -> Result<Vec<String>, ProfileError> {
 }
 
 /// Reads a profile that comes along, or a file: whatever has a `/` or a `.` in it is a file. Files
-/// of fio and Iometer are imported; [`import`] tells what it changed of them, too.
+/// of fio and Iometer are imported; [`import`] also returns the changes.
 pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileError> {
     if let Some(imported) = import(name_or_path, options)? {
         return Ok(imported.spec);
@@ -194,7 +193,7 @@ fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
 }
 
 impl Options {
-    /// How much of the file of a user is done: all of it, unless the user says otherwise.
+    /// Scale of a user's file: the whole file, unless the user gave a scale.
     fn scale_of_file(&self) -> Scale {
         self.scale.unwrap_or(Scale::Seed)
     }

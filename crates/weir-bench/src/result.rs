@@ -197,7 +197,7 @@ pub struct CellRun {
     /// Blocks that another run wrote, while measuring.
     #[serde(default)]
     pub other_run: u64,
-    /// What of its reads was compared, warm-up included.
+    /// Verified share of its reads, warm-up included.
     #[serde(default)]
     pub coverage: Coverage,
     /// Of several clients: start of the last less that of the first, in milliseconds.
@@ -244,21 +244,21 @@ impl CellRun {
     }
 }
 
-/// What of the reads of a run was compared with what was written.
+/// Verified share of the reads of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Reads that were answered.
     pub reads: u64,
-    /// Of them, those with at least one checked block.
+    /// Reads with at least one checked block.
     pub checked_reads: u64,
     /// Bytes of all reads.
     pub bytes: u64,
-    /// Of them, those in blocks of which every byte was compared.
+    /// Bytes of blocks that were compared byte by byte.
     pub compared_bytes: u64,
 }
 
 impl Coverage {
-    /// Adds that of other reads.
+    /// Adds the coverage of other reads.
     pub fn add(&mut self, other: &Self) {
         let Self { reads, checked_reads, bytes, compared_bytes } = other;
         self.reads = self.reads.saturating_add(*reads);

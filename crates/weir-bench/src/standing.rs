@@ -1,15 +1,15 @@
-//! What is known of the caches between the generator and the medium: part of each result.
+//! Standing of a result: known facts about caches between the generator and the medium.
 //!
 //! Not here: finding caches (target/caches), the verdict on a row (judge).
 //!
-//! Invariant: a cache that nobody stated and nothing showed is *not known*, never *none*.
+//! Invariant: a cache that is neither stated nor found is *not known*, never *none*.
 
 use serde::{Deserialize, Serialize};
 use weir_base::size::Human;
 
 use crate::result::RunResult;
 
-/// What is known of the caches of a target.
+/// Known facts about the caches of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
@@ -17,12 +17,12 @@ pub enum Standing {
     CacheResident,
     /// The size of the cache was stated or found, and the dataset is larger.
     CacheStated,
-    /// Nobody stated a size.
+    /// Its size is neither stated nor found.
     CacheNotKnown,
 }
 
 impl Standing {
-    /// That of a run.
+    /// Returns the standing of a run.
     pub fn of(result: &RunResult) -> Self {
         match result.target.cache_bytes {
             None => Self::CacheNotKnown,

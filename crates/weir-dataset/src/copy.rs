@@ -58,8 +58,8 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.core.pool.check_alive()?;
         self.refuse_taken(name)?;
-        // The copy and the snapshot of its source. Calls at the same time may exceed the maximum by these two
-        // each: no lock is held between this check and the copy.
+        // The copy and the snapshot of its source. Concurrent copies may exceed the maximum by
+        // these two each: no lock is held between this check and the copy.
         self.refuse_too_many(2)?;
         if let Some(own) = snapshot {
             let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };

@@ -425,7 +425,7 @@ impl Core {
         self.hole_ranges.load(Ordering::Acquire)
     }
 
-    /// Replaces the number of hole ranges of one volume in that of all; returns the new sum.
+    /// Replaces the number of hole ranges of one volume in the sum; returns the new sum.
     pub(crate) fn count_holes(&self, before: usize, now: usize) -> usize {
         let others = self.hole_ranges.fetch_sub(before, Ordering::AcqRel) - before;
         self.hole_ranges.fetch_add(now, Ordering::AcqRel);

@@ -434,7 +434,7 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Counts the hole ranges of the open txg again. Returns those of all volumes of the pool.
+    /// Counts the hole ranges of the open txg again. Returns the sum over all volumes of the pool.
     pub(crate) fn count_holes(&self, state: &mut State) -> usize {
         let before = std::mem::replace(&mut state.counted_holes, state.open.hole_ranges());
         self.core.count_holes(before, state.counted_holes)

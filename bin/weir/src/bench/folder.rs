@@ -168,11 +168,6 @@ mod tests {
         assert!(name("/a b\n").starts_with("weir-bench-a-b--19"));
         assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     /// The error of reading this text as a result.
     fn refused(text: &str) -> String {

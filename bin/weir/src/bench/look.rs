@@ -73,7 +73,7 @@ struct Told {
     action: String,
 }
 
-/// Names the traps of what would be run here, and the words of a file that change nothing.
+/// Names the traps of a run on this machine, and the skipped words of a file.
 pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
     let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
     traps.extend(profile::lint(&spec, &this_machine()));

@@ -2,8 +2,8 @@
 //!
 //! Not here: reading profiles (weir-bench), measuring.
 //!
-//! Invariants: what differs from the profile stands among the run's assumptions; what is done
-//! otherwise than a file of another generator says is printed before the run begins.
+//! Invariants: each difference from the profile is an assumption of the run; the program prints
+//! each difference from a file of another generator before the run begins.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
@@ -26,8 +26,8 @@ pub(super) struct ProfileArgs {
     /// One that comes along (see `weir bench profiles`), or a file: .toml, .fio or .icf
     #[arg(short, long, value_name = "NAME|FILE", default_value = "quick")]
     pub(super) profile: String,
-    /// How much of it: seconds, a minute, or as published for every row. Without it a profile that
-    /// comes along takes a minute for each row, and a file is done as it is written
+    /// Scale: seconds, a minute, or the published time for every row. The default is standard for a
+    /// built-in profile, and the whole of a file
     #[arg(long, value_enum)]
     scale: Option<ScaleName>,
     /// A variant that the profile names
@@ -121,7 +121,7 @@ pub(super) struct Plan {
     pub(super) target: Box<dyn Target>,
 }
 
-/// Properties of the target that a profile depends on, as far as they are known.
+/// Known properties of the target that a profile depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     protocol: Option<Protocol>,
@@ -132,7 +132,7 @@ pub(super) struct Known {
 /// A profile as it would be run.
 pub(super) struct Loaded {
     pub(super) spec: RunSpec,
-    /// What is done otherwise than the file of another generator says.
+    /// Differences from the file of another generator.
     pub(super) traps: Vec<Trap>,
     /// Words of such a file that change nothing.
     pub(super) skipped: Vec<Skipped>,
@@ -158,7 +158,7 @@ impl ProfileArgs {
         }
     }
 
-    /// How much of the profile is done, and for which target.
+    /// Scale and target of the profile.
     fn options(&self, known: &Known) -> Options {
         let scale = self.scale.map(|scale| match scale {
             ScaleName::Smoke => Scale::Smoke,
@@ -284,7 +284,7 @@ fn protocol(address: &Address) -> Protocol {
     }
 }
 
-/// Size of a file or a device that is there; `None` where only opening it would tell.
+/// Size of an existing file or device; `None` if only opening it would tell.
 fn size_of(address: &Address) -> Option<u64> {
     let Address::File(path) = address else { return None };
     let found = std::fs::metadata(path).ok()?;

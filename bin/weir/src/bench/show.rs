@@ -26,7 +26,7 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// What is known of the target's caches.
+    /// Standing of the target's cache.
     cache: Standing,
     /// Rows whose verdict is `valid`.
     quotable: usize,
@@ -168,7 +168,7 @@ fn text(judged: &JudgedRun) -> String {
     let (title, (valid, all)) = (&result.spec.title, judged.quotable());
     let refused = judged.refused().map_or_else(String::new, |refused| format!("{refused}\n"));
     let mut text = format!(
-        "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{}\n{refused}\n",
+        "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{refused}{}\n\n",
         standing::sentence(result)
     );
     let rows: Vec<[String; 7]> =

@@ -89,7 +89,7 @@ struct Count {
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
-    /// What is counted, in words, and the kind of the event for the rest.
+    /// Noun for the counted events, and the kind of the event for the rest.
     what: &'a str,
     kind: &'a str,
 }

@@ -450,7 +450,7 @@ fn bad_files_of_others_are_refused_with_their_line() {
     }
 }
 
-/// Rows with what an import alone makes: a walk, a range of sizes, rates for each direction.
+/// Rows with features of imports only: a walk, a range of sizes, rates for each direction.
 #[test]
 fn job_file_is_measured_and_all_that_it_wrote_is_verified() {
     let bench = Bench::new();

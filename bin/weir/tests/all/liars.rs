@@ -78,9 +78,14 @@ impl Bench {
         self.0.file(name)
     }
 
+    /// The program. A served disk has no page cache between, unless the words say so.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
+        let is_served = words.iter().any(|word| word.starts_with("nbd+unix:"));
+        if is_served && !words.contains(&"--target-cache") {
+            command.args(["--target-cache", "none"]);
+        }
         command
     }
 
@@ -155,6 +160,14 @@ fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
     assert!(cached["detail"].as_str().unwrap().contains("tmpfs"), "{cached}");
     let target = bench.serve(Liar::honest(4 * MS, 1e6));
     bench.weir(&[&words[..], &[&target, "-o", "disk"]].concat()).ok();
+    let path = bench.path("disk/result.json");
+    let mut result: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(result["cache_standing"], "cache-stated");
+    // A server on another machine, with an unknown cache.
+    for key in ["cache_bytes", "cache_source"] {
+        result["target"][key] = Value::Null;
+    }
+    fs::write(&path, result.to_string()).unwrap();
     let compared = bench.weir(&["compare", "disk", "memory"]);
     assert_eq!(compared.code, Some(NO), "{}", compared.out);
     let why = "the cache of the old target is not known";
@@ -164,6 +177,23 @@ fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
     bench
         .weir(&["compare", "disk", "memory", "--old-cache", "some"])
         .fails(2, &["--old-cache <SIZE|none>"]);
+}
+
+#[test]
+fn server_on_this_machine_is_cache_resident_unless_its_cache_is_stated() {
+    let bench = Bench::new(100, "qd = [4]");
+    let target = bench.serve(Liar::honest(4 * MS, 1e6));
+    let mut command = Command::new(WEIR);
+    command.args(["bench", "run", "-p", "./liars.toml", "--runs", "1", "-t", &target, "--json"]);
+    let output = command.args(["-o", "out"]).current_dir(bench.path(".")).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["cache"], "cache-resident");
+    let remarks = told["cells"][0]["remarks"].as_array().unwrap();
+    let cached = remarks.iter().find(|remark| remark["finding"] == "cache-resident").unwrap();
+    let detail = cached["detail"].as_str().unwrap();
+    assert!(detail.contains("the server runs on this machine"), "{detail}");
+    let (_, _, details) = bench.verdict(&target, &["--runs", "1"]);
+    assert!(!details.contains("runs on this machine"), "{details}");
 }
 
 /// A background run; the drop kills it.

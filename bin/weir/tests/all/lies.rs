@@ -14,16 +14,16 @@ use crate::common::liar::{Act, BYTES, EIO, ENOSPC, Kind, Liar, Mount, Op};
 use crate::common::{code, text};
 use crate::liars::{Bench, MS, NO};
 
-/// A changed profile: what stands there, and what replaces it.
+/// A change of the profile: the text and its replacement.
 pub(crate) type Change = (&'static str, &'static str);
 const SHORT: Change = ("duration = \"3s\"", "duration = \"500ms\"");
 pub(crate) const NO_VERIFICATION: Change = ("sample_pct = 100", "sample_pct = 0");
 const LARGE_BLOCKS: Change = ("block = \"4KiB\"\nread_pct", "block = \"64KiB\"\nread_pct");
 pub(crate) const FLUSHES: Change = ("writes = \"none\"", "writes = \"flush\", every_writes = 4");
-/// A load that leaves the generator time, whatever the machine does.
+/// A load that the generator keeps up with on a busy machine.
 const LIGHT: &str = "qd = [2]";
 
-/// A lying disk and what is expected of the program.
+/// A lying disk with the expected verdict.
 #[derive(Clone, Copy)]
 pub(crate) struct Lie {
     pub(crate) name: &'static str,
@@ -149,7 +149,7 @@ const OTHER: &str = "the block of address";
 const STALE: &str = "generation";
 const ZEROS: &str = "nothing but zeros";
 
-/// Disks that damage or lose what they keep.
+/// Disks that damage or lose stored data.
 const KEPT: &[Lie] = &[
     Lie::new("a write in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
         some(op, Kind::Write, 50, Act::Flip)
@@ -219,7 +219,7 @@ const REFUSING: &[Lie] = &[
     Lie {
         changes: &[SHORT, FLUSHES],
         ..Lie::new("flushes fail", "invalid", "flush failed", |op| {
-            // The first ones are the last of the fill and those of the probe.
+            // The first flushes belong to the fill and the probe.
             let is_one = op.kind == Kind::Flush && op.number > 20;
             if is_one { Act::Fail(EIO) } else { Act::Right }
         })
@@ -282,7 +282,7 @@ const BROKEN: &[Lie] = &[
 const CACHED: &[Lie] = &[
     Lie {
         load: LIGHT,
-        changes: &[SHORT, (LIGHT, "qd = [2]\n[target]\ncache = \"16MiB\"")],
+        more: &["--runs", "1", "--target-cache", "16MiB"],
         status: 0,
         ..Lie::new(
             "the dataset fits the cache",

@@ -18,7 +18,7 @@ use serde_json::Value;
 /// Attempts; one of them must return the expected verdict.
 const GOES_MAX: usize = 5;
 
-/// Lies about time are told in the seconds of a run, and any finding ends in exit code 1.
+/// A disk that lies about time: the row has one long run, and any finding ends in exit code 1.
 const TIME: Lie = Lie {
     changes: &[],
     more: &["--runs", "1", "--fail-on", "any"],

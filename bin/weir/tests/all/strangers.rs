@@ -368,7 +368,7 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    // Of other pools: the server forgets those of volumes that do not exist.
+    // In other pools: the server forgets a replication of a volume that does not exist.
     more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));

@@ -5,10 +5,12 @@
 //!
 //! Invariant: needs root for loop devices, and fails by name without.
 
+use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Dirs, MIB, Server, code, eventually, is_root, run, text};
+use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, is_root, run, text};
 
 /// A file as a block device; detached with its guard.
 struct Loop(String);
@@ -56,6 +58,36 @@ fn file_behind_a_loop_device_is_locked_with_it() {
     first.weir(&format!("pool create --force other {device}")).fails(code::BUSY, &["open here"]);
     assert_eq!(first.status("tank")["state"], "online");
     first.assert_alive();
+}
+
+// `weir bench --destroy` wrote over a loop device whose file was the disk of an open pool, and two
+// runs wrote to one directory.
+#[test]
+fn bench_destroys_no_disk_of_an_open_pool_and_no_directory_of_another_run() {
+    let dirs = Dirs::new();
+    let file = dirs.disk("a", 256 * MIB);
+    let first = dirs.start();
+    first.weir("pool create tank a").ok();
+    let device = Loop::over(&file);
+    let bench = |target: &str| {
+        let mut command = Command::new(WEIR);
+        command.args(["bench", "run", "-p", "quick", "--scale", "smoke", "-o"]);
+        command.arg(dirs.file("out")).args(["-t", target, "--destroy", target]);
+        Ran::of(target, &command.output().unwrap())
+    };
+    let held = ["is in use by another program"];
+    bench(&device.0).fails(code::BUSY, &held);
+    bench(&file.display().to_string()).fails(code::BUSY, &held);
+    first.stop_clean();
+    // As a run on the file does.
+    let taken = File::open(&file).unwrap();
+    rustix::fs::flock(&taken, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    bench(&device.0).fails(code::BUSY, &held);
+    let directory = dirs.file("files");
+    std::fs::create_dir(&directory).unwrap();
+    let other = File::open(&directory).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    bench(&format!("dir:{}", directory.display())).fails(code::BUSY, &held);
 }
 
 // A second server imported a pool in use without --force; the first was suspended and a volume
@@ -126,7 +158,7 @@ fn leg_that_is_truncated_while_in_use_is_faulted() {
     let mut server = dirs.start();
     server.weir("pool create tank mirror a b").ok();
     server.volume("tank/v", "16MiB");
-    std::fs::File::options().write(true).open(&a).unwrap().set_len(64 * MIB).unwrap();
+    File::options().write(true).open(&a).unwrap().set_len(64 * MIB).unwrap();
     eventually("the short disk is faulted", Duration::from_secs(20), || {
         server.status("tank")["vdevs"][0]["disks"][0]["state"] == "faulted"
     });

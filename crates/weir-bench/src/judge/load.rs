@@ -1,4 +1,4 @@
-//! Rules about the load: what limited it, and whether it was the load that was asked for.
+//! Rules about the load: its limits, and its difference from the requested load.
 //!
 //! Not here: changes over time (steady).
 //!
@@ -11,6 +11,7 @@ use crate::histogram::Latencies;
 use crate::run::search::reaches;
 use crate::spec::LoadSpec;
 use crate::summary::{RunFigures, merged};
+use crate::target::caches::SERVER_HERE;
 
 /// By Little's law, operations in flight are rate times mean latency. More than this share of the
 /// depth is impossible; with less than the minimum, the row has another depth than its name. Shares
@@ -31,10 +32,10 @@ const LAG_PCT_MAX: f64 = 5.0;
 const LAG_US_MIN: f64 = 200.0;
 /// An answered share of the offered rate below this is an overload.
 const REACHED_PCT_MIN: f64 = 98.0;
-/// Start of the last client after that of the first.
+/// Time between the start of the first client and the start of the last.
 const SKEW_MS_MAX: f64 = 10.0;
 /// A share of a stated limit above this is impossible for the limited part.
-const LIMIT_PCT_MAX: f64 = 105.0;
+const LIMIT_PCT_MAX: f64 = 100.0;
 
 pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {
     let skew = evidence.all.iter().filter_map(|run| run.start_skew_ms).fold(0.0, f64::max);
@@ -46,7 +47,7 @@ pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
     (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
 }
 
-/// Busy share of the generator's cores, and its name; of several clients those of the busiest.
+/// Busy share of the generator's cores, and its name. Of several clients the busiest counts.
 fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let runs = &evidence.all;
     let clients = runs.iter().flat_map(|run| &run.clients);
@@ -127,13 +128,14 @@ pub(super) fn mix(evidence: &Evidence<'_>) -> Option<String> {
 pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
     let (spec, target) = (&evidence.result.spec, &evidence.result.target);
     let reads = evidence.cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
-    // The memory of this machine also absorbs writes.
     let found = target.cache_source.as_deref().filter(|source| *source != "told");
+    // The memory of this machine also absorbs writes, unless a server flushes them.
+    let absorbs_writes = found.is_some_and(|source| source != SERVER_HERE);
     let dataset = spec.dataset.total_bytes();
     let cache = target.cache_bytes.filter(|cache| dataset <= *cache)?;
     let why = found.map_or_else(String::new, |why| format!(": {why}"));
     let (dataset, cache) = (Human(dataset), Human(cache));
-    (reads || found.is_some())
+    (reads || absorbs_writes)
         .then(|| format!("the dataset of {dataset} fits the cache of {cache}{why}"))
 }
 

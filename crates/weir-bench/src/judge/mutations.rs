@@ -72,6 +72,14 @@ fn data_cases() -> Vec<Case> {
         ("invalid", runs(|run| run.clock_jumped = true)),
         ("invalid", runs(|run| run.start_skew_ms = Some(20.0))),
         ("corrupt", runs(|run| run.corrupt = 1)),
+        ("corrupt", runs(|run| run.other_run = 1)),
+        (
+            "invalid",
+            whole(|result| {
+                result.target.kind = "nbd".to_owned();
+                result.cells[0].runs[0].other_run = 1;
+            }),
+        ),
         ("holes", runs(|run| run.zero_reads_pct = 1.0)),
     ]
 }

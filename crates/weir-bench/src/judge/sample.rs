@@ -1,6 +1,6 @@
 //! Rules about the sample: too little was measured for any figure.
 //!
-//! Not here: what the figures are.
+//! Not here: the figures.
 //!
 //! Invariant: these rules ask how much was measured, never how fast it was.
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: whether there is enough to tell (sample).
 //!
-//! Invariant: the rate of an open loop is that of its clock, so its latencies are judged as well.
+//! Invariant: the clock sets the rate of an open loop, so these rules judge its latencies as well.
 
 use super::sample::SECONDS_MIN;
 use super::{CHANCE_DEVIATIONS, Evidence};

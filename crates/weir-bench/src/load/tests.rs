@@ -328,7 +328,7 @@ fn reads_beside_writes_are_verified_and_unwritten_parts_are_told() {
 
 #[test]
 fn full_verification_checks_each_byte_of_each_block_of_a_read() {
-    // One write of the fill goes wrong: that of the third block of a read of 16 KiB.
+    // The fill damages one block: the third block of a read of 16 KiB.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Write if op.offset == MIB + 8192 => Action::BitFlipped,
         _ => Action::Right,

@@ -3,8 +3,8 @@
 //! Not here: running fio (calibrate).
 //!
 //! Invariants:
-//! - every word of a job is read as fio means it, named as one that changes nothing here, or
-//!   refused with its line: a job is never silently another one;
+//! - the import reads each word of a job as fio does, names it as skipped, or refuses it with its
+//!   line: a job never silently becomes another one;
 //! - where fio and we differ on purpose (fill, rates, repeated addresses), `assume` or a trap
 //!   says it.
 

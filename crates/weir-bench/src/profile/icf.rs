@@ -1,15 +1,16 @@
 //! Configuration files of Iometer (`.icf`): import as a run.
 //!
-//! Not here: what cycles through workers, targets or queue depths, which is refused.
+//! Not here: cycles through workers, targets or queue depths; the import refuses them.
 //!
 //! A file is a list of keys that begin with `'`, each with lines of values below it; a key with a
 //! blank behind the `'` is a comment.
 //!
 //! Invariants:
-//! - an access specification that a worker is assigned is one row; its lines become streams;
-//! - what is sequential begins where the operation before it ended, and each worker goes over all
-//!   of the data, as Iometer has it;
-//! - what would make it another load is refused with its line; every other key is read or named.
+//! - each access specification of a worker is one row; its lines are streams;
+//! - as in Iometer, a sequential operation begins at the end of the one before, and each worker
+//!   uses the whole dataset;
+//! - the import refuses each key that would make another load, with its line, and reads or names
+//!   every other key.
 
 mod parse;
 #[cfg(test)]
@@ -125,7 +126,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     streams
 }
 
-/// What is done otherwise than Iometer does it.
+/// Finds differences between the row and Iometer.
 fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
     if let Some(line) = lines.clone().find(|line| line.align == 0) {

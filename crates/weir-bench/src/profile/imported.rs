@@ -2,8 +2,8 @@
 //!
 //! Not here: reading the files (fio, icf), traps of any run (lint).
 //!
-//! Invariant: what an import changes is a trap and stands among the assumptions of the run; what it
-//! skips changes nothing, and is named with its line.
+//! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
+//! each skipped word with its line.
 
 use serde::Serialize;
 
@@ -13,12 +13,12 @@ use super::expand::scale;
 use super::lint::{Trap, trap};
 use super::{Options, too_small};
 
-/// A file of another generator as a run, and what became of its words.
+/// The run made from a file of another generator, with the changed and skipped words of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
-    /// What is to be measured.
+    /// The run.
     pub spec: RunSpec,
-    /// What is done otherwise than the file says; the traps of any run are found by `lint`.
+    /// Differences between the run and the file. `lint` finds the traps of any run.
     pub traps: Vec<Trap>,
     /// Words that change nothing here, in the order of the file.
     pub skipped: Vec<Skipped>,
@@ -31,13 +31,13 @@ pub struct Skipped {
     pub file: String,
     /// Line in it, from 1.
     pub line: usize,
-    /// As it is written.
+    /// The word itself.
     pub word: String,
-    /// Why it changes nothing.
+    /// Reason.
     pub why: String,
 }
 
-/// What a file says.
+/// Contents of a file.
 pub(super) struct Said {
     pub(super) file: String,
     /// The program the file is for, and the kind of the file.
@@ -56,7 +56,7 @@ const FILL_IN_FLIGHT: u32 = 32;
 /// A fill with smaller blocks is slow.
 const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
 
-/// Makes a run of what a file says.
+/// Makes a run from the contents of a file.
 ///
 /// # Errors
 /// Words for the line of the size: the data holds no block.
@@ -117,7 +117,7 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
     Ok(Imported { spec, traps, skipped })
 }
 
-/// What a user asks for instead, in as many files as hold a block.
+/// A dataset of the size that the user gave, in at most the same number of files.
 fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
     let files = u64::from(dataset.files).min((bytes / unit).max(1));
     DatasetSpec { files: files as u32, file_bytes: bytes / files }

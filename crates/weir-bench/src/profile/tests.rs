@@ -114,7 +114,7 @@ fn profile_of_a_user_is_done_as_it_is_written() {
     let cell = &own.cells[0];
     assert_eq!((cell.duration_ms, cell.warmup_ms, cell.runs), (3_600_000, 300_000, 7));
     assert!(!own.title.contains("scale"), "{}", own.title);
-    // What a user asks for is done.
+    // An explicit scale shortens the file.
     let asked = at(Some(Scale::Standard));
     assert_eq!((asked.cells[0].duration_ms, asked.dataset.total_bytes()), (60_000, 8 << 30));
     assert!(asked.title.ends_with("standard scale"), "{}", asked.title);

@@ -1,4 +1,4 @@
-//! What a run shows, in sentences with computed differences: the start of a report.
+//! Conclusions of a run, in sentences with computed differences: the start of a report.
 //!
 //! Not here: verdicts of single rows (judge), comparisons with another run (compare).
 //!
@@ -17,7 +17,7 @@ use crate::summary::CellSummary;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Ratios closer to 1 are told as equal.
+/// Difference from a ratio of 1 that counts as equal.
 const EQUAL_PCT: f64 = 5.0;
 
 /// The sentences, the most important first.
@@ -78,8 +78,9 @@ fn rows(run: &JudgedRun) -> Vec<Row<'_>> {
 
 /// The rows with the most operations and the most data.
 fn highest(rows: &[Row<'_>]) -> Vec<String> {
-    let most =
-        |figure: fn(&Row<'_>) -> f64| rows.iter().max_by(|a, b| figure(a).total_cmp(&figure(b)));
+    let most = |figure: &dyn Fn(&Row<'_>) -> f64| {
+        rows.iter().max_by(|a, b| figure(a).total_cmp(&figure(b)))
+    };
     let sentence = |what: &str, row: &Row<'_>| {
         format!(
             "The most {what}: {}, {} operations and {} MiB per second, mean latency {} ms.",
@@ -89,9 +90,9 @@ fn highest(rows: &[Row<'_>]) -> Vec<String> {
             words::ms(row.summary.latency.mean_us)
         )
     };
-    let Some(operations) = most(|row| row.iops()) else { return Vec::new() };
+    let Some(operations) = most(&|row| row.summary.iops.median) else { return Vec::new() };
     let mut said = vec![sentence("operations", operations)];
-    let data = most(|row| row.summary.mib_s.median);
+    let data = most(&|row| row.summary.mib_s.median);
     said.extend(data.filter(|row| row.spec != operations.spec).map(|row| sentence("data", row)));
     said
 }
@@ -108,7 +109,7 @@ enum Respect {
 impl Respect {
     const ALL: [Self; 4] = [Self::Depth, Self::Reads, Self::Block, Self::Access];
 
-    /// What rows have in common that differ in this respect alone: a name for it.
+    /// Name of the settings that rows share if they differ in this respect alone.
     fn common(self, row: &Row<'_>) -> String {
         let access = match row.access {
             Access::Random => "random".to_owned(),

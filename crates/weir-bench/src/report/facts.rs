@@ -99,7 +99,7 @@ pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
     requirement::sizes(run).into_iter().map(row).collect()
 }
 
-/// What was measured and under which conditions, in a few lines beside the headline.
+/// Target and conditions, in a few lines next to the headline.
 pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     let result = run.result();
     let (target, machine) = (&result.target, &result.environment);

@@ -54,7 +54,7 @@ impl Runner<'_> {
         match read {
             Ok(run) => {
                 let why = refused(std::iter::once(&run));
-                // The fill wrote what these reads compare; its phase is judged with every cell.
+                // The fill wrote these blocks; its phase is judged with every cell.
                 if let Some(fill) = self.result.phases.first_mut() {
                     fill.run.add_faults(run);
                 }

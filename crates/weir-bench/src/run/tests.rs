@@ -109,7 +109,7 @@ fn a_run_fills_measures_verifies_and_is_whole() {
     assert_eq!(again.spec_hash, spec_hash(&spec));
 }
 
-// Reads before the first row were compared, and what they found was dropped.
+// The run dropped the faults that reads before the first row found.
 #[test]
 fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let misread = |is_wrong: fn(u32, &Op) -> bool| {

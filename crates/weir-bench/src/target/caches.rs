@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::notes;
 use crate::result::TargetInfo;
 use crate::spec::ToldTarget;
 
@@ -18,10 +19,15 @@ use crate::spec::ToldTarget;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
+/// Source of the cache of a server on this machine.
+pub(crate) const SERVER_HERE: &str =
+    "the server runs on this machine, whose page cache may hold its data";
+
 /// Adds to what a target says of itself what is told and what is found on this machine, which has
 /// `memory_bytes`.
 pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
-    if let Some(found) = in_memory(info) {
+    let found = in_memory(info).or_else(|| server_here(info));
+    if let Some(found) = found {
         (info.cache_bytes, info.cache_source) = (Some(memory_bytes), Some(found));
     }
     if let Some(bytes) = told.cache_bytes {
@@ -50,6 +56,10 @@ fn in_memory(info: &TargetInfo) -> Option<String> {
     }
     let is_cached = info.driver.contains("page cache");
     is_cached.then(|| "this machine's page cache: it cannot be read past it".to_owned())
+}
+
+fn server_here(info: &TargetInfo) -> Option<String> {
+    notes::is_local(&info.address).then(|| SERVER_HERE.to_owned())
 }
 
 /// Block devices that are memory, or whose file is cached.
@@ -91,13 +101,20 @@ mod tests {
     }
 
     #[test]
-    fn cache_of_a_server_is_not_known() {
+    fn cache_of_a_server_is_not_known_and_of_one_here_it_is_the_memory() {
         let mut info = TargetInfo {
             address: "nbd://store/tank/v".to_owned(),
             kind: "nbd".to_owned(),
             ..TargetInfo::default()
         };
         add(&mut info, &ToldTarget::default(), 1 << 30);
-        assert_eq!((info.cache_bytes, info.cache_source), (None, None));
+        assert_eq!((info.cache_bytes, info.cache_source.clone()), (None, None));
+        info.address = "nbd://127.0.0.1/tank/v".to_owned();
+        add(&mut info, &ToldTarget::default(), 1 << 30);
+        assert_eq!(info.cache_bytes, Some(1 << 30));
+        assert_eq!(info.cache_source.as_deref(), Some(SERVER_HERE));
+        let told = ToldTarget { cache_bytes: Some(0), ..ToldTarget::default() };
+        add(&mut info, &told, 1 << 30);
+        assert_eq!((info.cache_bytes, info.cache_source.as_deref()), (Some(0), Some("told")));
     }
 }

@@ -6,6 +6,13 @@
 //! between them. That is enough for file systems, partition tables and databases, which all put
 //! something at an end.
 
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
 use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;
 use crate::spec::{DatasetSpec, OpKind};
@@ -27,26 +34,51 @@ pub enum Holds {
     Data,
 }
 
-/// Takes a file or device for this process until it ends, against other runs and against servers
-/// that have it as a disk. Returns false for what cannot be taken yet, a file that is to be made.
+/// Locks a file, directory or device until this process ends, against other runs, mounts, and
+/// servers with it as a disk. Of a loop device it also locks the file behind it: `flock` does not
+/// pass through. Returns false for a file or directory that does not exist yet.
 ///
 /// # Errors
-/// `InUse`; or it cannot be opened.
+/// `InUse`.
 pub fn take(address: &Address) -> Result<bool, TargetError> {
-    let Address::File(path) = address else { return Ok(true) };
-    let Ok(file) = std::fs::File::open(path) else { return Ok(false) };
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
-            // The lock goes with the process: no run may begin on it before this one is over.
-            std::mem::forget(file);
-            Ok(true)
+    let (Address::File(path) | Address::Directory(path)) = address else { return Ok(true) };
+    let in_use = || TargetError::InUse { address: path.display().to_string() };
+    let opened = open_exclusive(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => return Err(in_use()),
+        // Opening it for the run tells why.
+        Err(_) => return Ok(false),
+    };
+    let behind = file_behind(&file).and_then(|behind| File::open(behind).ok());
+    for file in [Some(file), behind].into_iter().flatten() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use()),
+            // Any other error: a file system without locks. The lock ends with the process.
+            Ok(()) | Err(_) => std::mem::forget(file),
         }
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(TargetError::InUse { address: path.display().to_string() })
-        }
-        // A file system without locks.
-        Err(_) => Ok(true),
     }
+    Ok(true)
+}
+
+/// Opens it to lock it. A block device is claimed with `O_EXCL`, which mounts and servers do too.
+fn open_exclusive(path: &Path) -> std::io::Result<File> {
+    let is_device = std::fs::metadata(path)?.file_type().is_block_device();
+    let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
+    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Path of the file behind a loop device or a partition of one.
+fn file_behind(device: &File) -> Option<PathBuf> {
+    let metadata = device.metadata().ok()?;
+    let number = metadata.file_type().is_block_device().then(|| metadata.rdev())?;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let read = |place| {
+        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}/backing_file"))
+    };
+    // The folder of a partition is inside the folder of its device.
+    let path = ["loop", "../loop"].into_iter().find_map(|place| read(place).ok())?;
+    Some(path.trim_end_matches('\n').into())
 }
 
 /// What is at an address, before it is opened for a run: nothing is made or made longer by this.
@@ -66,7 +98,7 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
         // A device that is misspelt must not become a file.
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
             let address = path.display().to_string();
-            let source = std::io::ErrorKind::NotFound.into();
+            let source = ErrorKind::NotFound.into();
             return Err(TargetError::Io { address, what: "open", source });
         }
         return Ok(Holds::Nothing);

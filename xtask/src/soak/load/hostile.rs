@@ -42,6 +42,8 @@ const GUESSES: usize = 200;
 const HOLD: Duration = Duration::from_secs(20);
 /// Pause between two connections of a round: at most 1,000 connections per second of each kind.
 const PACE: Duration = Duration::from_millis(1);
+/// Lowest priority, for the threads of hostile clients.
+const NICE: i32 = 19;
 /// Timeout of each call of a hostile client.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -91,7 +93,12 @@ impl Hostiles {
         let threads = KINDS.iter().map(|(kind, count)| {
             let (stop, connections) = (Arc::clone(&stop), Arc::clone(&connections));
             let doors = doors.clone();
-            std::thread::spawn(move || rounds(*kind, *count, &doors, &stop, &connections))
+            std::thread::spawn(move || {
+                // Clients on other machines would not use the server's cores. The child processes
+                // inherit the priority.
+                rustix::process::nice(NICE).ok();
+                rounds(*kind, *count, &doors, &stop, &connections);
+            })
         });
         let threads = threads.collect();
         Self { stop, threads, connections }

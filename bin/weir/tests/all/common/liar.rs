@@ -19,7 +19,7 @@ pub(crate) use file::Mount;
 /// Bytes of the disk.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Error numbers of NBD, which are those of Linux.
+/// Error numbers of NBD, equal to Linux's.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 
@@ -47,14 +47,14 @@ pub(crate) struct Op {
     pub(crate) in_flight: usize,
 }
 
-/// What the disk does with an operation.
+/// Action of the disk on an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// What it should.
+    /// Does the operation.
     Right,
-    /// The same, so much later.
+    /// Does the operation with this delay.
     Late(Duration),
-    /// Flips a bit in the middle, of what it keeps or of what it returns.
+    /// Flips a bit in the middle of the stored or returned data.
     Flip,
     /// Acknowledges a write and does not keep it.
     Lose,
@@ -62,7 +62,7 @@ pub(crate) enum Act {
     Tear,
     /// Writes to or reads from another address.
     At(usize),
-    /// Returns what the blocks held before their last write.
+    /// Returns the data from before the last write.
     Old,
     /// Returns zeros.
     Zeros,
@@ -82,14 +82,14 @@ pub(crate) enum Act {
     Vanish,
 }
 
-/// How a disk behaves.
+/// Behaviour of a disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Liar {
     /// Time of each operation.
     pub(crate) latency: Duration,
     /// Operations per second, of all clients together.
     pub(crate) rate: f64,
-    /// What it does with each operation.
+    /// Chooses the action for each operation.
     pub(crate) lie: fn(&Op) -> Act,
 }
 
@@ -100,7 +100,7 @@ struct Disk {
     /// Contents before the last write of each byte.
     old: Vec<u8>,
     free_at: Instant,
-    /// Moments at which the disk answers what it was asked.
+    /// Times of the pending answers.
     due: Vec<Instant>,
     bytes_written: usize,
     filled_at: Option<Instant>,
@@ -110,7 +110,7 @@ struct Disk {
 }
 
 impl Liar {
-    /// A disk that does what it should.
+    /// A disk without lies.
     pub(crate) fn honest(latency: Duration, rate: f64) -> Self {
         Self { latency, rate, lie: |_| Act::Right }
     }

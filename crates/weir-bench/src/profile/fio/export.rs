@@ -60,7 +60,7 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes everything");
 }
 
-/// A name as one line without what would end a section or begin a comment.
+/// A name as one line, without characters that end a section or begin a comment.
 fn line(name: &str) -> String {
     let bad = |c: char| c.is_control() || matches!(c, '[' | ']' | '#' | ';');
     let plain = |c: char| if bad(c) { ' ' } else { c };
@@ -112,7 +112,7 @@ impl<'a> Kind<'a> {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
             [_] => Err("operations of the target's own, which fio has not"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
-                // fio orders both alike, but for the share that is random.
+                // In fio both have one order; only the random share may differ.
                 let is_skewed = |it: &StreamSpec| {
                     matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
                 };
@@ -185,7 +185,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// What fio does otherwise.
+/// Differences between fio and this program.
 fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     let mut say = |what: &str| push(text, format_args!("# {what}"));
     if matches!(cell.load, LoadSpec::Open { .. }) {
@@ -287,7 +287,7 @@ fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'sta
     Ok(())
 }
 
-/// Where operations go, as far as it is not plainly sequential or random.
+/// Addresses of the operations, if they are neither sequential nor uniformly random.
 fn places(text: &mut String, kind: &Kind<'_>) {
     let streams = kind.streams();
     match streams.first().map(|stream| stream.access) {

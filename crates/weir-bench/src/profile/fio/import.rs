@@ -16,8 +16,8 @@ use super::parse::{self, Job};
 use super::region::Region;
 use super::streams::{self, Pattern};
 
-/// Makes a job file into a run; `file` is its name in errors, and the folder of it that of files
-/// which it includes.
+/// Makes a run from a job file. `file` is its path, for errors and for the folder of included
+/// files.
 pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut read = parse::read(file, text)?;
     let Some(first) = read.jobs.first() else {
@@ -75,7 +75,7 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
     })
 }
 
-/// What a job becomes.
+/// The row made from a job.
 struct Row {
     cell: CellSpec,
     region: Region,
@@ -119,7 +119,7 @@ fn row(
     Ok(Row { cell, region, durability, writes })
 }
 
-/// What is the same for a whole run, and so must be for all jobs; what a completed write promises.
+/// Checks the properties that all jobs must share. Returns the durability of completed writes.
 fn common(jobs: &[Job], rows: &[Row]) -> Result<Durability, ProfileError> {
     let mut durability = None;
     for (job, row) in jobs.iter().zip(rows) {
@@ -192,7 +192,7 @@ fn durability(job: &Job) -> Result<Durability, ProfileError> {
     }
 }
 
-/// Whether all that was written is read again and compared.
+/// True if the job verifies all written blocks.
 fn verifies(job: &Job) -> Result<bool, ProfileError> {
     let Some(value) = job.value("verify") else { return Ok(false) };
     match value.text.as_str() {
@@ -202,7 +202,7 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
     }
 }
 
-/// What is done otherwise than fio does it.
+/// Finds differences between the row and fio.
 fn find(job: &Job, skipped: &mut Vec<Skipped>, traps: &mut Vec<Trap>) -> Result<(), ProfileError> {
     let (name, place) = (&job.name, &job.place);
     let mut found = |what: String, why: &str, action: &str| {

@@ -1,11 +1,11 @@
-//! How the operations of a job are offered: a depth, or a rate.
+//! The load of a job: a depth, or a rate.
 //!
-//! Not here: which operations (streams).
+//! Not here: kinds of operations (streams).
 //!
 //! Invariants, each checked against fio 3.33:
-//! - a rate is of each direction and each copy of a job: `rate_iops=100` of a mixed job is 100
-//!   reads and 100 writes, whatever `rwmixread` says;
-//! - a job that is not an open loop in all it does is refused.
+//! - each direction and each copy of a job has the whole rate: `rate_iops=100` of a mixed job is
+//!   100 reads and 100 writes, whatever `rwmixread` says;
+//! - a job with a rate for only some of its operations is refused.
 
 use crate::spec::{Arrival, LoadSpec};
 
@@ -37,8 +37,7 @@ pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     Ok(workers)
 }
 
-/// How a job offers its operations. A mixed job that does only reads or only writes gets such a
-/// pattern.
+/// The load of a job. Changes the pattern of a mixed job with operations of one kind only.
 pub(super) fn offered(
     job: &Job,
     pattern: &mut Pattern,

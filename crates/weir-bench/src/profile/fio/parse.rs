@@ -1,9 +1,9 @@
 //! Sections and values of a job file, with the files that it includes.
 //!
-//! Not here: what words are (words), what values mean (values, import).
+//! Not here: the options (words), the meaning of values (values, import).
 //!
 //! Invariants:
-//! - every value keeps the file and line it stands in;
+//! - every value keeps its file and line;
 //! - a word is read by an import, or it is named: `Read::unused`.
 
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ pub(super) struct Value {
     pub(super) place: Place,
     /// Position in the order in which fio reads; a later one may replace an earlier one.
     order: usize,
-    /// Number of the section it stands in.
+    /// Number of its section.
     section: usize,
 }
 
@@ -95,7 +95,7 @@ struct Given {
     written: String,
 }
 
-/// What a job file says.
+/// Contents of a job file.
 pub(super) struct Read {
     pub(super) jobs: Vec<Job>,
     pub(super) traps: Vec<Trap>,

@@ -1,9 +1,9 @@
-//! How much data a job works on, in how many files.
+//! The dataset of a job: bytes and files.
 //!
-//! Not here: where in it operations go (streams).
+//! Not here: addresses of the operations (streams).
 //!
-//! Invariants: `size` is of each copy of a job; copies share the files that are named, and have
-//! files of their own otherwise.
+//! Invariants: `size` is the size of each copy of a job; copies share named files, and otherwise
+//! each copy has its own.
 
 use crate::spec::DatasetSpec;
 
@@ -97,7 +97,7 @@ fn resolved(
         Some(Amount::Percent(pct)) => (pct, format!("`size` is {pct}% of the target")),
         None => (100, format!("job {:?} has no `size`, so it takes all of the target", job.name)),
     };
-    // With --size it does not matter what the job says.
+    // --size overrides the size of the job.
     if let Some(bytes) = options.size_bytes {
         return Ok(bytes.max(1));
     }
@@ -110,7 +110,7 @@ fn resolved(
         return Err(job.refuse("size", what, "give `size` in bytes, or --size"));
     };
     let bytes = u128::from(target_bytes) * u128::from(pct) / 100;
-    // What a target has beyond whole pages is left out, as fio leaves out what is no whole block.
+    // Round down to whole pages, as fio rounds down to whole blocks.
     Ok((bytes as u64) / 4096 * 4096)
         .and_then(|bytes| Some(bytes).filter(|it| *it > 0).ok_or_else(zero))
 }

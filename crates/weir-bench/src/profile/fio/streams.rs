@@ -1,12 +1,12 @@
-//! The operations of a job: which, of what sizes, and where.
+//! The operations of a job: kinds, sizes and addresses.
 //!
-//! Not here: how they are offered (load), how much data there is (region).
+//! Not here: depth and rate (load), size of the dataset (region).
 //!
 //! Invariants, each checked against fio 3.33:
-//! - reads and writes that differ in size or order are two streams, and so are those of a
-//!   sequential job: fio keeps a place for each direction;
+//! - reads and writes are two streams if they differ in size or order, or if the job is sequential:
+//!   fio has one position for each direction;
 //! - operations begin at multiples of the smallest size, or of `ba`;
-//! - what is not random begins where the operation before it ended.
+//! - a sequential operation begins at the end of the operation before.
 
 use crate::spec::{Access, BlockShare, OpKind, StreamSpec};
 
@@ -20,21 +20,21 @@ use super::values::DIRECTIONS;
 const READS: usize = 0;
 const WRITES: usize = 1;
 const TRIMS: usize = 2;
-/// Largest operation; buffers of it are held for everything in flight.
+/// Largest operation: each operation in flight has a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Blocks that the content of a run is stamped in, where all sizes are whole ones.
+/// Stamped blocks of the content, if all sizes are multiples of this.
 const STAMPED_BYTES: u64 = 4096;
 
-/// What a job does.
+/// Kinds and order of the operations of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) random: bool,
-    /// For each direction.
+    /// By direction.
     pub(super) does: [bool; 3],
 }
 
 impl Pattern {
-    /// What `rw` says.
+    /// Reads `rw`.
     pub(super) fn of(job: &Job) -> Result<Self, ProfileError> {
         let value = job.value("rw");
         let text = value.map_or("read", |value| value.text.as_str());
@@ -140,9 +140,9 @@ pub(super) fn streams(
     Ok(both.into_iter().filter(|stream| stream.share > 0).collect())
 }
 
-/// Sizes of a direction, as the words of a job say them.
+/// Sizes of the operations in one direction.
 pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> {
-    // Shares go first, of the others the one that stands later.
+    // `bssplit` overrides the others; of these the last one in the file counts.
     if let Some(split) = job.value("bssplit")
         && let Some(text) = split.directions()?[direction]
     {
@@ -168,7 +168,7 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![BlockShare { bytes, weight: 1 }], between: false })
 }
 
-/// `4k/60:64k/40`; shares that are left out get what is left, evenly.
+/// `4k/60:64k/40`; sizes without a share divide the rest evenly.
 fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || {
         let action = "give sizes with shares that are 100 together, such as 4k/60:64k/40";
@@ -189,7 +189,7 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     if given > 100 || (open == 0) != (given == 100) {
         return Err(bad());
     }
-    // In parts of a percent, so that what is left divides evenly.
+    // Parts of a percent, so that the rest divides evenly.
     let parts = open.max(1);
     let weight = |share: Option<u32>| share.map_or(100 - given, |share| share * parts);
     let block = |(bytes, share): (u32, Option<u32>)| BlockShare { bytes, weight: weight(share) };
@@ -265,7 +265,7 @@ fn access(
     }
 }
 
-/// What operations begin at multiples of.
+/// Alignment of the operations.
 fn alignment(job: &Job, direction: usize, sizes: &Sizes) -> Result<u32, ProfileError> {
     let smallest = sizes.smallest();
     let Some(value) = job.value("ba") else { return Ok(smallest) };

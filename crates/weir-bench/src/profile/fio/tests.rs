@@ -139,7 +139,7 @@ fn walk(random_pct: f64, align_bytes: u32, between: bool) -> Access {
 }
 
 #[test]
-fn sizes_and_order_are_those_of_fio() {
+fn sizes_and_order_match_fio() {
     let one = |bytes: u32| vec![(bytes, 1)];
     let cases = [
         ("rw=randrw\nbs=8k", vec![(1, 50.0, one(8192), Access::Random)]),
@@ -393,7 +393,7 @@ nice=5
     assert_eq!(what(&imported), ["jobs.fio:23: `nice`: workers have the priority of this process"]);
 }
 
-/// The table of words is that of fio on a machine on which the tests run.
+/// Compares the table with the options of the installed fio.
 #[test]
 fn every_option_of_fio_is_known() {
     let output = Command::new("fio").arg("--cmdhelp=all").output();

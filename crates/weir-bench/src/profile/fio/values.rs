@@ -1,9 +1,9 @@
-//! Values of a job as fio reads them: numbers, sizes, times, and one of each for a direction.
+//! Values of a job as fio reads them: numbers, sizes and times, one for each direction.
 //!
-//! Not here: which words there are (words).
+//! Not here: the options (words).
 //!
-//! Invariants: a number that fio would read in part only, such as 1.5g or 1h30m, is refused; a
-//! value is refused with the line it stands in.
+//! Invariants: a number that fio reads only in part, such as 1.5g or 1h30m, is refused; each error
+//! names the line of the value.
 
 use super::super::error::ProfileError;
 use super::parse::{Job, Value};
@@ -20,7 +20,7 @@ pub(super) enum Amount {
 }
 
 impl Value {
-    /// The value for each direction: one that no comma ends holds for those behind it, too.
+    /// The value for each direction. A missing value is the one before it.
     pub(super) fn directions(&self) -> Result<[Option<&str>; 3], ProfileError> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         if parts.len() > DIRECTIONS.len() {
@@ -44,7 +44,7 @@ impl Value {
 }
 
 impl Job {
-    /// A number of at least `least`; `None` where it is not given.
+    /// A number of at least `least`; `None` if the job has none.
     pub(super) fn number(&self, word: &str, least: u32) -> Result<Option<u32>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let number = self.bytes(&value.text).and_then(|number| u32::try_from(number).ok());
@@ -53,7 +53,7 @@ impl Job {
         good.map(Some).ok_or_else(|| value.bad(word, &action))
     }
 
-    /// A number for each direction; 0 stands for none.
+    /// A number for each direction; 0 means none.
     pub(super) fn numbers(&self, word: &str) -> Result<[Option<u64>; 3], ProfileError> {
         let Some(value) = self.value(word) else { return Ok([None; 3]) };
         let mut numbers = [None; 3];

@@ -1,19 +1,19 @@
-//! Every option of fio 3.33 that a job may have, and how it is taken here.
+//! Every option of fio 3.33 for jobs, with its treatment by the import.
 //!
-//! Not here: the meaning of those that are read (import, streams, region).
+//! Not here: the meaning of the options that the import reads (import, streams, region).
 //!
 //! Invariant: an option that is not in this table is an error.
 
-/// How an option is taken.
+/// Treatment of an option by the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// It is part of the load, under this name.
     Read(&'static str),
-    /// It changes nothing of what is measured here, because ...
+    /// It does not change the load; the reason.
     Skip(&'static str),
-    /// Something else is done: what, and what to do about it.
+    /// The import changes it; the change and the advice.
     Change(&'static str, &'static str),
-    /// It would be another load, unless its value is one of these.
+    /// The import refuses it, unless its value is one of these.
     Refuse(&'static [&'static str], &'static str),
 }
 
@@ -32,7 +32,7 @@ const ENDING: &str = "a row ends with its time; leave it out";
 const ZONED: &str = "zoned devices are not supported";
 const REPLAY: &str = "a recording is not a load that is described; leave it out";
 
-/// Words that stand for another.
+/// Aliases and the options that they mean.
 pub(super) const ALIASES: [(&str, &str); 22] = [
     ("readwrite", "rw"),
     ("blocksize", "bs"),
@@ -58,7 +58,7 @@ pub(super) const ALIASES: [(&str, &str); 22] = [
     ("numjob", "numjobs"),
 ];
 
-/// How a word is taken; `None`: fio has no such option.
+/// Treatment of an option; `None` if fio has no such option.
 pub(super) fn treatment(word: &str) -> Option<Treatment> {
     if let Some(known) = READ.iter().find(|known| **known == word) {
         return Some(Read(known));
@@ -66,12 +66,12 @@ pub(super) fn treatment(word: &str) -> Option<Treatment> {
     TABLE.iter().find(|(known, _)| *known == word).map(|(_, treatment)| *treatment)
 }
 
-/// All words, for guesses of what was meant.
+/// All options, for suggestions after a misspelled one.
 pub(super) fn all() -> Vec<&'static str> {
     READ.iter().copied().chain(TABLE.iter().map(|(word, _)| *word)).collect()
 }
 
-/// What changes the load, and is understood.
+/// Options that the import reads, because they change the load.
 pub(super) const READ: [&str; 42] = [
     "ba",
     "bs",

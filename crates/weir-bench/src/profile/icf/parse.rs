@@ -38,7 +38,7 @@ const SKIPPED: [(&str, &str); 21] = [
     ("manager list", "it begins a part of the file"),
     ("time stamp", "it is a note"),
 ];
-/// Of these, those that a user would miss: the others are the frame of the file.
+/// Keys among them that `lint` names; the others only structure the file.
 const NAMED: [&str; 6] = [
     "default disk workers",
     "default network workers",
@@ -83,9 +83,9 @@ pub(super) struct Line {
     pub(super) share_pct: u32,
     pub(super) read_pct: u32,
     pub(super) random_pct: u32,
-    /// Operations begin at multiples of this; 0: at any sector.
+    /// Alignment of the operations; 0 means any sector.
     pub(super) align: u32,
-    /// Number of the line it stands in.
+    /// Number of its line.
     pub(super) number: usize,
 }
 
@@ -246,7 +246,7 @@ impl Reader<'_> {
     }
 
     fn begin_spec(&mut self, text: &str, line: usize) -> Result<(), ProfileError> {
-        // A name may have commas: the assignment is what stands behind the last.
+        // A name may have commas: the assignment follows the last one.
         let name = text.rsplit_once(',').map_or(text, |(name, _)| name).trim();
         name.clone_into(&mut self.spec);
         let spec = Spec { lines: Vec::new(), line };

@@ -79,7 +79,7 @@ const ICF: &str = "Version 1.1.0
 'End manager
 ";
 
-/// What numbers and words are replaced by.
+/// Replacements for numbers and words.
 const STRANGE: [&str; 24] = [
     "0",
     "-1",
@@ -194,7 +194,7 @@ fn spoiled_file_is_read_or_refused_with_its_line() {
                         assert!(block.bytes > 0 && whole, "{:?}\n{text}", spec.dataset);
                     }
                 }
-                // What can be run can be written for fio, or it is said why not.
+                // A run can be exported, or the error names the reason.
                 drop(super::super::export_fio(&spec));
             }
         }

@@ -37,7 +37,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // A killed nbdfuse aborts what is under way; its mount stays until it is removed.
+        // A killed nbdfuse aborts the operations in flight, and leaves its mount.
         drop(self.nbdfuse.kill());
         drop(self.nbdfuse.wait());
         run("umount", &["--lazy", &self.at.display().to_string()]);

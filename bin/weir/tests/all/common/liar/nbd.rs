@@ -1,11 +1,11 @@
 //! The NBD server of a liar: options, requests, replies.
 //!
-//! Not here: what the disk does with an operation (the parent).
+//! Not here: the disk's actions (the parent).
 //!
 //! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
 //!
-//! Invariant: the server refuses each option that it does not know, as the protocol demands: its
-//! client then goes on without it.
+//! Invariant: the server refuses each unknown option, as the protocol demands; the client continues
+//! without it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};

@@ -56,7 +56,7 @@ const FILES: [(&str, &str); 8] = [
     ),
 ];
 
-/// What fio makes of the words of each job: those that decide the load.
+/// Options that decide the load, of each job, as fio parsed them.
 fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     let mut fio = Command::new("fio");
     fio.args(["--parse-only", "--debug=parse"]).arg(path).env("WEIR_TARGET", "x");
@@ -206,7 +206,7 @@ fn exported_profile_comes_back_the_same() {
     }
 }
 
-/// Sizes and times are those that fio reads, or are refused.
+/// The import reads sizes and times as fio does, or refuses them.
 #[test]
 fn quantities_are_read_as_fio_reads_them() {
     let folder = tempfile::tempdir().unwrap();
