@@ -264,6 +264,8 @@ fn more_than_a_stated_limit_or_a_dataset_in_memory_is_a_cache() {
     result.spec.limits = Some(limits(64.0));
     only(&found(&result), Finding::CacheResident, "1562 % of what is possible");
     result.spec.limits = Some(limits(990.0));
+    only(&found(&result), Finding::CacheResident, "101 % of what is possible");
+    result.spec.limits = Some(limits(1000.0));
     assert_eq!(found(&result), []);
     let dataset = result.spec.dataset.total_bytes();
     result.target.cache_bytes = Some(dataset);
