@@ -141,7 +141,7 @@ const HONEST: Lie = Lie {
     more: &["--fail-on", "any"],
     reads: 70,
     load: "qd = [4]",
-    latency: Duration::from_millis(15),
+    latency: Duration::from_millis(5),
     ..TIME
 };
 
@@ -149,12 +149,18 @@ const CONTROLS: [Lie; 4] = [
     HONEST,
     Lie {
         name: "honest, in an open loop",
-        latency: Duration::from_millis(10),
+        reads: 100,
+        // A busy core delays each operation by about 1 ms, and 5 % of this is allowed.
+        latency: Duration::from_millis(40),
+        // A mounted file answers few reads at a time.
+        file_words: None,
+        changes: &[NO_VERIFICATION],
         load: "mode = \"open\"\nrate = 150\nworkers = 2",
         ..HONEST
     },
     Lie {
         name: "honest, answers in another order",
+        reads: 100,
         act: |op| Act::Late((op.start / 4096 % 4) as u32 * 4 * MS),
         ..HONEST
     },
@@ -203,7 +209,8 @@ fn honest_disks_are_valid_on_a_busy_machine() {
         }
         is_over.store(true, Ordering::Release);
     });
-    assert!(left.is_empty(), "not valid in {GOES_MAX} goes:\n{}", told.join("\n"));
+    println!("not valid at once:\n{}", told.join("\n"));
+    assert!(left.is_empty(), "not valid in {GOES_MAX} goes");
 }
 
 #[test]
