@@ -209,8 +209,7 @@ fn honest_disks_are_valid_on_a_busy_machine() {
         }
         is_over.store(true, Ordering::Release);
     });
-    println!("not valid at once:\n{}", told.join("\n"));
-    assert!(left.is_empty(), "not valid in {GOES_MAX} goes");
+    assert!(left.is_empty(), "not valid in {GOES_MAX} goes:\n{}", told.join("\n"));
 }
 
 #[test]
