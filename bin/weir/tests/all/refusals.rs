@@ -122,6 +122,41 @@ fn export_that_is_removed_in_the_middle_is_named_and_no_corruption() {
     assert!(said.contains("invalid") && !said.contains("corrupt"), "{said}");
 }
 
+/// Measures reads of a file and changes it after the first run. Returns exit code and output.
+fn changed_file(change: fn(&Path)) -> (Option<i32>, String) {
+    let bench = Bench::new(100, "qd = [4]");
+    let file = bench.path("disk.dat");
+    let going = bench.start("disk.dat");
+    bench.wait_for_result();
+    change(&file);
+    let output = going.wait_with_output().unwrap();
+    (output.status.code(), text(&output))
+}
+
+#[test]
+fn file_that_shrinks_during_a_run_is_named_and_no_corruption() {
+    let (status, said) = changed_file(|file| {
+        fs::File::options().write(true).open(file).unwrap().set_len(4 << 20).unwrap();
+    });
+    assert_eq!(status, Some(NO), "{said}");
+    assert!(said.contains("read failed") && said.contains("invalid"), "{said}");
+    assert!(!said.contains("corrupt"), "{said}");
+}
+
+#[test]
+fn file_that_grows_or_is_removed_during_a_run_changes_no_verdict() {
+    for change in [
+        |file: &Path| {
+            fs::File::options().write(true).open(file).unwrap().set_len(16 << 20).unwrap();
+        },
+        |file: &Path| fs::remove_file(file).unwrap(),
+    ] {
+        let (status, said) = changed_file(change);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(!said.contains("invalid") && !said.contains("corrupt"), "{said}");
+    }
+}
+
 impl Bench {
     /// A place for a socket.
     fn socket(&self, name: &str) -> PathBuf {

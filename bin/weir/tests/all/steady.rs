@@ -150,8 +150,8 @@ const CONTROLS: [Lie; 4] = [
     Lie {
         name: "honest, in an open loop",
         reads: 100,
-        // A busy core delays each operation by about 1 ms, and 5 % of this is allowed.
-        latency: Duration::from_millis(40),
+        // Two busy cores delay an operation by 3 to 6 ms, and 5 % of this latency is allowed.
+        latency: Duration::from_millis(100),
         // A mounted file answers few reads at a time.
         file_words: None,
         changes: &[NO_VERIFICATION],
@@ -187,10 +187,27 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Cores that other programs use now, by /proc/stat.
+fn busy_cores() -> f64 {
+    let sample = || -> (f64, f64) {
+        let text = fs::read_to_string("/proc/stat").unwrap();
+        let all = text.lines().next().unwrap().split_whitespace().skip(1);
+        let ticks: Vec<f64> = all.map(|field| field.parse().unwrap()).collect();
+        // user nice system idle iowait ...
+        (ticks[..8].iter().sum(), ticks[3] + ticks[4])
+    };
+    let (all, idle) = sample();
+    std::thread::sleep(Duration::from_millis(500));
+    let (all_later, idle_later) = sample();
+    let cores = std::thread::available_parallelism().unwrap().get() as f64;
+    cores * (1.0 - (idle_later - idle) / (all_later - all).max(1.0))
+}
+
 /// One core is busy all the time; the disks of the others use the rest.
 #[test]
 fn honest_disks_are_valid_on_a_busy_machine() {
-    let is_over = AtomicBool::new(false);
+    // Beside another busy program the test would keep the second core busy.
+    let is_over = AtomicBool::new(busy_cores() > 0.7);
     let mut left = CONTROLS.to_vec();
     let mut told = Vec::new();
     std::thread::scope(|scope| {
@@ -213,13 +230,13 @@ fn honest_disks_are_valid_on_a_busy_machine() {
 }
 
 #[test]
-fn disks_that_freeze_are_unsteady() {
-    check(&FREEZING);
-}
-
-#[test]
-fn disks_that_change_are_unsteady() {
-    check(&CHANGING);
+fn disks_that_freeze_or_change_are_unsteady() {
+    std::thread::scope(|scope| {
+        let freezing = scope.spawn(|| differences(&FREEZING));
+        let wrong = [differences(&CHANGING), freezing.join().unwrap()].concat();
+        let wrong: Vec<&str> = wrong.iter().map(|(_, wrong)| wrong.as_str()).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
 }
 
 #[test]
@@ -273,15 +290,16 @@ fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<Stri
 }
 
 #[test]
-fn a_requirement_that_is_not_met_ends_in_fail() {
-    if let Some(report) = answered("500iops,p50=1ms", "fail", NO) {
+fn requirement_that_is_met_passes_and_one_that_is_not_fails() {
+    // Both validations mostly wait for their disks.
+    let (passed, failed) = std::thread::scope(|scope| {
+        let failing = scope.spawn(|| answered("500iops,p50=1ms", "fail", NO));
+        (answered("4000iops,p99=2s", "pass", 0), failing.join().unwrap())
+    });
+    if let Some(report) = failed {
         assert!(report.contains("FAIL"), "{report}");
     }
-}
-
-#[test]
-fn a_requirement_that_is_met_ends_in_pass() {
-    if let Some(report) = answered("4000iops,p99=2s", "pass", 0) {
+    if let Some(report) = passed {
         assert!(report.contains("PASS") && !report.contains("FAIL"), "{report}");
     }
 }

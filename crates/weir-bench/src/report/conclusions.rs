@@ -7,6 +7,7 @@
 //! - two rows are compared only if they differ in one respect: depth, share of reads, size or
 //!   order of the addresses.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::facts;
@@ -14,11 +15,14 @@ use crate::requirement;
 use crate::result::CellResult;
 use crate::spec::{Access, CellSpec, LoadSpec};
 use crate::summary::CellSummary;
-use crate::verdict::JudgedRun;
+use crate::verdict::{Finding, JudgedRun, Remark};
 use crate::words;
 
 /// Difference from a ratio of 1 that counts as equal.
 const EQUAL_PCT: f64 = 5.0;
+
+/// Faults that the conclusions name; the verdicts list all of them.
+const FAULTS_MAX: usize = 3;
 
 /// The sentences, the most important first.
 pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
@@ -33,7 +37,30 @@ pub(super) fn conclusions(run: &JudgedRun) -> Vec<String> {
     said.extend(Respect::ALL.into_iter().filter_map(|respect| difference(&rows, respect)));
     said.extend(slowest_tail(&rows));
     said.push(facts::counted(run));
+    said.extend(faults(run));
     said
+}
+
+/// The most frequent faults, each with an example and the advice.
+fn faults(run: &JudgedRun) -> Vec<String> {
+    let mut faults: Vec<(Finding, usize, String)> = Vec::new();
+    for (cell, judged) in run.result().cells.iter().zip(run.cells()) {
+        let Some(worst) = judged.remarks.first() else { continue };
+        match faults.iter_mut().find(|(finding, ..)| *finding == worst.finding) {
+            Some((_, rows, _)) => *rows += 1,
+            None => {
+                let (name, Remark { detail, action, .. }) = (&cell.spec.name, worst);
+                let example = format!("{name}: {detail}. To do: {action}.");
+                faults.push((worst.finding, 1, example));
+            }
+        }
+    }
+    faults.sort_by_key(|(finding, rows, _)| (Reverse(*rows), *finding));
+    let sentence = |(finding, rows, example): (Finding, usize, String)| {
+        let rows = if rows == 1 { "1 row is".to_owned() } else { format!("{rows} rows are") };
+        format!("{rows} {}, such as {example}", finding.name())
+    };
+    faults.into_iter().take(FAULTS_MAX).map(sentence).collect()
 }
 
 /// A valid row of a closed loop with one stream of one size.
@@ -250,7 +277,7 @@ mod tests {
             cell.streams[0].access = Access::Sequential;
         });
         let told = said(vec![one, other]);
-        assert!(!told.contains("instead of") && !told.contains("sequential operations"), "{told}");
+        assert!(!told.contains("the rate"), "{told}");
     }
 
     #[test]
@@ -260,8 +287,10 @@ mod tests {
         let wrong = row("wrong", 4000, 100, |cell| depth(cell, 8));
         let told = said(vec![one, wrong]);
         assert!(told.contains("The most operations: one,"), "{told}");
-        assert!(!told.contains("instead of"), "{told}");
+        assert!(!told.contains("times the rate"), "{told}");
         assert!(told.contains("1 of 2 rows can be quoted"), "{told}");
+        let fault = "1 row is inconsistent, such as wrong: 0.4 operations were in flight instead";
+        assert!(told.contains(fault) && told.contains("To do: "), "{told}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) fn document(run: &JudgedRun) -> String {
     list(&mut out, "Conclusions", &conclusions::conclusions(run));
     let beside = facts::beside_headline(run).into_iter();
     let beside: Vec<String> = beside.map(|(name, value)| format!("{name}: {value}")).collect();
-    list(&mut out, "On", &beside);
+    list(&mut out, "Target and conditions", &beside);
     line(&mut out, "## Tables");
     for table in rows::tables(run) {
         of_table(&mut out, &table);

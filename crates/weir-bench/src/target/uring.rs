@@ -192,7 +192,11 @@ impl UringLane {
             Wait::No => self.ring.submit(),
             Wait::One | Wait::Until(_) => {
                 let limit = self.answered + ANSWER_LIMIT;
-                let until = if let Wait::Until(until) = wait { until.min(limit) } else { limit };
+                let until = match wait {
+                    Wait::Until(until) if self.busy == 0 => until,
+                    Wait::Until(until) => until.min(limit),
+                    Wait::One | Wait::No => limit,
+                };
                 let left = until.saturating_duration_since(Instant::now());
                 let left = Timespec::from(left.max(Duration::from_nanos(1)));
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
@@ -243,7 +247,7 @@ impl Lane for UringLane {
         answers.extend(completions.map(|c| (c.user_data() as usize, c.result())));
         if !answers.is_empty() {
             self.answered = at;
-        } else if wait != Wait::No {
+        } else if wait != Wait::No && self.busy > 0 {
             check_limit(&self.address, self.answered)?;
         }
         for (slot, result) in answers.drain(..) {
