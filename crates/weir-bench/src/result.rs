@@ -79,6 +79,14 @@ pub struct TargetInfo {
     pub facts: BTreeMap<String, String>,
 }
 
+impl TargetInfo {
+    /// True for files, directories and devices of this machine. A run locks them, and the page
+    /// cache may hold them.
+    pub(crate) fn is_local(&self) -> bool {
+        ["file", "device", "directory"].contains(&self.kind.as_str())
+    }
+}
+
 /// The machine of the generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
@@ -212,9 +220,10 @@ impl CellRun {
         self.seconds >= 1e-3 && self.seconds.is_finite()
     }
 
-    /// Adds the corrupt blocks and failed operations of another run, whose figures are dropped.
+    /// Adds the wrong blocks and failed operations of another run, whose figures are dropped.
     pub(crate) fn add_faults(&mut self, other: Self) {
         self.corrupt += other.corrupt;
+        self.other_run += other.other_run;
         self.zero_reads_pct = self.zero_reads_pct.max(other.zero_reads_pct);
         for class in other.classes.into_iter().filter(|class| !class.errors.is_empty()) {
             let no_latency = Latencies::default();

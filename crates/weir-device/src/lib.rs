@@ -38,7 +38,7 @@ pub use flush_probe::{FLUSH_PROBE_BYTES, FlushFigures, probe_flushes};
 pub use flush_verdict::FlushVerdict;
 pub use medium::{CacheMode, Medium, MediumKind};
 pub use memory::MemoryDevice;
-pub use open::OpenMode;
+pub use open::{OpenMode, file_behind};
 pub use overlay::Overlay;
 pub use probe::{PROBE_BYTES, probe_content, probe_device};
 pub use watch::{DiskFigures, DiskOp, DiskWatch, OpFigures};

@@ -328,22 +328,27 @@ fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
     Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
 }
 
-/// Locks the file behind a loop device: `flock` does not pass through it, so a server that uses
-/// the file would not be noticed. A file that cannot be found, because it was deleted or is in
-/// another mount namespace, is left to the owner slot in the pool's labels.
-fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
+/// Path of the file behind a loop device, or behind a partition of one. `number` is the device
+/// number (`st_rdev`). Another file may be at this path now.
+pub fn file_behind(number: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     // A partition's folder is inside that of its disk.
     let places = ["loop/backing_file", "../loop/backing_file"];
     let read = |place| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}"));
-    let Some(path) = places.into_iter().find_map(|place| read(place).ok()) else {
-        return Ok(None);
-    };
+    let path = places.into_iter().find_map(|place| read(place).ok())?;
+    Some(path.trim_end_matches('\n').into())
+}
+
+/// Locks the file behind a loop device: `flock` does not pass through it, so a server that uses
+/// the file would not be noticed. A file that cannot be found, because it was deleted or is in
+/// another mount namespace, is left to the owner slot in the pool's labels.
+fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
+    let Some(path) = file_behind(number) else { return Ok(None) };
     // The file may have been renamed, and anything may be at its path now.
-    let opened = Found::at(Path::new(path.trim_end_matches('\n')))
-        .and_then(|found| Ok((File::open(found.path())?, found.identity)));
+    let opened = Found::at(&path).and_then(|found| Ok((File::open(found.path())?, found.identity)));
     let Ok((file, identity)) = opened else {
-        tracing::debug!(disk = name, path, "the file behind the loop device is not found");
+        let path = path.display();
+        tracing::debug!(disk = name, %path, "the file behind the loop device is not found");
         return Ok(None);
     };
     let claim = Claim::take(identity, OpenMode::ReadWrite, name)?;

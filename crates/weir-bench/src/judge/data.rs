@@ -39,7 +39,7 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     let verified = evidence.cell.verified.as_ref();
     let while_measuring: u64 = all(evidence).map(|run| run.corrupt + run.other_run).sum();
     let wrong = while_measuring + verified.map_or(0, |verified| verified.bad);
-    let explained = if is_locked(evidence) { 0 } else { of_other_runs(evidence) };
+    let explained = if evidence.result.target.is_local() { 0 } else { of_other_runs(evidence) };
     let corrupt = wrong.saturating_sub(explained);
     let examples = verified.map(|found| found.examples.join("; ")).unwrap_or_default();
     (corrupt > 0).then(|| format!("{corrupt} blocks were not what was written: {examples}"))
@@ -49,7 +49,7 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
 /// run is old, and the target lost a write of this run.
 pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
     let blocks = of_other_runs(evidence);
-    (blocks > 0 && !is_locked(evidence)).then(|| {
+    (blocks > 0 && !evidence.result.target.is_local()).then(|| {
         format!(
             "{blocks} blocks of another run: it writes to this target at the same time, or the \
              target lost writes of this run and kept those of an earlier one"
@@ -60,11 +60,6 @@ pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
 fn of_other_runs(evidence: &Evidence<'_>) -> u64 {
     let verified = evidence.cell.verified.as_ref().map_or(0, |verified| verified.other_run);
     all(evidence).map(|run| run.other_run).sum::<u64>() + verified
-}
-
-/// True for targets that a run locks, so that no other run writes to them.
-fn is_locked(evidence: &Evidence<'_>) -> bool {
-    ["file", "device", "directory"].contains(&evidence.result.target.kind.as_str())
 }
 
 pub(super) fn holes(evidence: &Evidence<'_>) -> Option<String> {

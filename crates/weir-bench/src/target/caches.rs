@@ -41,7 +41,7 @@ pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
 
 /// The reason why a file or device is served from this machine's memory; none if it is not.
 fn in_memory(info: &TargetInfo) -> Option<String> {
-    if !["file", "device", "directory"].contains(&info.kind.as_str()) {
+    if !info.is_local() {
         return None;
     }
     let path = Path::new(&info.address);

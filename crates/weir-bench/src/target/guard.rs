@@ -9,9 +9,10 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use weir_device::file_behind;
 
 use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;
@@ -50,7 +51,9 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
         // Opening it for the run tells why.
         Err(_) => return Ok(false),
     };
-    let behind = file_behind(&file).and_then(|behind| File::open(behind).ok());
+    let device = file.metadata().ok().filter(|found| found.file_type().is_block_device());
+    let behind = device.and_then(|found| file_behind(found.rdev()));
+    let behind = behind.and_then(|behind| File::open(behind).ok());
     for file in [Some(file), behind].into_iter().flatten() {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use()),
@@ -66,19 +69,6 @@ fn open_exclusive(path: &Path) -> std::io::Result<File> {
     let is_device = std::fs::metadata(path)?.file_type().is_block_device();
     let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
-}
-
-/// Path of the file behind a loop device or a partition of one.
-fn file_behind(device: &File) -> Option<PathBuf> {
-    let metadata = device.metadata().ok()?;
-    let number = metadata.file_type().is_block_device().then(|| metadata.rdev())?;
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let read = |place| {
-        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}/backing_file"))
-    };
-    // The folder of a partition is inside the folder of its device.
-    let path = ["loop", "../loop"].into_iter().find_map(|place| read(place).ok())?;
-    Some(path.trim_end_matches('\n').into())
 }
 
 /// What is at an address, before it is opened for a run: nothing is made or made longer by this.
