@@ -41,6 +41,7 @@ pub(crate) fn closed_run(
         p99_us: read_us.max(write_us) as f64,
         max_us: read_us.max(write_us) as f64,
         backlog: 0,
+        in_flight: 0,
     };
     CellRun {
         started_unix_ms: 1_700_000_000_000,
@@ -87,6 +88,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
         load: LoadSpec::Closed { workers: 1, depth: 16 },
         warmup_ms: 1000,
         duration_ms: 10_000,
+        worker_bytes: None,
         runs: runs.len() as u32,
         cache: CacheState::AsIs,
         verify_pct: 0.0,

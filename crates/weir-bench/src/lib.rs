@@ -21,6 +21,7 @@ pub mod load;
 mod machine_cpu;
 mod notes;
 pub mod profile;
+pub mod queue;
 pub mod reference;
 pub mod report;
 pub mod requirement;

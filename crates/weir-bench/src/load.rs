@@ -22,7 +22,7 @@ pub use generations::Generations;
 
 use crate::content::Content;
 use crate::histogram::Latencies;
-use crate::machine_cpu::{MachineCpu, process_cpu_s};
+use crate::machine_cpu::{MachineCpu, other_process_cpu_s, process_cpu_s};
 use crate::result::{CellRun, ClassResult};
 use crate::spec::{DatasetSpec, Durability, LoadSpec, OpKind, StreamSpec};
 use crate::target::{Lane, Target, TargetError};
@@ -87,8 +87,11 @@ pub struct Offer<'a> {
     pub load: LoadSpec,
     /// Not counted.
     pub warmup: Duration,
-    /// Counted; `None`: until every address was written once.
+    /// Counted; `None`: until the workers end.
     pub duration: Option<Duration>,
+    /// Bytes of operations after which each worker ends. With no duration either, a worker ends
+    /// when it was at each of its addresses once.
+    pub worker_bytes: Option<u64>,
 }
 
 /// One of several clients that offer the same load at the same time.
@@ -222,16 +225,19 @@ impl<'a> Prepared<'a> {
                 .zip(lanes)
                 .map(|(number, lane)| {
                     let pace = Pace::of(&offer.load, seed, number);
-                    let (own, once) = ((number, workers), offer.duration.is_none());
+                    let own = (number, workers);
+                    let once = offer.duration.is_none() && offer.worker_bytes.is_none();
                     let chooser =
                         Chooser::new(offer.streams, ground.dataset, &within, own, seed, once);
                     let (board, stop) = (&board, &stop);
-                    let worker =
+                    let mut worker =
                         Worker::new(ground, lane, slots, chooser, pace, times, board, stop);
+                    worker.bytes_left = offer.worker_bytes;
                     scope.spawn(move || worker.run())
                 })
                 .collect();
-            let watched = watch(&times, &stop, &threads, tell);
+            let server = ground.target.server_process();
+            let watched = watch(&times, &stop, &threads, server, tell);
             let tallies = threads.into_iter().map(|thread| thread.join().expect("no panic"));
             (watched, tallies.collect::<Result<Vec<Tally>, _>>())
         });
@@ -264,12 +270,15 @@ struct Watched {
     /// Of the machine's cores, in percent: taken by the hypervisor, used by other processes.
     steal_pct: f64,
     others_pct: f64,
+    /// Of the server's process, in seconds.
+    target_cpu_s: Option<f64>,
 }
 
 fn watch<T>(
     times: &Times,
     stop: &AtomicBool,
     threads: &[std::thread::ScopedJoinHandle<'_, T>],
+    server: Option<u32>,
     tell: &mut dyn FnMut(Duration) -> bool,
 ) -> Watched {
     let mut wait_until = |until: Option<Instant>| {
@@ -289,7 +298,10 @@ fn watch<T>(
     wait_until(Some(times.counts_from));
     let (wall, monotonic, cpu) = (SystemTime::now(), Instant::now(), process_cpu_s());
     let machine = MachineCpu::now();
+    let server_cpu_s = || server.and_then(other_process_cpu_s);
+    let server_before = server_cpu_s();
     wait_until(times.ends);
+    let server_after = server_cpu_s();
     let cpu_after = process_cpu_s();
     let own_s = cpu_after.0 - cpu.0 + cpu_after.1 - cpu.1;
     let (steal_pct, others_pct) = MachineCpu::now().since(&machine, own_s);
@@ -302,6 +314,11 @@ fn watch<T>(
         clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
         steal_pct,
         others_pct,
+        // A server that was started again has used less than before.
+        target_cpu_s: server_before
+            .zip(server_after)
+            .map(|(before, after)| after - before)
+            .filter(|used| *used >= 0.0),
     }
 }
 
@@ -321,6 +338,7 @@ fn gather(
         clock_jumped: watched.clock_jumped,
         steal_pct: watched.steal_pct,
         others_pct: watched.others_pct,
+        target_cpu_s: watched.target_cpu_s,
         threads: tallies.len() as u32,
         intervals: board.finish(),
         ..CellRun::default()

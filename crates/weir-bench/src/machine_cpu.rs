@@ -1,4 +1,4 @@
-//! Processor time of the machine and of this process.
+//! Processor time of the machine and of processes.
 //!
 //! Invariant: figures of /proc that cannot be read are zero.
 
@@ -38,12 +38,38 @@ impl MachineCpu {
     }
 }
 
-/// Processor time of this process so far, user and system, in seconds (proc(5), stat).
+/// Processor time of this process so far, user and system, in seconds.
 pub(crate) fn process_cpu_s() -> (f64, f64) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = |index| -> f64 {
-        after_name.split_whitespace().nth(index).and_then(|t| t.parse().ok()).unwrap_or(0.0)
+    cpu_s_of("self").unwrap_or_default()
+}
+
+/// Processor time of another process so far, in seconds; `None` if /proc does not show it.
+pub(crate) fn other_process_cpu_s(process: u32) -> Option<f64> {
+    cpu_s_of(&process.to_string()).map(|(user, system)| user + system)
+}
+
+/// User and system time of a process of /proc (proc(5), stat).
+fn cpu_s_of(process: &str) -> Option<(f64, f64)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let seconds = |index| {
+        let ticks = after_name.split_whitespace().nth(index)?.parse::<f64>().ok()?;
+        Some(ticks / TICKS_PER_S)
     };
-    (ticks(11) / TICKS_PER_S, ticks(12) / TICKS_PER_S)
+    Some((seconds(11)?, seconds(12)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_a_process_grows_and_a_process_that_is_gone_has_none() {
+        let own = || other_process_cpu_s(std::process::id()).expect("/proc shows this process");
+        let before = own();
+        while own() < before + 0.02 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(other_process_cpu_s(u32::MAX), None);
+    }
 }

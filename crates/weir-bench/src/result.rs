@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bonnie::BonnieResult;
 use crate::histogram::Latencies;
+use crate::queue;
 use crate::spec::{Arrival, CellSpec, OpKind, RunSpec};
 
 /// Version of `result.json`.
@@ -192,6 +193,9 @@ pub struct CellRun {
     /// Share of the machine's cores that other processes used, in percent.
     #[serde(default)]
     pub others_pct: f64,
+    /// Processor time of the target's server in seconds, if its process is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_cpu_s: Option<f64>,
     /// Processor time of the generator in seconds: user, system.
     pub cpu_s: (f64, f64),
     /// Threads of the generator that were busy.
@@ -234,9 +238,13 @@ impl CellRun {
     }
 
     /// Of an open loop: whether the target answered that share of what was due, in percent, in
-    /// time. What it usually has in flight may be under way at the end.
+    /// time, with a queue that does not grow. What it usually has in flight may be under way at the
+    /// end.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
         let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
+        if queue::growth(self, arrival).is_some() {
+            return false;
+        }
         let mut all = Latencies::default();
         self.classes.iter().for_each(|class| all.add(&class.latency));
         // The quick operations are those of before a queue grew.
@@ -333,6 +341,9 @@ pub struct Interval {
     pub max_us: f64,
     /// Operations that waited for their turn at its end.
     pub backlog: u64,
+    /// Operations in flight at its end.
+    #[serde(default)]
+    pub in_flight: u64,
 }
 
 /// Blocks that were read again and compared.

@@ -220,11 +220,23 @@ fn precondition_expected_s(spec: &RunSpec) -> f64 {
     spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
 }
 
+/// Seconds that a run of a cell takes, at most if it ends after a number of bytes.
+fn cell_expected_s(cell: &CellSpec) -> f64 {
+    let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
+    let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
+    let by_bytes = |bytes: u64| bytes as f64 * f64::from(workers) / FILL_BYTES_PER_S;
+    match cell.worker_bytes.map(by_bytes) {
+        Some(seconds) if cell.duration_ms == 0 => seconds,
+        Some(seconds) => seconds.min(by_time),
+        None => by_time,
+    }
+}
+
 /// Seconds that all phases but the file test will take.
 fn planned(spec: &RunSpec) -> f64 {
     let cell = |cell: &CellSpec| {
         let runs = cell.search.as_ref().map_or(cell.runs, search::runs_expected);
-        f64::from(runs) * (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0
+        f64::from(runs) * cell_expected_s(cell)
     };
     let cells = spec.cells.iter().map(cell).sum::<f64>();
     (fill_expected_s(spec) + precondition_expected_s(spec) + cells).max(1.0)
@@ -262,7 +274,7 @@ impl Runner<'_> {
         let streams = [front_to_back(fill.block_bytes, 0.0)];
         let workers = FILL_WORKERS.min(fill.in_flight.max(1));
         let load = LoadSpec::Closed { workers, depth: fill.in_flight.div_ceil(workers).max(1) };
-        let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
+        let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None, worker_bytes: None };
         let (observer, planned) = (&mut *self.observer, self.planned);
         let expected_s = fill_expected_s(self.spec);
         let run = offer(&self.ground, &what, &mut |elapsed| {
@@ -297,7 +309,13 @@ impl Runner<'_> {
         let mut note = format!("not steady after {} rounds", rule.rounds_max);
         for round in 1..=rule.rounds_max {
             self.observer.begins("precondition", round, rule.rounds_max);
-            match self.measure_here(cell, cell.load, 0, rule.round_ms) {
+            let short = CellSpec {
+                warmup_ms: 0,
+                duration_ms: rule.round_ms,
+                worker_bytes: None,
+                ..cell.clone()
+            };
+            match self.measure_here(&short, cell.load) {
                 Ok(mut run) => {
                     rounds.push(RunFigures::of(&run).iops);
                     if let Some(earlier) = last.take() {
@@ -331,7 +349,7 @@ impl Runner<'_> {
     /// By as many clients as the cell says.
     fn measure(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, MeasureError> {
         if cell.clients <= 1 {
-            return Ok(self.measure_here(cell, load, cell.warmup_ms, cell.duration_ms)?);
+            return Ok(self.measure_here(cell, load)?);
         }
         let (gone, planned) = (self.gone, self.planned);
         let (observer, content) = (&mut *self.observer, &self.spec.content);
@@ -343,18 +361,14 @@ impl Runner<'_> {
         Ok(run)
     }
 
-    fn measure_here(
-        &mut self,
-        cell: &CellSpec,
-        load: LoadSpec,
-        warmup_ms: u64,
-        duration_ms: u64,
-    ) -> Result<CellRun, TargetError> {
+    fn measure_here(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, TargetError> {
+        let is_timed = cell.duration_ms > 0 || cell.worker_bytes.is_none();
         let what = Offer {
             streams: &cell.streams,
             load,
-            warmup: Duration::from_millis(warmup_ms),
-            duration: Some(Duration::from_millis(duration_ms)),
+            warmup: Duration::from_millis(cell.warmup_ms),
+            duration: is_timed.then(|| Duration::from_millis(cell.duration_ms)),
+            worker_bytes: cell.worker_bytes,
         };
         let (gone, planned) = (self.gone, self.planned);
         let observer = &mut *self.observer;

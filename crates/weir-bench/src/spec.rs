@@ -166,8 +166,11 @@ pub struct CellSpec {
     pub load: LoadSpec,
     /// Not counted, before every run.
     pub warmup_ms: u64,
-    /// Length of a run.
+    /// Length of a run; with `worker_bytes` its maximum, 0: none.
     pub duration_ms: u64,
+    /// Bytes of operations after which each worker ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_bytes: Option<u64>,
     /// How often.
     pub runs: u32,
     /// Clients that each offer this load at the same time; more than one needs agents.

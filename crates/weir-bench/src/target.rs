@@ -113,6 +113,11 @@ pub trait Target: Send + Sync {
         true
     }
 
+    /// The server's process, if it runs on this machine and the connection names it.
+    fn server_process(&self) -> Option<u32> {
+        None
+    }
+
     /// Bytes of one operation of this kind at most; 0 where the target has none.
     fn op_bytes_max(&self, kind: OpKind) -> u64 {
         if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }

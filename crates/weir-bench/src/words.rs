@@ -98,6 +98,16 @@ pub(crate) fn duration(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
+/// Length of the runs of a row: a time, a number of bytes, or the first of both.
+pub(crate) fn length(cell: &CellSpec) -> String {
+    let time = || duration(cell.duration_ms);
+    match cell.worker_bytes.map(bytes) {
+        None => time(),
+        Some(bytes) if cell.duration_ms == 0 => format!("{bytes} for each worker"),
+        Some(bytes) => format!("{bytes} for each worker, {} at most", time()),
+    }
+}
+
 pub(crate) fn bytes(bytes: u64) -> String {
     Human(bytes).to_string()
 }

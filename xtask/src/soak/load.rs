@@ -78,6 +78,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let server = Arc::new(Server::start(program, data, MEMORY_BYTES)?);
     let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
     load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
+    // Hostile clients hold streams of this data open.
+    server.weir(&["snapshot", "create", "soak/v@stream"])?;
     let watch = Watch::start(&server)?;
     // The bound needs only the last ratios, so memory stays constant in a long soak.
     let (mut ratios, mut connections, mut own_bytes) = (VecDeque::new(), 0, None);

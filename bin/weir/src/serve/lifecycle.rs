@@ -25,7 +25,7 @@ use super::activity::Activity;
 use super::control::{Entry, Manager, guid, not_found};
 use super::identity::IDENTITY;
 use super::offers::Of;
-use super::pools::{OpenPool, api_error};
+use super::pools::{CLOSE_SILENT, OpenPool, api_error};
 use super::state::KnownPool;
 use super::{convert, disks, flush_check, properties};
 
@@ -213,7 +213,7 @@ impl Manager {
                 Err(shared) if Instant::now() < deadline => pool = shared,
                 Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
             }
-            pool.let_go_if_silent();
+            pool.let_go_if_silent(CLOSE_SILENT);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -18,14 +18,17 @@ use weir_base::limits::DISK_SILENT;
 use super::activity::Activity;
 use super::control::{Entry, Manager};
 use super::convert;
-use super::pools::{OpenPool, let_go_if_silent};
+use super::pools::{CLOSE_SILENT, OpenPool, let_go_if_silent};
 use super::state::KnownPool;
 
 /// At the start a pool whose disks give no sign for this long is left to open in the background.
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
-/// At the end pools have this long to finish by themselves before silent ones are let go of.
+/// A server that stops gives its pools this long before it suspends pools with silent disks ...
 const END_PATIENCE: Duration = Duration::from_secs(4);
-/// ... and this long after that before the process ends without them.
+/// ... and from this time on a disk that was silent for [`DISK_SILENT`] is enough, so that the
+/// server ends within 10 s.
+const END_HURRY: Duration = Duration::from_secs(8);
+/// Time from the first suspended pool to the end of the process without its pools.
 const END_LIMIT: Duration = Duration::from_secs(8);
 /// How often disks are looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
@@ -207,7 +210,7 @@ impl Manager {
         let mut right = std::pin::pin!(self.changes.lock_first(name));
         loop {
             if let Ok(pool) = self.pool(name) {
-                pool.let_go_if_silent();
+                pool.let_go_if_silent(DISK_SILENT);
             }
             tokio::select! {
                 right = &mut right => return right,
@@ -218,13 +221,15 @@ impl Manager {
 
     /// At the server's end: lets go of pools that hold it up; ready when even that did not help.
     pub(super) async fn end_of_patience(&self) {
+        let began = Instant::now();
         tokio::time::sleep(END_PATIENCE).await;
         let mut let_go_at: Option<Instant> = None;
         loop {
+            let limit = if began.elapsed() < END_HURRY { CLOSE_SILENT } else { DISK_SILENT };
             let closing = self.closing.lock().clone();
             let open = self.entries().into_iter().map(|(_, pool)| Arc::downgrade(&pool.engine));
             for engine in open.chain(closing).filter_map(|engine| engine.upgrade()) {
-                if let_go_if_silent(&engine) {
+                if let_go_if_silent(&engine, limit) {
                     let_go_at.get_or_insert_with(Instant::now);
                 }
             }

@@ -16,7 +16,6 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
-use weir_base::limits::DISK_SILENT;
 use weir_dataset::{DatasetError, Engine};
 
 use super::slot::Slot;
@@ -26,6 +25,10 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A call has this long to end by itself once its pool was let go of.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A pool that closes suspends after a disk was silent for this long. The close commits the writes
+/// that no client flushed, and a disk that other work keeps busy may answer after several seconds.
+pub(super) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
 /// What is told of a pool that is let go of.
 const LET_GO: &str = "its disks did not answer and it was let go of";
@@ -189,9 +192,9 @@ impl OpenPool {
         silent.iter().map(tell).collect()
     }
 
-    /// Lets go of the pool if its disks do not answer: nobody waits for them any more then.
-    pub(super) fn let_go_if_silent(&self) -> bool {
-        let_go_if_silent(&self.engine)
+    /// Suspends the pool if a disk was silent for `limit`, and ends every wait for its disks.
+    pub(super) fn let_go_if_silent(&self, limit: Duration) -> bool {
+        let_go_if_silent(&self.engine, limit)
     }
 
     /// Commits once more and ends the thread; lets go of disks that do not answer.
@@ -208,7 +211,7 @@ impl OpenPool {
                 joined = &mut join => break joined,
                 () = tokio::time::sleep(LOOK) => {}
             }
-            let_go_if_silent(&self.engine);
+            let_go_if_silent(&self.engine, CLOSE_SILENT);
         };
         let alive = self.engine.pool().check_alive();
         match joined {
@@ -218,9 +221,9 @@ impl OpenPool {
     }
 }
 
-/// Suspends a pool whose disks do not answer and ends every wait for them.
-pub(super) fn let_go_if_silent(engine: &Engine) -> bool {
-    let silent = !engine.pool().silent_disks(DISK_SILENT).is_empty();
+/// Suspends a pool with a disk that was silent for `limit`, and ends every wait for its disks.
+pub(super) fn let_go_if_silent(engine: &Engine, limit: Duration) -> bool {
+    let silent = !engine.pool().silent_disks(limit).is_empty();
     if silent {
         engine.abandon(&LET_GO);
     }

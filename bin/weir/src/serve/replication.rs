@@ -507,3 +507,45 @@ impl Runner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use weir_api::Control as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn call_to_a_server_that_does_not_answer_ends_after_two_minutes() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret_file = folder.path().join("secret");
+        std::fs::write(&secret_file, "a secret of more than 32 characters, as asked for").unwrap();
+        std::fs::set_permissions(&secret_file, Permissions::from_mode(0o600)).unwrap();
+        // It accepts no connection; the kernel completes the handshake of TCP.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let known: KnownReplication = serde_json::from_value(serde_json::json!({
+            "volume": "tank/v",
+            "pool_guid": 1,
+            "dataset": 2,
+            "to": format!("{}/tank/v", silent.local_addr().unwrap()),
+            "every_seconds": 60,
+            "ca_file": concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../crates/weir-api/tests/all/support/peer.pem"
+            ),
+            "secret_file": secret_file,
+            "paused": false,
+            "last_run_unix_ms": 0,
+        }))
+        .unwrap();
+        let (_, client) = known.client().await.unwrap();
+        tokio::time::pause();
+        let begun = tokio::time::Instant::now();
+        let error = client.server_info().await.unwrap_err();
+        assert!(error.message.contains("no answer"), "{error}");
+        assert_eq!(begun.elapsed().as_secs(), CALL_TIMEOUT.as_secs());
+    }
+}

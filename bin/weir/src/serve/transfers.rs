@@ -308,6 +308,26 @@ impl Transfers {
         self.receives.lock().clear();
     }
 
+    /// Gives the next part of a stream to the engine, once the engine took the part before. Returns
+    /// the bytes that the engine received before this part.
+    async fn take_part(&self, session: &str, part: Bytes) -> Result<u64, ApiError> {
+        let receive = self.receive(session)?;
+        let _using = receive.about.used.begin();
+        receive.progress.lock().add(part.len());
+        let mut in_work = receive.in_work.lock().await;
+        let (answer, answered) = oneshot::channel();
+        let given = receive.steps.send(Step::Part(part, answer)).await;
+        let before = in_work.replace(answered);
+        let done = before_done(before, session).await;
+        if done.is_err() {
+            self.receives.lock().remove(session);
+        }
+        // A part that the engine did not take came after a part that failed.
+        let received_bytes = done?;
+        given.map_err(|_| over(session))?;
+        Ok(received_bytes)
+    }
+
     fn receive(&self, session: &str) -> Result<Arc<Incoming>, ApiError> {
         self.receives.lock().get(session).cloned().ok_or_else(|| over(session))
     }
@@ -432,20 +452,7 @@ impl Manager {
         session: String,
         part: Bytes,
     ) -> Result<ReceiveProgress, ApiError> {
-        let receive = self.transfers.receive(&session)?;
-        let _using = receive.about.used.begin();
-        receive.progress.lock().add(part.len());
-        let mut in_work = receive.in_work.lock().await;
-        let (answer, answered) = oneshot::channel();
-        let given = receive.steps.send(Step::Part(part, answer)).await;
-        let before = in_work.replace(answered);
-        let done = before_done(before, &session).await;
-        if done.is_err() {
-            self.transfers.receives.lock().remove(&session);
-        }
-        // One that could not be given came behind one that failed.
-        let received_bytes = done?;
-        given.map_err(|_| over(&session))?;
+        let received_bytes = self.transfers.take_part(&session, part).await?;
         Ok(ReceiveProgress { received_bytes })
     }
 
@@ -534,6 +541,14 @@ mod tests {
 
     /// Begins to receive a stream, of a person or of the server `10.0.0.<peer>`; its session.
     fn begin(transfers: &Transfers, peer: Option<u8>) -> Result<String, ApiError> {
+        begin_with(transfers, peer, mpsc::channel(1).0)
+    }
+
+    fn begin_with(
+        transfers: &Transfers,
+        peer: Option<u8>,
+        steps: mpsc::Sender<Step>,
+    ) -> Result<String, ApiError> {
         let peer = peer.map(|last| IpAddr::from([10, 0, 0, last]));
         transfers.refuse_more(peer)?;
         let incoming = Incoming {
@@ -541,7 +556,7 @@ mod tests {
             dry_run: false,
             peer,
             progress: Mutex::new(Progress::new()),
-            steps: mpsc::channel(1).0,
+            steps,
             in_work: tokio::sync::Mutex::new(None),
             ended: tokio::sync::Mutex::new(tokio::spawn(async { Ok(()) })),
         };
@@ -584,6 +599,24 @@ mod tests {
         assert!(is_there());
         transfers.end_idle_at(used + Duration::from_mins(1));
         assert!(!is_there());
+    }
+
+    #[tokio::test]
+    async fn received_stream_holds_two_parts() {
+        let transfers = Transfers::default();
+        let (steps, mut engine) = mpsc::channel(1);
+        let session = begin_with(&transfers, None, steps).unwrap();
+        let part = || transfers.take_part(&session, Bytes::from(vec![0; 4096]));
+        assert_eq!(part().await.unwrap(), 0);
+        let mut second = Box::pin(part());
+        let pause = Duration::from_millis(50);
+        assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the engine took no part");
+        let Some(Step::Part(_, answer)) = engine.recv().await else { panic!("a part") };
+        // The second part is in the channel; its caller waits for the first.
+        assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the first is in work");
+        answer.send(Ok(4096)).unwrap();
+        assert_eq!(second.await.unwrap(), 4096);
+        assert!(tokio::time::timeout(pause, part()).await.is_err(), "two parts are held");
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Ours {
             share: 1,
         };
         let load = LoadSpec::Closed { workers: 1, depth: cell.depth };
-        let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration };
+        let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration, worker_bytes: None };
         let run = offer(&ground, &what, &mut |_| true)?;
         let blocks = run.corrupt + u64::from(run.zero_reads_pct > 0.0);
         if blocks > 0 {

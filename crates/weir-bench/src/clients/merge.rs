@@ -50,6 +50,8 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.answered = whole.answered.saturating_add(run.answered);
         whole.stalls.add(&run.stalls);
         whole.cpu_wait_s += run.cpu_wait_s;
+        // Clients on one machine see the same process.
+        whole.target_cpu_s = whole.target_cpu_s.into_iter().chain(run.target_cpu_s).reduce(f64::max);
         whole.steal_pct = whole.steal_pct.max(run.steal_pct);
         whole.others_pct = whole.others_pct.max(run.others_pct);
         whole.cpu_s = (whole.cpu_s.0 + run.cpu_s.0, whole.cpu_s.1 + run.cpu_s.1);
@@ -110,6 +112,7 @@ fn add_interval(all: &mut Interval, one: &Interval) {
     all.p99_us = all.p99_us.max(one.p99_us);
     all.max_us = all.max_us.max(one.max_us);
     all.backlog = all.backlog.saturating_add(one.backlog);
+    all.in_flight = all.in_flight.saturating_add(one.in_flight);
 }
 
 #[cfg(test)]

@@ -130,6 +130,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
         load: task.load,
         warmup: Duration::from_millis(task.warmup_ms),
         duration: Some(Duration::from_millis(task.duration_ms)),
+        worker_bytes: None,
     };
     let prepared = busy(link, |_| Ok(Prepared::new(&ground, &offer, place)?))?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);

@@ -8,6 +8,7 @@ use weir_base::size::Human;
 
 use super::{CHANCE_DEVIATIONS, Evidence};
 use crate::histogram::Latencies;
+use crate::queue;
 use crate::run::search::reaches;
 use crate::spec::LoadSpec;
 use crate::summary::{RunFigures, merged};
@@ -99,9 +100,11 @@ pub(super) fn overload(evidence: &Evidence<'_>) -> Option<String> {
     let unanswered = runs.iter().map(|run| run.due.saturating_sub(run.answered)).max();
     let unanswered = unanswered.unwrap_or(0);
     missed.then(|| {
+        let growth = runs.iter().find_map(|run| queue::growth(run, arrival));
+        let grew = growth.map_or_else(String::new, |growth| format!(", {growth}"));
         format!(
             "{reached:.1} % of the rate was reached, {waited} operations waited, {unanswered} were \
-             not answered when the time was over"
+             not answered when the time was over{grew}"
         )
     })
 }

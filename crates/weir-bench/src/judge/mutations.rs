@@ -86,6 +86,11 @@ fn data_cases() -> Vec<Case> {
 
 /// Cases of rules about the load.
 fn load_cases() -> Vec<Case> {
+    // One operation more in flight in each second: 99.5 % of the rate.
+    let grows = |_, run: &mut CellRun| {
+        let seconds = (1..).zip(&mut run.intervals);
+        seconds.for_each(|(second, interval)| interval.in_flight = second);
+    };
     let missed_search = cell(|cell| {
         let run = CellRun { offered_iops: Some(1000.0), ..steady() };
         cell.points = vec![CurvePoint { offered_iops: 1000.0, run, met: false }];
@@ -95,6 +100,7 @@ fn load_cases() -> Vec<Case> {
     let limits = Limits { disk_iops: Some(500.0), network_mbps: None, storage_mib_s: None };
     vec![
         ("overload", open(|_, run| run.answered = 1900)),
+        ("overload", open(grows)),
         ("overload", missed_search),
         ("generator-bound", runs(|run| run.cpu_s = (9.0, 0.5))),
         ("generator-bound", open(late)),

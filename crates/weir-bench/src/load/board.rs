@@ -24,6 +24,7 @@ pub(super) struct Second {
     pub(super) latency: Latencies,
     pub(super) bytes: u64,
     pub(super) backlog: u64,
+    pub(super) in_flight: u64,
 }
 
 #[derive(Default)]
@@ -66,9 +67,10 @@ impl Board {
         partial.all.latency.add(&seen.latency);
         partial.all.bytes += seen.bytes;
         partial.all.backlog += seen.backlog;
+        partial.all.in_flight += seen.in_flight;
         partial.told += 1;
         seen.latency.clear();
-        (seen.bytes, seen.backlog) = (0, 0);
+        (seen.bytes, seen.backlog, seen.in_flight) = (0, 0, 0);
         if partial.told == self.workers
             && let Some(whole) = partials.remove(&second)
         {
@@ -85,7 +87,8 @@ impl Board {
     }
 }
 
-fn interval(second: u32, Second { latency, bytes, backlog }: &Second) -> Interval {
+fn interval(second: u32, seen: &Second) -> Interval {
+    let Second { latency, bytes, backlog, in_flight } = seen;
     Interval {
         second,
         ops: latency.count(),
@@ -95,5 +98,6 @@ fn interval(second: u32, Second { latency, bytes, backlog }: &Second) -> Interva
         p99_us: latency.percentile_us(99.0).unwrap_or_else(|| latency.max_us()),
         max_us: latency.max_us(),
         backlog: *backlog,
+        in_flight: *in_flight,
     }
 }

@@ -46,6 +46,18 @@ impl Bench {
         load: LoadSpec,
         ms: Option<u64>,
     ) -> CellRun {
+        self.offer_bytes(target, streams, load, ms, None)
+    }
+
+    /// Offers a load until each worker has done `worker_bytes`.
+    fn offer_bytes(
+        &self,
+        target: &dyn Target,
+        streams: &[StreamSpec],
+        load: LoadSpec,
+        ms: Option<u64>,
+        worker_bytes: Option<u64>,
+    ) -> CellRun {
         let ground = Ground {
             target,
             dataset: &self.dataset,
@@ -56,7 +68,7 @@ impl Bench {
             read_checks: self.read_checks,
         };
         let duration = ms.map(Duration::from_millis);
-        let what = Offer { streams, load, warmup: Duration::ZERO, duration };
+        let what = Offer { streams, load, warmup: Duration::ZERO, duration, worker_bytes };
         offer(&ground, &what, &mut |_| true).expect("the target is there")
     }
 
@@ -129,6 +141,29 @@ fn more_than_a_target_takes_is_an_overload() {
     let run = Bench::new().offer(&Shaped::rate(5_000.0), &reads, load, Some(5000));
     assert!(run.overloaded && run.backlog_max > 2_000, "{}", run.backlog_max);
     assert!(run.seconds < 4.0, "it ends early: {}", run.seconds);
+}
+
+#[test]
+fn load_ends_when_each_worker_has_done_its_bytes() {
+    let (bench, reads) = (Bench::new(), [stream(100.0, Access::Random)]);
+    let operations = |run: &CellRun| run.classes.iter().map(|class| class.ops).sum::<u64>();
+    let quick = || Shaped::rate(50_000.0);
+    let closed = LoadSpec::Closed { workers: 2, depth: 8 };
+    let run = bench.offer_bytes(&quick(), &reads, closed, None, Some(MIB));
+    assert_eq!(operations(&run), 2 * 256);
+    let poisson = LoadSpec::Open {
+        workers: 2,
+        rate: 2_000.0,
+        arrival: Arrival::Poisson,
+        in_flight_max: 8,
+        backlog_max: 1 << 20,
+    };
+    let run = bench.offer_bytes(&quick(), &reads, poisson, None, Some(MIB));
+    assert_eq!(operations(&run), 2 * 256);
+    assert!(!run.overloaded && run.due == 2 * 256, "{} due", run.due);
+    // The time ends it first.
+    let run = bench.offer_bytes(&quick(), &reads, closed, Some(200), Some(1 << 40));
+    assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
 /// A target that answers one operation each time it is asked, and sees how many it has when the

@@ -167,6 +167,8 @@ pub(super) struct Worker<'a> {
     /// Generation of writes where those of blocks are not known.
     generation: u32,
     exhausted: bool,
+    /// Bytes of operations that the worker still chooses; `None`: no limit.
+    pub(super) bytes_left: Option<u64>,
     /// Whether what reads bring is judged.
     read_checks: ReadChecks,
 }
@@ -220,6 +222,7 @@ impl<'a> Worker<'a> {
             writes_unflushed: 0,
             generation: 1,
             exhausted: false,
+            bytes_left: None,
             read_checks: if ground.target.keeps_data() {
                 ground.read_checks
             } else {
@@ -336,6 +339,12 @@ impl<'a> Worker<'a> {
             let next = self.times.start + Duration::from_secs_f64(next_s);
             self.reap(Wait::Until(next), &mut done)?;
             self.finish_all(&mut done);
+        }
+        if self.exhausted {
+            // The worker has no operation left for them.
+            let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
+            self.tally.due -= unsent as u64;
+            return Ok(());
         }
         if !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
             // The last that are due, of the time since the loop last looked.
@@ -487,6 +496,10 @@ impl<'a> Worker<'a> {
             let (offset, len_bytes, source) = (0, 0, 0);
             return Some(Choice { stream: 0, kind: OpKind::Flush, offset, len_bytes, source });
         }
+        if self.bytes_left == Some(0) {
+            self.exhausted = true;
+            return None;
+        }
         let mut choice = self.chooser.next_op();
         for _ in 0..TRIES_MAX {
             let Some(found) = choice else {
@@ -496,6 +509,9 @@ impl<'a> Worker<'a> {
             if let Some(found) = self.with_source(found)
                 && self.begin(&found)
             {
+                if let Some(left) = &mut self.bytes_left {
+                    *left = left.saturating_sub(u64::from(found.len_bytes));
+                }
                 return Some(found);
             }
             choice = self.chooser.elsewhere(found);
@@ -682,6 +698,7 @@ impl<'a> Worker<'a> {
         });
         while self.second.0 < current.min(last) {
             self.second.1.backlog = self.waiting;
+            self.second.1.in_flight = self.in_flight as u64;
             self.board.tell(self.second.0, &mut self.second.1);
             self.second.0 += 1;
         }

@@ -76,6 +76,7 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
         load: LoadSpec::Closed { workers: config.workers, depth: config.depth },
         warmup_ms: config.ramp_ms,
         duration_ms: config.run_ms,
+        worker_bytes: None,
         runs: 1,
         clients: config.managers,
         cache: CacheState::AsIs,

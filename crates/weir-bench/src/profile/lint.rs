@@ -223,7 +223,11 @@ fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
 }
 
 fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
-    let short = |cell: &CellSpec| cell.duration_ms < SHORT_MS && cell.search.is_none();
+    // The length of a run that ends after a number of bytes is not known before.
+    let has_length = |cell: &CellSpec| cell.worker_bytes.is_none();
+    let short = |cell: &CellSpec| {
+        has_length(cell) && cell.duration_ms < SHORT_MS && cell.search.is_none()
+    };
     if let Some(rows) = rows(spec, short) {
         traps.push(trap(
             format!("{rows}: runs of less than {} s", SHORT_MS / 1000),
@@ -250,6 +254,7 @@ fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
             let seconds = cell.duration_ms as f64 / 1000.0 * f64::from(cell.runs);
             let part = share(cell, bound.stream.as_deref(), bound.op);
             expected_rate(spec, cell)
+                .filter(|_| has_length(cell))
                 .is_some_and(|rate| rate * seconds * part * beyond < BEYOND_MIN)
         };
         if let Some(rows) = rows(spec, too_few) {

@@ -5,8 +5,9 @@
 //! Invariant: everything that was assumed or warned of is said.
 
 use crate::requirement::{self, Assessment, CellAssessment, Criterion, Outcome};
-use crate::result::RunResult;
+use crate::result::{CellResult, RunResult};
 use crate::spec::RunSpec;
+use crate::stats::median;
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::{coverage, notes, standing, words};
 
@@ -112,8 +113,20 @@ pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
         fact("generator", format!("{}, {} cores, {}", machine.host, machine.cores, machine.cpu)),
         fact("load average", format!("{:.2} when it began", machine.load_average)),
         fact("server on this machine", server_here(result)),
+        fact("target's processor time", target_cpu(result)),
         fact("verified", coverage::of_reads(result)),
     ]
+}
+
+/// Cores that the server's process kept busy.
+fn target_cpu(result: &RunResult) -> String {
+    let runs = result.cells.iter().flat_map(CellResult::measured);
+    let cores = runs.filter_map(|run| Some(run.target_cpu_s? / run.seconds.max(1e-9)));
+    let cores: Vec<f64> = cores.collect();
+    match median(&cores) {
+        Some(cores) => format!("{cores:.2} cores (median of the runs)"),
+        None => "not known".to_owned(),
+    }
 }
 
 /// All that must be known to read the numbers, and to get them again.

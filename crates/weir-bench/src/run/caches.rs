@@ -48,7 +48,7 @@ impl Runner<'_> {
     fn read_all(&mut self) -> Option<String> {
         let streams = [front_to_back(self.spec.fill.block_bytes, 100.0)];
         let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
-        let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
+        let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None, worker_bytes: None };
         let observer = &mut *self.observer;
         let read = offer(&self.ground, &what, &mut |_| observer.goes_on());
         match read {

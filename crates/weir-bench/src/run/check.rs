@@ -2,27 +2,38 @@
 //!
 //! Not here: what a profile may say (profile: check).
 //!
-//! Invariant: what passes has operations of whole blocks within one part of the dataset.
+//! Invariant: a checked run has operations of whole blocks within one part of the dataset.
 
 use super::RunError;
-use crate::spec::{BlockShare, OpKind, RunSpec, StreamSpec};
+use crate::spec::{Access, BlockShare, OpKind, RunSpec, StreamSpec};
 use crate::target::{Target, TargetError};
 
 /// Whether every operation fits the target and the dataset.
 pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     let info = target.info();
     let (address, block_bytes) = (info.address.clone(), info.block_bytes);
+    // Operations of a walk begin anywhere in a part; all others at multiples of their size.
+    let fits = |access: &Access, bytes: u32| match access {
+        Access::Walk { .. } => u64::from(bytes) <= spec.dataset.file_bytes,
+        _ => spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)),
+    };
     let sizes = spec.cells.iter().flat_map(|cell| {
-        let blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
-        blocks.map(|share| (cell.name.as_str(), share.bytes))
+        let sizes = |stream: &StreamSpec| {
+            let access = stream.access;
+            let blocks = stream.blocks.iter().map(move |share| (share.bytes, access));
+            blocks.collect::<Vec<_>>()
+        };
+        let sizes = cell.streams.iter().flat_map(sizes);
+        sizes.map(|(bytes, access)| (cell.name.as_str(), bytes, access))
     });
     check_operations(spec, target)?;
-    for (cell, bytes) in sizes.chain([("fill", spec.fill.block_bytes)]) {
+    let fill = ("fill", spec.fill.block_bytes, Access::Sequential);
+    for (cell, bytes, access) in sizes.chain([fill]) {
         if bytes == 0 || !bytes.is_multiple_of(block_bytes) || bytes < content_block(spec) {
             let bytes = u64::from(bytes);
             return Err(TargetError::Unaligned { address, block_bytes, bytes }.into());
         }
-        if !spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)) {
+        if !fits(&access, bytes) {
             let (cell, part_bytes) = (cell.to_owned(), spec.dataset.file_bytes);
             return Err(RunError::Block { cell, block_bytes: bytes, part_bytes });
         }

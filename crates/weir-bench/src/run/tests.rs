@@ -45,6 +45,7 @@ fn cell(name: &str, read_pct: f64, load: LoadSpec) -> CellSpec {
         load,
         warmup_ms: 0,
         duration_ms: 200,
+        worker_bytes: None,
         runs: 3,
         cache: CacheState::AsIs,
         verify_pct: 100.0,

@@ -51,6 +51,7 @@ pub(super) fn cell(read_pct: f64, load: LoadSpec, duration_ms: u64, runs: u32) -
         load,
         warmup_ms: 0,
         duration_ms,
+        worker_bytes: None,
         runs,
         clients: 1,
         cache: CacheState::AsIs,
@@ -148,7 +149,7 @@ impl Kit {
             seed: SEED,
             read_checks: ReadChecks::Stamps,
         };
-        let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration };
+        let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration, worker_bytes: None };
         Ok(offer(&ground, &what, &mut |_| true)?)
     }
 

@@ -63,11 +63,22 @@ pub(super) struct Nbd {
     address: NbdAddress,
     info: TargetInfo,
     flags: u16,
+    server_process: Option<u32>,
 }
 
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// The process that listens at the other end of a unix socket. A process of another PID
+    /// namespace has no number here.
+    fn server_process(&self) -> Option<u32> {
+        let Self::Unix(unix) = self else { return None };
+        let peer = rustix::net::sockopt::socket_peercred(unix).ok()?;
+        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+    }
 }
 
 /// What the server says of an export.
@@ -79,7 +90,7 @@ struct Export {
 
 impl Nbd {
     pub(super) fn open(address: NbdAddress) -> Result<Self, TargetError> {
-        let (_, export) = connect(&address)?;
+        let (stream, export) = connect(&address)?;
         let yes = |flag: u16| if export.flags & flag == 0 { "no" } else { "yes" };
         let facts = [("flush", EXPORT_FLUSH), ("fua", EXPORT_FUA), ("trim", EXPORT_TRIM)];
         let info = TargetInfo {
@@ -103,13 +114,18 @@ impl Nbd {
         if export.flags & EXPORT_FLUSH == 0 {
             return refused("the export takes no flush, so nothing says what is durable");
         }
-        Ok(Self { address, info, flags: export.flags })
+        let server_process = stream.server_process();
+        Ok(Self { address, info, flags: export.flags, server_process })
     }
 }
 
 impl Target for Nbd {
     fn info(&self) -> &TargetInfo {
         &self.info
+    }
+
+    fn server_process(&self) -> Option<u32> {
+        self.server_process
     }
 
     fn op_bytes_max(&self, kind: OpKind) -> u64 {

@@ -117,7 +117,6 @@ impl Server {
         self.weir(&["pool", "create", "soak", "mirror", &legs[0], &legs[1]])?;
         self.weir(&["volume", "create", "soak/v", "--size", &VOLUME_BYTES.to_string()])?;
         self.weir(&["export", "create", "nbd", "soak/v"])?;
-        self.weir(&["snapshot", "create", "soak/v@stream"])?;
         for number in 0..EXPORTS {
             let part = "x".repeat(EXPORT_NAME_BYTES / 2);
             let name = format!("e{number}/{part}@{part}");

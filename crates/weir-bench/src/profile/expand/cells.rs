@@ -216,6 +216,7 @@ impl Plan<'_> {
             load,
             warmup_ms: warmup.map_or(WARMUP_MS, |time| time.0),
             duration_ms: duration.map_or(DURATION_MS, |time| time.0),
+            worker_bytes: None,
             runs: measure.and_then(|measure| measure.runs).unwrap_or(RUNS),
             clients: self.profile.clients.as_ref().map_or(1, |clients| *clients.get_ref()),
             cache: variant.and_then(|variant| variant.cache).unwrap_or(CacheState::AsIs),

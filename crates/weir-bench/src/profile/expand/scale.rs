@@ -57,11 +57,13 @@ fn meaning(scale: Scale) -> &'static str {
 /// Makes a cell fit its scale. `published`: of a profile that repeats a document.
 pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: bool) {
     let search = cell.search.is_some();
+    // 0 is no limit, which is longer than any.
+    let longest_ms = if cell.duration_ms == 0 { u64::MAX } else { cell.duration_ms };
     match scale {
         Scale::Seed => {}
         Scale::Smoke => {
             let shortest = if search { SMOKE_RATE_MS } else { SMOKE_CELL_MS };
-            cell.duration_ms = cell.duration_ms.min(shortest);
+            cell.duration_ms = longest_ms.min(shortest);
             if !search && published {
                 cell.duration_ms = SMOKE_CELL_MS;
             }
@@ -70,7 +72,7 @@ pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: boo
         }
         Scale::Standard => {
             let minute = published && !search;
-            let as_is = cell.duration_ms.min(STANDARD_CELL_MS);
+            let as_is = longest_ms.min(STANDARD_CELL_MS);
             cell.duration_ms = if minute { STANDARD_CELL_MS } else { as_is };
             cell.warmup_ms = cell.warmup_ms.min(STANDARD_WARMUP_MS);
         }

@@ -79,7 +79,7 @@ fn global(spec: &RunSpec) -> String {
         &mut text,
         format_args!("direct=1\nnorandommap=1\nrandrepeat=1\nrandseed={}", content.seed),
     );
-    push(&mut text, format_args!("time_based=1\ngroup_reporting=1\nrefill_buffers=1"));
+    push(&mut text, format_args!("group_reporting=1\nrefill_buffers=1"));
     let compress_pct = (100.0 - 100.0 / content.compress).round();
     if compress_pct > 0.0 {
         push(&mut text, format_args!("buffer_compress_percentage={compress_pct}"));
@@ -176,7 +176,14 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     };
     push(&mut text, format_args!("numjobs={workers}\niodepth={depth}"));
     // fio takes whole seconds without a unit.
-    push(&mut text, format_args!("ramp_time={}ms\nruntime={}ms", cell.warmup_ms, cell.duration_ms));
+    push(&mut text, format_args!("ramp_time={}ms", cell.warmup_ms));
+    if cell.duration_ms > 0 {
+        push(&mut text, format_args!("runtime={}ms", cell.duration_ms));
+    }
+    match cell.worker_bytes {
+        Some(bytes) => push(&mut text, format_args!("io_size={bytes}")),
+        None => push(&mut text, format_args!("time_based=1")),
+    }
     size(&mut text, spec, &kind, workers)?;
     direction(&mut text, &kind, matches!(cell.load, LoadSpec::Open { .. }))?;
     rate(&mut text, cell, &kind)?;

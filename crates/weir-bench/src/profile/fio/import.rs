@@ -15,6 +15,7 @@ use super::load::{self, Offered};
 use super::parse::{self, Job};
 use super::region::Region;
 use super::streams::{self, Pattern};
+use super::values::Amount;
 
 /// Makes a run from a job file. `file` is its path, for errors and for the folder of included
 /// files.
@@ -89,10 +90,12 @@ fn row(
     skipped: &mut Vec<Skipped>,
     traps: &mut Vec<Trap>,
 ) -> Result<Row, ProfileError> {
-    let Some(duration_ms) = job.time("runtime")?.filter(|ms| *ms > 0) else {
-        let what = format!("job {:?} ends with its data, not with a time", job.name);
-        return Err(job.refuse("runtime", what, "add `runtime` and `time_based`"));
-    };
+    let duration_ms = job.time("runtime")?.unwrap_or(0);
+    let is_timed = job.flag("time_based", false)?;
+    if is_timed && duration_ms == 0 {
+        let what = "`time_based` without `runtime`";
+        return Err(job.refuse("time_based", what, "add `runtime`"));
+    }
     let workers = load::workers(job)?;
     let mut pattern = Pattern::of(job)?;
     let Offered { load, weights } = load::offered(job, &mut pattern, workers, skipped, traps)?;
@@ -100,7 +103,8 @@ fn row(
     let streams = streams::streams(job, pattern, &region, weights, traps)?;
     let writes = pattern.writes();
     let durability = if writes { durability(job)? } else { Durability::None };
-    find(job, skipped, traps)?;
+    find(job, is_timed, skipped, traps)?;
+    let worker_bytes = if is_timed { None } else { Some(worker_bytes(job, &region, options)?) };
     let cell = CellSpec {
         name: job.name.clone(),
         table: "fio".to_owned(),
@@ -109,6 +113,7 @@ fn row(
         load,
         warmup_ms: job.time("ramp_time")?.unwrap_or(0),
         duration_ms,
+        worker_bytes,
         runs: 1,
         clients: 1,
         cache: CacheState::AsIs,
@@ -117,6 +122,27 @@ fn row(
         search: None,
     };
     Ok(Row { cell, region, durability, writes })
+}
+
+/// Bytes that each copy of a job does before it ends: `io_size`, or `size`, in each of its loops.
+fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, ProfileError> {
+    let size_bytes = match options.size_bytes {
+        Some(total) if region.is_parted => total / u64::from(region.workers),
+        Some(total) => total,
+        None => region.copy_bytes,
+    };
+    let bytes = match job.amount("io_size")? {
+        None | Some(Amount::Bytes(0)) => size_bytes,
+        Some(Amount::Bytes(bytes)) => bytes,
+        Some(Amount::Percent(pct)) => {
+            (u128::from(size_bytes) * u128::from(pct) / 100).min(u128::from(u64::MAX)) as u64
+        }
+    };
+    let loops = job.number("loops", 1)?.unwrap_or(1);
+    bytes.checked_mul(u64::from(loops)).filter(|bytes| *bytes > 0).ok_or_else(|| {
+        let what = format!("{loops} loops of {bytes} bytes are no number of bytes");
+        job.refuse("io_size", what, "give a smaller number, or `runtime` and `time_based`")
+    })
 }
 
 /// Checks the properties that all jobs must share. Returns the durability of completed writes.
@@ -203,7 +229,12 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
 }
 
 /// Finds differences between the row and fio.
-fn find(job: &Job, skipped: &mut Vec<Skipped>, traps: &mut Vec<Trap>) -> Result<(), ProfileError> {
+fn find(
+    job: &Job,
+    is_timed: bool,
+    skipped: &mut Vec<Skipped>,
+    traps: &mut Vec<Trap>,
+) -> Result<(), ProfileError> {
     let (name, place) = (&job.name, &job.place);
     let mut found = |what: String, why: &str, action: &str| {
         traps.push(trap(format!("{place}: job {name:?}: {what}"), why, action));
@@ -222,22 +253,10 @@ fn find(job: &Job, skipped: &mut Vec<Skipped>, traps: &mut Vec<Trap>) -> Result<
             "use `ioengine=io_uring` for the depth that is written",
         );
     }
-    let is_timed = job.flag("time_based", false)?;
-    if !is_timed {
-        found(
-            "`runtime` without `time_based`".to_owned(),
-            "fio would end early when all of `size` is done; we go on for the whole time",
-            "add `time_based`",
-        );
-    }
     for word in ["loops", "io_size"] {
-        let Some(value) = job.value(word) else { continue };
-        let why = if is_timed {
-            "with `time_based` a job ends with its time"
-        } else {
-            "a row ends with its time, as the trap about `time_based` says"
-        };
-        skipped.push(value.place.skipped(word, why));
+        if let Some(value) = job.value(word).filter(|_| is_timed) {
+            skipped.push(value.place.skipped(word, "with `time_based` a job ends with its time"));
+        }
     }
     if let Some(value) = job.value("filename") {
         skipped.push(value.place.skipped("filename", "the target is the one that --target names"));

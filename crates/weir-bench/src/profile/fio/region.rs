@@ -17,6 +17,8 @@ use super::values::Amount;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) dataset: DatasetSpec,
+    /// Data of each copy of the job.
+    pub(super) copy_bytes: u64,
     pub(super) workers: u32,
     /// Each copy of the job has a file, or a part of the file, of its own.
     pub(super) is_parted: bool,
@@ -76,7 +78,7 @@ impl Region {
             return Err(job.refuse("size", what, "give a smaller share"));
         }
         let dataset = DatasetSpec { files, file_bytes };
-        Ok(Self { dataset, workers, is_parted, lists_files })
+        Ok(Self { dataset, copy_bytes: size_bytes, workers, is_parted, lists_files })
     }
 }
 

@@ -96,11 +96,46 @@ fn long_and_large_job_is_done_as_it_is_written() {
 }
 
 #[test]
+fn job_without_a_time_ends_with_its_data() {
+    let job = |lines: &str| {
+        let text = format!("[job]\nrw=randread\nsize=1g\nnumjobs=2\nfilename=x\n{lines}");
+        let imported = imported(&text);
+        let named = |word: &str| what(&imported).iter().any(|what| what.contains(word));
+        assert!(!named("time_based"), "{lines}");
+        let cell = &imported.spec.cells[0];
+        (cell.duration_ms, cell.worker_bytes)
+    };
+    assert_eq!(job(""), (0, Some(1 << 30)));
+    assert_eq!(job("loops=3\n"), (0, Some(3 << 30)));
+    assert_eq!(job("io_size=4g\nloops=2\n"), (0, Some(8 << 30)));
+    assert_eq!(job("io_size=50%\n"), (0, Some(512 << 20)));
+    assert_eq!(job("runtime=60\n"), (60_000, Some(1 << 30)));
+    assert_eq!(job("runtime=60\ntime_based\nloops=3\n"), (60_000, None));
+    let text = "[job]\nrw=randread\nsize=1g\nnumjobs=4\n";
+    let asked = Options { size_bytes: Some(64 << 20), ..options() };
+    let cell = &import_fio("jobs.fio", text, &asked).unwrap().spec.cells[0];
+    assert_eq!(cell.worker_bytes, Some(16 << 20), "each copy has a file of its own");
+    let smoke = Options { scale: Some(Scale::Smoke), ..options() };
+    let cell = &import_fio("jobs.fio", text, &smoke).unwrap().spec.cells[0];
+    assert_eq!((cell.duration_ms, cell.worker_bytes), (5_000, Some(1 << 30)));
+}
+
+// A set of 4 and 12 KiB cut a file of 1 GiB to 1,073,737,728 bytes.
+#[test]
+fn sizes_that_do_not_divide_the_data_leave_it_whole() {
+    for sizes in ["bssplit=4k/50:12k/50", "bsrange=4k-20k", "bs=4k,20k"] {
+        let spec = imported(&job(&format!("rw=randrw\n{sizes}"))).spec;
+        assert_eq!(spec.dataset.total_bytes(), 1 << 30, "{sizes}");
+        assert_eq!(spec.fill.block_bytes, 1 << 20, "{sizes}");
+    }
+}
+
+#[test]
 fn what_fio_would_have_measured_instead_is_named() {
     let text = "[slow]\nrw=randread\nsize=1g\nruntime=10\niodepth=32\nrate_iops=500\nnumjobs=2\n";
     let imported = imported(text);
     let what = what(&imported);
-    for words in ["direct=1", "engine psync", "time_based", "a rate"] {
+    for words in ["direct=1", "engine psync", "a rate"] {
         assert!(what.iter().any(|what| what.contains(words)), "{words}: {what:?}");
         assert!(imported.spec.assume.iter().any(|line| line.contains(words)), "{words}");
     }
@@ -302,7 +337,9 @@ fn what_is_not_understood_is_named_with_its_line() {
         ("iodepth=16", "iodepth=100000000", 16, "in flight are more than"),
         ("iodepth=16", "iodepth=99999999999", 16, "one number of at least 1"),
         ("ioengine=libaio", "ioengine=rbd", 3, "does something else"),
-        ("runtime=60\n", "", 11, "ends with its data"),
+        ("runtime=60\n", "", 7, "without `runtime`"),
+        ("time_based\n", "loops=99999999999\n", 8, "one number of at least 1"),
+        ("time_based\n", "io_size=99999999999g\n", 8, "`io_size` is"),
         ("runtime=60", "runtime=1h30m", 7, "give one time"),
         ("runtime=60", "runtime=10 m", 7, "give one time"),
         ("size=1g", "size=50%", 5, "whose size is not known"),

@@ -13,6 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::super::{import_fio, import_icf, read_text};
 use super::{Options, ProfileError, SMALL, load, parse};
 use crate::profile::builtin::PROFILES;
+use crate::spec::{Access, BlockShare};
 
 const FIO: &str = "# a comment
 [global]
@@ -188,10 +189,17 @@ fn spoiled_file_is_read_or_refused_with_its_line() {
             Ok(spec) => {
                 good[round % 3] += 1;
                 for cell in &spec.cells {
-                    assert!(cell.duration_ms > 0 && !cell.streams.is_empty(), "{text}");
-                    for block in cell.streams.iter().flat_map(|stream| &stream.blocks) {
-                        let whole = spec.dataset.file_bytes.is_multiple_of(u64::from(block.bytes));
-                        assert!(block.bytes > 0 && whole, "{:?}\n{text}", spec.dataset);
+                    let ends = cell.duration_ms > 0 || cell.worker_bytes.is_some();
+                    assert!(ends && !cell.streams.is_empty(), "{text}");
+                    for stream in &cell.streams {
+                        let part = spec.dataset.file_bytes;
+                        let is_walk = matches!(stream.access, Access::Walk { .. });
+                        let fits = |block: &BlockShare| match u64::from(block.bytes) {
+                            0 => false,
+                            bytes if is_walk => bytes <= part,
+                            bytes => part.is_multiple_of(bytes),
+                        };
+                        assert!(stream.blocks.iter().all(fits), "{:?}\n{text}", spec.dataset);
                     }
                 }
                 // A run can be exported, or the error names the reason.

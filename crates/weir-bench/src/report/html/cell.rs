@@ -63,7 +63,7 @@ fn settings(cell: &CellResult) -> String {
     let mut parts = vec![
         format!("{}, {}, {}", words::access(spec), words::blocks(spec), reads.join(" + ")),
         words::load(spec),
-        format!("runs: {} of {}", spec.runs, words::duration(spec.duration_ms)),
+        format!("runs: {} of {}", spec.runs, words::length(spec)),
         format!("warm-up {}", words::duration(spec.warmup_ms)),
         format!("caches: {}", words::cache(spec.cache)),
     ];

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::*;
 
 /// Job files as people write them.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("database", JOBS),
     (
         "long",
@@ -47,6 +47,12 @@ const FILES: [(&str, &str); 8] = [
         "parts",
         "[job]\nioengine=libaio\ndirect=1\nrw=read\nbs=1m\nsize=10g\noffset_increment=10g\n\
          filename=x\nnumjobs=3\nruntime=60s\ntime_based\nrandom_distribution=random\n",
+    ),
+    (
+        "bytes",
+        "[global]\nioengine=libaio\ndirect=1\nsize=1g\nfilename=x\niodepth=4\n[all]\nrw=write\n\
+         bs=1m\n[twice]\nstonewall\nrw=randread\nbs=12k\nio_size=2g\nnumjobs=2\n[first]\n\
+         stonewall\nrw=randread\nbssplit=4k/50:12k/50\nruntime=60\n",
     ),
     (
         "trims",
@@ -122,6 +128,10 @@ fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<Strin
     if job["rw"].iter().any(|rw| ["rw", "randrw"].contains(&rw.as_str())) {
         job.entry("rwmixread".to_owned()).or_insert_with(|| vec!["50".to_owned()]);
     }
+    if !job.contains_key("time_based") && !job.contains_key("io_size") {
+        // A job without a time does all of its size.
+        job.insert("io_size".to_owned(), job["size"].clone());
+    }
     let same = [
         "rw",
         "bs",
@@ -133,6 +143,7 @@ fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<Strin
         "runtime",
         "ramp_time",
         "size",
+        "io_size",
         "rate_iops",
         "rate_process",
         "rwmixread",
@@ -165,7 +176,8 @@ fn exported_import_is_the_same_job_to_fio() {
         assert!(!before.is_empty(), "{name}");
         for (before, after) in before.into_iter().zip(after) {
             let has = |word: &str| before.contains_key(word);
-            assert!(has("rw") && has("size") && has("runtime"), "{before:?}");
+            let is_timed = has("time_based") && has("runtime");
+            assert!(has("rw") && has("size") && (is_timed || name == "bytes"), "{before:?}");
             assert_eq!(load_of(before), load_of(after), "{name}");
         }
     }

@@ -1,0 +1,130 @@
+//! Growth of a target's queue in an open loop.
+//!
+//! Not here: the verdict (judge), the answered share of the offered rate (result).
+//!
+//! Theory. A target that is slower than the offered rate by any share keeps ever more operations
+//! outstanding. The answered share shows that only where the target is much slower; the number at
+//! the end of each second shows it for any share, if the run is long enough.
+//!
+//! Invariant: chance and a change from one level to another are no growth.
+
+use std::fmt;
+
+use crate::result::{CellRun, Interval};
+use crate::spec::Arrival;
+use crate::stats::median;
+use crate::summary::whole_intervals;
+
+/// Whole seconds below which a run shows no growth: three for each third. Numbers without a trend
+/// have three ordered thirds of three seconds in one of 1,680 runs.
+const SECONDS_MIN: usize = 9;
+/// Growth that is always allowed: kernel timers move operations from one second to the next.
+const OPERATIONS_MIN: f64 = 4.0;
+/// Standard deviations that Poisson arrivals explain: one case in 370 exceeds them.
+const CHANCE_DEVIATIONS: f64 = 3.0;
+
+/// Median numbers of outstanding operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// In the first third of the run.
+    pub first: f64,
+    /// In the last third.
+    pub last: f64,
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the queue grew from {:.0} to {:.0} operations", self.first, self.last)
+    }
+}
+
+/// Returns the growth of the queue over `run`, an open loop; `None` if it does not grow, or the run
+/// is too short to tell.
+///
+/// The queue grows if each third of the run has more operations outstanding in all of its seconds
+/// than the third before it, and the last third has at least twice the number of the first.
+pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
+    let rate = run.offered_iops?;
+    let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
+    let seconds: Vec<f64> = whole_intervals(run).map(outstanding).collect();
+    let count = seconds.len();
+    if count < SECONDS_MIN {
+        return None;
+    }
+    let third = |number: usize| &seconds[number * count / 3..(number + 1) * count / 3];
+    let (first, middle, last) = (third(0), third(1), third(2));
+    if highest(first) >= lowest(middle) || highest(middle) >= lowest(last) {
+        return None;
+    }
+    let found = Growth { first: median(first)?, last: median(last)? };
+    let by_chance = match arrival {
+        Arrival::Constant => 0.0,
+        // Arrivals between the middles of the first and the last third.
+        Arrival::Poisson => CHANCE_DEVIATIONS * (rate * count as f64 * 2.0 / 3.0).sqrt(),
+    };
+    let allowed = OPERATIONS_MIN.max(found.first).max(by_chance);
+    (found.last - found.first >= allowed).then_some(found)
+}
+
+fn lowest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn highest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    /// Seconds of an open loop of 1,000 operations per second, by operations in flight.
+    fn run(in_flight: impl IntoIterator<Item = u64>) -> CellRun {
+        let in_flight: Vec<u64> = in_flight.into_iter().collect();
+        let mut run = fixture::closed_run(1000, in_flight.len() as u32, 75, 5_000, 5_000);
+        run.offered_iops = Some(1000.0);
+        run.intervals.iter_mut().zip(in_flight).for_each(|(second, n)| second.in_flight = n);
+        run
+    }
+
+    #[test]
+    fn target_that_is_slower_by_half_a_percent_is_found() {
+        let slow = run((1..=10).map(|second| 5 + 5 * second));
+        let found = growth(&slow, Arrival::Constant).unwrap();
+        assert_eq!(found, Growth { first: 15.0, last: 47.5 });
+        assert_eq!(found.to_string(), "the queue grew from 15 to 48 operations");
+        let mut closed = slow;
+        closed.offered_iops = None;
+        assert_eq!(growth(&closed, Arrival::Constant), None, "a closed loop has no queue");
+    }
+
+    #[test]
+    fn operations_that_wait_for_a_slot_are_outstanding() {
+        let mut waits = run([64; 12]);
+        (0..).zip(&mut waits.intervals).for_each(|(second, one)| one.backlog = 20 * second);
+        assert!(growth(&waits, Arrival::Constant).is_some());
+    }
+
+    // Chance explains 245 operations of Poisson arrivals in 10 s.
+    #[test]
+    fn poisson_arrivals_need_a_larger_growth() {
+        let grows = |each: u64, seconds: u64| run((1..=seconds).map(move |second| each * second));
+        assert_eq!(growth(&grows(20, 10), Arrival::Poisson), None);
+        assert!(growth(&grows(60, 10), Arrival::Poisson).is_some());
+        assert!(growth(&grows(20, 60), Arrival::Poisson).is_some());
+    }
+
+    #[test]
+    fn steps_noise_and_short_runs_are_no_growth() {
+        let none = |seconds: &[u64]| {
+            assert_eq!(growth(&run(seconds.iter().copied()), Arrival::Constant), None);
+        };
+        none(&[5, 5, 5, 5, 5, 50, 50, 50, 50, 50]);
+        none(&[5, 9, 3, 8, 30, 6, 7, 4, 9, 31]);
+        none(&[1, 1, 1, 2, 2, 2, 3, 3, 3]);
+        none(&[100, 101, 102, 110, 111, 112, 120, 121, 122]);
+        none(&[10, 20, 30, 40, 50, 60, 70, 80]);
+        none(&[60, 50, 40, 35, 30, 25, 20, 15, 10]);
+    }
+}
