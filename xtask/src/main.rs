@@ -19,6 +19,7 @@ mod command;
 mod e2e;
 mod fuzz;
 mod licences;
+mod moved;
 mod run;
 mod runner;
 mod setup;
@@ -49,7 +50,9 @@ enum Task {
     /// Build the release binary and serve the demo pool.
     Run,
     /// Read the sources and check the rules that no compiler checks.
-    Tidy,
+    Tidy(tidy::Args),
+    /// Prove that the changes since a commit only move items between files.
+    Moved(moved::Args),
     /// Check the licences, names and sources of all dependencies.
     Licences,
     /// Formatting, lints, tidy and the fast tests: before every commit.
@@ -81,7 +84,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Setup(args) => setup::main(&args),
         Task::Run => run::main(),
-        Task::Tidy => tidy::main(),
+        Task::Tidy(args) => tidy::main(&args),
+        Task::Moved(args) => moved::main(&args),
         Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),

@@ -41,7 +41,7 @@ pub(crate) fn fmt_fuzz() -> Stage {
 
 /// Project rules that no compiler checks.
 pub(crate) fn tidy() -> Stage {
-    Stage { name: "tidy", step: Step::Task(tidy::main) }
+    Stage { name: "tidy", step: Step::Task(tidy::stage) }
 }
 
 /// Unit, property and snapshot tests of these packages, or of all. The stage has the profile and

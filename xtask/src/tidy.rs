@@ -7,8 +7,10 @@
 //! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is
 //!   higher than needed is itself a finding: the list can only shrink.
 
+mod cycles;
 mod exceptions;
 mod glossary;
+mod imports;
 mod order;
 mod source;
 mod syntax;
@@ -18,14 +20,12 @@ mod tests;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::runner::lists;
 use crate::{command, workspace};
-
-/// Folders whose Rust files are read.
-const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
 
 /// What a finding breaks; the names stand in the list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,10 +40,11 @@ enum Rule {
     Unsafe,
     CrateOrder,
     Alone,
+    Cycle,
 }
 
 impl Rule {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -54,6 +55,7 @@ impl Rule {
         Self::Unsafe,
         Self::CrateOrder,
         Self::Alone,
+        Self::Cycle,
     ];
 
     fn name(self) -> &'static str {
@@ -68,6 +70,7 @@ impl Rule {
             Self::Unsafe => "unsafe",
             Self::CrateOrder => "crate-order",
             Self::Alone => "alone",
+            Self::Cycle => "cycle",
         }
     }
 }
@@ -110,14 +113,33 @@ impl Source {
     }
 }
 
+/// Options of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print the import cycles of each crate
+    #[arg(long)]
+    cycles: bool,
+}
+
+/// The stage of `make check` and `make test`.
+pub(crate) fn stage() -> Result<()> {
+    main(&Args { cycles: false })
+}
+
 /// The task.
-pub(crate) fn main() -> Result<()> {
+pub(crate) fn main(args: &Args) -> Result<()> {
     let root = command::root();
     let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| path.to_owned());
     let glossary = glossary::parse(&read("docs/GLOSSARY.md")?)?;
     let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
     let sources = sources(root)?;
+    let cycles = cycles::find(&sources)?;
+    if args.cycles {
+        cycles::print(&cycles);
+        return Ok(());
+    }
     let mut findings = check(&sources, &glossary);
+    findings.extend(cycles.iter().filter_map(cycles::Cycles::finding));
     findings.extend(order::check(&workspace::packages()?));
     let folders = ["bin", "crates"].map(|folder| root.join(folder));
     let is_there = |package: &str, file: &str| {
@@ -150,31 +172,21 @@ fn check(sources: &[Source], glossary: &glossary::Glossary) -> Vec<Finding> {
     findings
 }
 
+/// All tracked Rust files, sorted by path.
 fn sources(root: &Path) -> Result<Vec<Source>> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let listed = command::output(git.args(["--", "*.rs"]))?;
     let mut sources = Vec::new();
-    for folder in FOLDERS {
-        let folder = root.join(folder);
-        if folder.is_dir() {
-            walk(root, &folder, &mut sources)?;
+    for path in listed.split('\0').filter(|path| !path.is_empty()) {
+        let file = root.join(path);
+        // A file that was deleted is listed until the commit.
+        if file.is_file() {
+            let text = fs::read_to_string(&file).with_context(|| path.to_owned())?;
+            sources.push(Source { path: path.to_owned(), text });
         }
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources.dedup_by(|a, b| a.path == b.path);
     Ok(sources)
-}
-
-fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry?.path();
-        if path.is_dir() {
-            // Build output below fuzz/ is nobody's source.
-            if path.file_name().is_some_and(|name| name != "target") {
-                walk(root, &path, sources)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            let path = path.strip_prefix(root)?.display().to_string();
-            sources.push(Source { path, text });
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,225 @@
+//! Cycles of imports: files of a crate of which each one needs every other.
+//!
+//! Not here: the graph itself (imports.rs).
+//!
+//! Invariant: a crate has at most as many files in cycles as its line of the exceptions says, so the
+//! number only shrinks.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use anyhow::Result;
+
+use super::imports::{self, Edges, Graph};
+use super::{Finding, Rule, Source};
+
+/// Cycles of a crate.
+pub(super) struct Cycles {
+    /// Folder of the crate.
+    pub(super) folder: String,
+    modules: usize,
+    imports: usize,
+    /// Files of each component, the largest component first.
+    components: Vec<Vec<String>>,
+    /// A shortest cycle, with its first file again at the end.
+    shortest: Vec<String>,
+    /// Files of the largest component if calls of methods count as well.
+    with_calls: usize,
+}
+
+impl Cycles {
+    fn of(folder: &str, graph: &Graph) -> Self {
+        let count = graph.files.len();
+        let found = components(count, &graph.imports);
+        let all: Edges = graph.imports.union(&graph.calls).copied().collect();
+        let name = |file: &usize| {
+            let path = &graph.files[*file];
+            path.strip_prefix(folder).unwrap_or(path).trim_start_matches("/src/").to_owned()
+        };
+        let shortest = found.iter().filter_map(|files| shortest(files, &graph.imports));
+        let shortest = shortest.min_by_key(Vec::len).unwrap_or_default();
+        Self {
+            folder: folder.to_owned(),
+            modules: count,
+            imports: graph.imports.len(),
+            shortest: shortest.iter().map(name).collect(),
+            components: found.iter().map(|files| files.iter().map(name).collect()).collect(),
+            with_calls: components(count, &all).first().map_or(0, Vec::len),
+        }
+    }
+
+    /// Files that stand in a cycle.
+    fn files(&self) -> usize {
+        self.components.iter().map(Vec::len).sum()
+    }
+
+    /// The finding that an exception excuses.
+    pub(super) fn finding(&self) -> Option<Finding> {
+        let count = self.files();
+        let sizes = self.sizes();
+        let shortest = self.shortest.join(" -> ");
+        let what = format!("{count} files in cycles ({sizes}), such as {shortest}");
+        let (rule, path) = (Rule::Cycle, self.folder.clone());
+        (count > 0).then_some(Finding { rule, path, line: 1, count, what })
+    }
+
+    fn sizes(&self) -> String {
+        let sizes: Vec<String> = self.components.iter().map(|it| it.len().to_string()).collect();
+        if sizes.is_empty() { "none".to_owned() } else { sizes.join(", ") }
+    }
+}
+
+/// Finds the cycles of each crate of the workspace.
+///
+/// # Errors
+/// A file does not parse, or a declared module has no file.
+pub(super) fn find(sources: &[Source]) -> Result<Vec<Cycles>> {
+    let texts: BTreeMap<&str, &str> =
+        sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
+    let mut found = Vec::new();
+    for path in texts.keys() {
+        let root = path.strip_suffix("/src/lib.rs").or(path.strip_suffix("/src/main.rs"));
+        if let Some(folder) = root {
+            found.push(Cycles::of(folder, &imports::read(path, &texts)?));
+        }
+    }
+    Ok(found)
+}
+
+/// Prints a line for each crate, and the sum.
+pub(super) fn print(all: &[Cycles]) {
+    println!("| crate | modules | imports | files in cycles | with calls of methods |");
+    println!("| --- | --- | --- | --- | --- |");
+    for cycles in all {
+        let Cycles { folder, modules, imports, with_calls, .. } = cycles;
+        println!("| {folder} | {modules} | {imports} | {} | {with_calls} |", cycles.sizes());
+    }
+    let sum = |figure: fn(&Cycles) -> usize| all.iter().map(figure).sum::<usize>();
+    let (modules, imports) = (sum(|it| it.modules), sum(|it| it.imports));
+    let (components, files) = (sum(|it| it.components.len()), sum(Cycles::files));
+    println!(
+        "{modules} modules, {imports} imports, {components} components with {files} files in all"
+    );
+}
+
+/// Strongly connected components of two files or more, the largest first (Kosaraju).
+fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
+    let reversed: Edges = edges.iter().map(|(from, to)| (*to, *from)).collect();
+    let mut order = Vec::new();
+    let mut seen = vec![false; count];
+    for file in 0..count {
+        visit(file, edges, &mut seen, &mut order);
+    }
+    let mut found = Vec::new();
+    seen.fill(false);
+    for file in order.into_iter().rev() {
+        let mut component = Vec::new();
+        visit(file, &reversed, &mut seen, &mut component);
+        component.sort_unstable();
+        if component.len() > 1 {
+            found.push(component);
+        }
+    }
+    found.sort_by_key(|component| (usize::MAX - component.len(), component.clone()));
+    found
+}
+
+/// Appends the files that `file` leads to and that were not seen, each behind those it leads to.
+fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) {
+    if std::mem::replace(&mut seen[file], true) {
+        return;
+    }
+    for (_, to) in edges.range((file, 0)..=(file, usize::MAX)) {
+        visit(*to, edges, seen, order);
+    }
+    order.push(file);
+}
+
+/// A shortest cycle within a component, with its first file again at the end.
+fn shortest(component: &[usize], edges: &Edges) -> Option<Vec<usize>> {
+    let inside: BTreeSet<usize> = component.iter().copied().collect();
+    component.iter().filter_map(|start| cycle_through(*start, &inside, edges)).min_by_key(Vec::len)
+}
+
+fn cycle_through(start: usize, inside: &BTreeSet<usize>, edges: &Edges) -> Option<Vec<usize>> {
+    let mut before: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut next = VecDeque::from([start]);
+    while let Some(file) = next.pop_front() {
+        for (_, to) in edges.range((file, 0)..=(file, usize::MAX)) {
+            if *to == start {
+                let mut cycle = vec![start];
+                let mut at = file;
+                while at != start {
+                    cycle.push(at);
+                    at = before[&at];
+                }
+                cycle.push(start);
+                cycle.reverse();
+                return Some(cycle);
+            }
+            if inside.contains(to) && !before.contains_key(to) {
+                before.insert(*to, file);
+                next.push_back(*to);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycles(files: &[(&str, &str)]) -> Cycles {
+        let source = |(path, text): &(&str, &str)| Source {
+            path: format!("crates/x/src/{path}"),
+            text: (*text).to_owned(),
+        };
+        let sources: Vec<Source> = files.iter().map(source).collect();
+        let [found] = find(&sources).unwrap().try_into().ok().expect("one crate");
+        found
+    }
+
+    #[test]
+    fn files_that_need_each_other_are_a_component() {
+        let found = cycles(&[
+            ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\n"),
+            ("a.rs", "pub struct A(crate::b::B);\n"),
+            ("b.rs", "mod inner;\npub struct B;\npub(crate) use inner::help;\n"),
+            ("b/inner.rs", "use super::super::c::C;\npub fn help(c: C) { c.f() }\n"),
+            ("c.rs", "pub struct C;\nimpl C { pub fn f(self) { crate::A; } }\n"),
+        ]);
+        assert_eq!(found.components, [] as [Vec<String>; 0], "a leads to b and no further");
+        let found = cycles(&[
+            ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\n"),
+            ("a.rs", "use crate::b::{self, B};\npub struct A(B);\nfn f() { b::help() }\n"),
+            ("b.rs", "mod inner;\npub struct B;\npub(crate) use inner::help;\n"),
+            ("b/inner.rs", "use super::super::c::C;\npub fn help(c: C) { c.f() }\n"),
+            ("c.rs", "pub struct C;\nimpl C { pub fn f(self) { vec![crate::A]; } }\n"),
+        ]);
+        assert_eq!(found.components, [["a.rs", "b/inner.rs", "c.rs"]], "through the re-exports");
+        assert_eq!(found.shortest, ["a.rs", "b/inner.rs", "c.rs", "a.rs"]);
+        let finding = found.finding().unwrap();
+        assert_eq!((finding.rule, finding.path.as_str(), finding.count), (Rule::Cycle, "crates/x", 3));
+    }
+
+    #[test]
+    fn tests_and_module_lines_name_nothing_and_calls_count_apart() {
+        let found = cycles(&[
+            ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod fixture;\nuse b::B;\n"),
+            (
+                "a.rs",
+                "#[cfg(test)]\nuse crate::b::B;\npub struct A;\nimpl A { pub fn only_a(&self) {} }\n\
+                 #[cfg(test)]\nmod tests { use crate::b::B; }\n",
+            ),
+            ("b.rs", "use crate::a::A;\npub struct B;\nimpl B { fn only_b(&self) { } }\n"),
+            ("fixture.rs", "use crate::b::B;\n"),
+        ]);
+        assert_eq!((found.files(), found.modules), (0, 3), "{:?}", found.components);
+        let found = cycles(&[
+            ("lib.rs", "mod a;\nmod b;\n"),
+            ("a.rs", "pub struct A;\nimpl A { fn of(x: X) { x.only_b() } }\n"),
+            ("b.rs", "use crate::a::A;\npub struct B;\nimpl B { pub fn only_b(&self) { } }\n"),
+        ]);
+        assert_eq!((found.files(), found.with_calls), (0, 2));
+    }
+}

@@ -1,0 +1,372 @@
+//! The import graph of a crate: which file names an item of which other file.
+//!
+//! Not here: cycles of the graph (cycles.rs).
+//!
+//! A module is a file. Paths of `use` declarations and of code lead to the file that defines the
+//! item; a re-export names nothing itself and leads on to the item. Test code, comments and `mod` lines name nothing.
+//! The graph has no types: a method call names no file, unless only one file of the crate has an
+//! inherent method of that name (`Graph::calls`).
+//!
+//! Invariant: the same sources give the same graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+
+/// Re-exports that lead to each other end a search after so many steps.
+const STEPS_MAX: usize = 32;
+
+/// Segments of a path.
+type Segments = Vec<String>;
+
+/// Edges between files, by their index.
+pub(super) type Edges = BTreeSet<(usize, usize)>;
+
+/// The graph of a crate.
+pub(super) struct Graph {
+    /// Paths of the files, from the workspace root.
+    pub(super) files: Vec<String>,
+    /// Names an item of another file.
+    pub(super) imports: Edges,
+    /// Calls an inherent method that only one other file defines.
+    pub(super) calls: Edges,
+}
+
+/// A module: a file, or a part of one.
+#[derive(Default)]
+struct Scope {
+    file: usize,
+    items: BTreeSet<String>,
+    /// Imported and re-exported names, with the paths that they stand for.
+    uses: BTreeMap<String, Segments>,
+    globs: Vec<Segments>,
+    /// Paths in `use` declarations and in code.
+    mentions: BTreeSet<Segments>,
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    sources: BTreeMap<&'a str, &'a str>,
+    files: Vec<String>,
+    scopes: BTreeMap<Segments, Scope>,
+    /// Files that define an inherent method of a name.
+    methods: BTreeMap<String, BTreeSet<usize>>,
+    calls: BTreeSet<(usize, String)>,
+}
+
+/// Reads the crate whose first file is `root`. `sources`: texts by path.
+///
+/// # Errors
+/// A file does not parse, or a declared module has no file.
+pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> {
+    let mut reader = Reader { sources: sources.clone(), ..Reader::default() };
+    let folder = Path::new(root).parent().context("a crate has a folder")?;
+    reader.file(root, folder, &Vec::new())?;
+    let Reader { files, scopes, methods, calls, .. } = reader;
+    let mut imports = Edges::new();
+    for (place, scope) in &scopes {
+        let found = scope.mentions.iter().filter_map(|path| resolve(&scopes, place, path, 0));
+        imports.extend(found.filter(|file| *file != scope.file).map(|file| (scope.file, file)));
+    }
+    let defined = |(caller, name): &(usize, String)| {
+        let [file] = methods.get(name)?.iter().copied().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        (file != *caller).then_some((*caller, file))
+    };
+    let calls = calls.iter().filter_map(defined).collect();
+    Ok(Graph { files, imports, calls })
+}
+
+/// The file that defines the item of a path, as seen from the module `place`.
+fn resolve(
+    scopes: &BTreeMap<Segments, Scope>,
+    place: &[String],
+    path: &[String],
+    steps: usize,
+) -> Option<usize> {
+    let mut place = place.to_vec();
+    let mut rest = path;
+    match rest.first()?.as_str() {
+        "crate" => {
+            place.clear();
+            rest = &rest[1..];
+        }
+        "self" => rest = &rest[1..],
+        _ => {}
+    }
+    while rest.first().is_some_and(|name| name == "super") {
+        place.pop()?;
+        rest = &rest[1..];
+    }
+    while let [name, behind @ ..] = rest {
+        let scope = scopes.get(&place)?;
+        if behind.is_empty() && scope.items.contains(name) {
+            return Some(scope.file);
+        }
+        let child: Segments = place.iter().chain([name]).cloned().collect();
+        if scopes.contains_key(&child) {
+            (place, rest) = (child, behind);
+            continue;
+        }
+        if scope.items.contains(name) {
+            return Some(scope.file);
+        }
+        if steps >= STEPS_MAX {
+            return None;
+        }
+        let further = |target: &Segments| {
+            let path: Segments = target.iter().chain(behind).cloned().collect();
+            // A name that stands for itself is a crate.
+            let is_new = path.first() != path.get(1) && path.as_slice() != rest;
+            is_new.then(|| resolve(scopes, &place, &path, steps + 1)).flatten()
+        };
+        if let Some(target) = scope.uses.get(name) {
+            return further(target);
+        }
+        let globs = scope.globs.iter();
+        return globs
+            .map(|glob| glob.iter().chain([name]).cloned().collect())
+            .find_map(|target| further(&target));
+    }
+    None
+}
+
+impl Reader<'_> {
+    /// Reads a file and the files of its modules. `folder`: of its child modules.
+    fn file(&mut self, path: &str, folder: &Path, place: &Segments) -> Result<()> {
+        let text = self.sources.get(path).with_context(|| format!("{path}: no such file"))?;
+        let file = syn::parse_file(text).with_context(|| path.to_owned())?;
+        let index = self.files.len();
+        self.files.push(path.to_owned());
+        self.scan(&file.items, index, folder, place)
+    }
+
+    fn scan(
+        &mut self,
+        items: &[syn::Item],
+        file: usize,
+        folder: &Path,
+        place: &Segments,
+    ) -> Result<()> {
+        let mut found = Mentions::default();
+        let mut names = BTreeSet::new();
+        for item in items.iter().filter(|item| !is_test(attributes(item))) {
+            if let syn::Item::Mod(module) = item {
+                let name = module.ident.to_string();
+                let child: Segments = place.iter().chain([&name]).cloned().collect();
+                match &module.content {
+                    Some((_, items)) => self.scan(items, file, &folder.join(&name), &child)?,
+                    None => self.module(module, folder, &child)?,
+                }
+                continue;
+            }
+            names.extend(name_of(item));
+            found.visit_item(item);
+        }
+        let Mentions { paths, uses, globs, methods, calls, .. } = found;
+        for name in methods {
+            self.methods.entry(name).or_default().insert(file);
+        }
+        self.calls.extend(calls.into_iter().map(|name| (file, name)));
+        let scope = Scope { file, items: names, uses, globs, mentions: paths };
+        self.scopes.insert(place.clone(), scope);
+        Ok(())
+    }
+
+    /// Reads the file of `mod name;`.
+    fn module(&mut self, module: &syn::ItemMod, folder: &Path, child: &Segments) -> Result<()> {
+        let name = module.ident.to_string();
+        let below = folder.join(&name);
+        let files: Vec<PathBuf> = match path_attribute(&module.attrs) {
+            Some(path) => vec![folder.join(path)],
+            None => vec![folder.join(format!("{name}.rs")), below.join("mod.rs")],
+        };
+        let known = |path: &PathBuf| self.sources.contains_key(&*path.to_string_lossy());
+        let path = files.into_iter().find(known);
+        let path = path.with_context(|| format!("{}: no file of it", below.display()))?;
+        self.file(&path.to_string_lossy(), &below, child)
+    }
+}
+
+/// Paths and methods that the code of a module mentions.
+#[derive(Default)]
+struct Mentions {
+    paths: BTreeSet<Segments>,
+    uses: BTreeMap<String, Segments>,
+    globs: Vec<Segments>,
+    methods: BTreeSet<String>,
+    calls: BTreeSet<String>,
+    /// The `use` declaration that is read has a visibility.
+    is_reexport: bool,
+}
+
+impl Mentions {
+    fn tree(&mut self, tree: &syn::UseTree, path: &Segments) {
+        let with = |ident: &Ident| -> Segments {
+            path.iter().cloned().chain([ident.to_string()]).collect()
+        };
+        match tree {
+            syn::UseTree::Path(next) => self.tree(&next.tree, &with(&next.ident)),
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.tree(tree, path));
+            }
+            syn::UseTree::Glob(_) => self.globs.push(path.clone()),
+            // `{self, ..}` is the name before it.
+            syn::UseTree::Name(name) if name.ident == "self" => {
+                let last = path.last().cloned().unwrap_or_default();
+                self.imported(last, path.clone());
+            }
+            syn::UseTree::Name(name) => {
+                self.imported(name.ident.to_string(), with(&name.ident));
+            }
+            syn::UseTree::Rename(rename) => {
+                let is_self = rename.ident == "self";
+                let target = if is_self { path.clone() } else { with(&rename.ident) };
+                self.imported(rename.rename.to_string(), target);
+            }
+        }
+    }
+
+    fn imported(&mut self, name: String, target: Segments) {
+        if !self.is_reexport {
+            self.paths.insert(target.clone());
+        }
+        self.uses.insert(name, target);
+    }
+
+    /// Paths in the arguments of a macro: `a::b`, whatever is around them.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let mut path: Segments = Vec::new();
+        let mut colons = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => {
+                    if colons != 2 {
+                        self.mentioned(std::mem::take(&mut path));
+                    }
+                    path.push(ident.to_string());
+                    colons = 0;
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                TokenTree::Group(group) => {
+                    self.mentioned(std::mem::take(&mut path));
+                    self.tokens(group.stream());
+                    colons = 0;
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {
+                    self.mentioned(std::mem::take(&mut path));
+                    colons = 0;
+                }
+            }
+        }
+        self.mentioned(path);
+    }
+
+    fn mentioned(&mut self, path: Segments) {
+        if path.len() > 1 {
+            self.paths.insert(path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Mentions {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.is_reexport = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, &Vec::new());
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.mentioned(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        visit::visit_macro(self, found);
+        self.tokens(found.tokens.clone());
+    }
+
+    /// `pub(in path)` names no item.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        if item.trait_.is_none() {
+            let methods = item.items.iter().filter_map(|inner| match inner {
+                syn::ImplItem::Fn(method) if !is_test(&method.attrs) => Some(&method.sig.ident),
+                _ => None,
+            });
+            self.methods.extend(methods.map(ToString::to_string));
+        }
+        visit::visit_item_impl(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, method: &'ast syn::ImplItemFn) {
+        if !is_test(&method.attrs) {
+            visit::visit_impl_item_fn(self, method);
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.calls.insert(call.method.to_string());
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+/// True for attributes of test code: `cfg(test)`, `cfg(all(test, ..))`.
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else { return false };
+        let text = list.tokens.to_string().replace(' ', "");
+        text == "test" || text.starts_with("all(test,") || text.ends_with(",test)")
+    })
+}
+
+/// The file that `#[path = ".."]` names.
+fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| {
+        let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+        let syn::Expr::Lit(value) = &pair.value else { return None };
+        let syn::Lit::Str(text) = &value.lit else { return None };
+        attribute.path().is_ident("path").then(|| text.value())
+    })
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        syn::Item::Type(item) => &item.attrs,
+        syn::Item::Union(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// The name that an item adds to its module.
+fn name_of(item: &syn::Item) -> Option<String> {
+    let ident = match item {
+        syn::Item::Const(item) => &item.ident,
+        syn::Item::Enum(item) => &item.ident,
+        syn::Item::Fn(item) => &item.sig.ident,
+        syn::Item::Macro(item) => item.ident.as_ref()?,
+        syn::Item::Static(item) => &item.ident,
+        syn::Item::Struct(item) => &item.ident,
+        syn::Item::Trait(item) => &item.ident,
+        syn::Item::Type(item) => &item.ident,
+        syn::Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
