@@ -19,7 +19,7 @@ use crate::{command, setup};
 const AT_ONCE: usize = 2;
 
 /// Default time of each target in seconds. `make test` runs the same targets for 5 s without
-/// instrumentation (crates/weir-fuzz).
+/// instrumentation (crates/tools/weir-fuzz).
 const SECONDS: u32 = 60;
 
 /// Targets to fuzz, and the time for each.
@@ -133,7 +133,7 @@ impl Drop for Run<'_> {
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;
-    let seeds = command::root().join("crates/weir-fuzz/corpus").join(target);
+    let seeds = command::root().join("crates/tools/weir-fuzz/corpus").join(target);
     Ok([grown, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 

@@ -2,13 +2,14 @@
 //!
 //! Not here: what is moved where (docs/contributing), files that are no Rust.
 //!
-//! Both versions are read as items: types, functions, constants, and each method of an `impl`. An item
-//! loses what a move changes: `use`, `mod`, visibility, documentation, and all of a path but its last
-//! segment. Items that only one version has are printed.
+//! Both versions are read as items: types, functions, constants, and each method of an `impl`. An
+//! item loses what a move changes: `use`, `mod`, visibility, documentation, and all of a path but
+//! its last segment. Items that only one version has are printed.
 //!
 //! Invariant: a change of code that is no move is printed.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -60,7 +61,8 @@ fn git(args: &[&str]) -> Result<String> {
 
 fn files_of(commit: &str) -> Result<Vec<String>> {
     let listed = git(&["ls-tree", "-r", "--name-only", commit])?;
-    Ok(listed.lines().filter(|path| path.ends_with(".rs")).map(str::to_owned).collect())
+    let is_rust = |path: &&str| Path::new(path).extension().is_some_and(|it| it == "rs");
+    Ok(listed.lines().filter(is_rust).map(str::to_owned).collect())
 }
 
 fn items(paths: &[String], text: impl Fn(&str) -> Result<String>) -> Result<Items> {
@@ -230,11 +232,14 @@ mod tests {
              impl A { fn f(&self) -> Y { use std::fmt; self.x } pub fn g(&self) {} }\n",
         )]);
         let after = of(&[
-            ("a.rs", "pub struct A { pub(super) x: crate::room::x::Y, }\nimpl A { fn g(&self) {} }"),
+            (
+                "a.rs",
+                "pub struct A { pub(super) x: crate::room::x::Y, }\nimpl A { fn g(&self) {} }",
+            ),
             (
                 "b.rs",
-                "use crate::room::x;\nuse super::a::A;\n/// Two.\nimpl A { pub fn f(&self) -> x::Y { \
-                 self.x } }\n",
+                "use crate::room::x;\nuse super::a::A;\n/// Two.\n\
+                 impl A { pub fn f(&self) -> x::Y { self.x } }\n",
             ),
         ]);
         assert_eq!(differences(&before, &after), [] as [String; 0]);
@@ -253,7 +258,8 @@ mod tests {
             let found = differences(&before, &of(&[("a.rs", text)]));
             assert_eq!(found.len(), count, "{text}: {found:?}");
         }
-        let found = differences(&before, &of(&[("a.rs", "const C: u8 = 1;\nimpl A { fn g() {} }")]));
+        let found =
+            differences(&before, &of(&[("a.rs", "const C: u8 = 1;\nimpl A { fn g() {} }")]));
         assert_eq!(found, ["- fn f (a.rs)"]);
     }
 }

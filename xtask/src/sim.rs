@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: crash recoveries on simulated disks.
 //!
-//! Not here: the simulator (crates/weir-sim), which also prints the seed.
+//! Not here: the simulator (crates/tools/weir-sim), which also prints the seed.
 //!
 //! Invariant: the same seed gives the same run.
 

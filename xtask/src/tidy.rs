@@ -11,7 +11,8 @@ mod cycles;
 mod exceptions;
 mod glossary;
 mod imports;
-mod order;
+mod layers;
+mod rooms;
 mod source;
 mod syntax;
 #[cfg(test)]
@@ -27,6 +28,9 @@ use anyhow::{Context, Result, bail};
 use crate::runner::lists;
 use crate::{command, workspace};
 
+/// Folders whose Rust files are read.
+const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
+
 /// What a finding breaks; the names stand in the list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rule {
@@ -38,13 +42,14 @@ enum Rule {
     Glob,
     Glossary,
     Unsafe,
-    CrateOrder,
+    Layer,
     Alone,
     Cycle,
+    Room,
 }
 
 impl Rule {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -53,9 +58,10 @@ impl Rule {
         Self::Glob,
         Self::Glossary,
         Self::Unsafe,
-        Self::CrateOrder,
+        Self::Layer,
         Self::Alone,
         Self::Cycle,
+        Self::Room,
     ];
 
     fn name(self) -> &'static str {
@@ -68,9 +74,10 @@ impl Rule {
             Self::Glob => "glob",
             Self::Glossary => "glossary",
             Self::Unsafe => "unsafe",
-            Self::CrateOrder => "crate-order",
+            Self::Layer => "layer",
             Self::Alone => "alone",
             Self::Cycle => "cycle",
+            Self::Room => "room",
         }
     }
 }
@@ -140,10 +147,12 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
     let mut findings = check(&sources, &glossary);
     findings.extend(cycles.iter().filter_map(cycles::Cycles::finding));
-    findings.extend(order::check(&workspace::packages()?));
-    let folders = ["bin", "crates"].map(|folder| root.join(folder));
+    let packages = workspace::packages()?;
+    findings.extend(layers::check(root, &packages));
+    findings.extend(rooms::check(&sources));
     let is_there = |package: &str, file: &str| {
-        folders.iter().any(|folder| folder.join(package).join(file).is_file())
+        let found = packages.iter().find(|known| known.name == package);
+        found.is_some_and(|known| root.join(known.folder(root)).join(file).is_file())
     };
     findings.extend(lists::check_alone(is_there).into_iter().map(|what| Finding {
         rule: Rule::Alone,
@@ -176,7 +185,8 @@ fn check(sources: &[Source], glossary: &glossary::Glossary) -> Vec<Finding> {
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    let listed = command::output(git.args(["--", "*.rs"]))?;
+    let folders = FOLDERS.map(|folder| format!("{folder}/**/*.rs"));
+    let listed = command::output(git.arg("--").args(folders.map(|it| format!(":(glob){it}"))))?;
     let mut sources = Vec::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
         let file = root.join(path);

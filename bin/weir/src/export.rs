@@ -8,7 +8,7 @@ use clap::Subcommand;
 use weir_api::types::{Export, ExportCreate, ExportKey, ExportSet, Protocol};
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
-use weir_serve::AllowList;
+use weir_net::AllowList;
 
 use crate::leave::LeaveArgs;
 use crate::output::{self, Style};

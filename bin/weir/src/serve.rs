@@ -78,7 +78,7 @@ use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 use weir_base::private::check_dir;
 use weir_base::size::Human;
-use weir_serve::AllowList;
+use weir_net::AllowList;
 
 use control::{Clients, Manager};
 use files::{CallerFiles, NamedDirs};
@@ -167,13 +167,13 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let protection = Protection { tls: tls.clone(), open: options.api_open };
     let bind_api = |at: &Address| weir_api::Listener::bind_protected(at, &protection);
     let api: Vec<_> = options.api.iter().map(bind_api).collect::<Result<_, _>>()?;
-    let bind = |all: &[Address], port, clients: &weir_serve::Clients| {
+    let bind = |all: &[Address], port, clients: &weir_net::Clients| {
         all.iter().map(|at| bind(at, port, clients.clone())).collect::<Result<Vec<_>, _>>()
     };
     let nbd_clients = nbd_clients(&options.nbd_clients)?;
     let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
     // Targets name their initiators.
-    let anyone = weir_serve::Clients::default();
+    let anyone = weir_net::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
     let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
@@ -346,12 +346,12 @@ fn look_after(
 
 /// Sockets of the data protocols.
 struct Listeners {
-    nbd: Vec<weir_serve::Listener>,
+    nbd: Vec<weir_net::Listener>,
     /// Without it NBD is in clear text.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
     /// The addresses that exports name, where those alone say who may connect.
-    named: Option<weir_serve::LiveAllowList>,
-    iscsi: Vec<weir_serve::Listener>,
+    named: Option<weir_net::LiveAllowList>,
+    iscsi: Vec<weir_net::Listener>,
 }
 
 /// Starts the threads of the data protocols.
@@ -360,7 +360,7 @@ fn serve_data(
     (state_dir, events): (&Path, Arc<events::Events>),
     (memory, handshake_limit): (MemoryPlan, Duration),
 ) -> Result<Clients, ApiError> {
-    let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
+    let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(exports::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
@@ -369,8 +369,8 @@ fn serve_data(
     // The rest is for the large receive buffers, which come on top of a budget.
     let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
-        weir_serve::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
-        weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
+        weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
+        weir_net::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
     ];
     let offered = Arc::<exports::Registry>::clone(&exports);
     let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
@@ -379,22 +379,22 @@ fn serve_data(
     if let Some(tls) = data.nbd_tls {
         protocol = protocol.requiring_tls(tls);
     }
-    let nbd = weir_serve::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
+    let nbd = weir_net::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
     let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
-        Ok(weir_serve::Address::Tcp(address)) => Some(address),
+        Ok(weir_net::Address::Tcp(address)) => Some(address),
         _ => None,
     });
     let targets = TargetRegistry::new(portals.collect(), state_dir, events);
     let offered = Arc::<TargetRegistry>::clone(&targets);
     let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
     let protocol = protocol.with_login_limit(handshake_limit);
-    let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
+    let start = || weir_net::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
 }
 
 /// Who may connect to NBD, with the number of the group.
-fn nbd_clients(clients: &NbdClients) -> Result<weir_serve::Clients, ApiError> {
+fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
     let group = match &clients.group {
         // Without such a group the sockets are for the user of the server.
         None => socket_group(GROUP),
@@ -408,20 +408,20 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_serve::Clients, ApiError> {
     // Without a list, clients prove who they are by their certificates, or exports name them.
     let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
     let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
-    Ok(weir_serve::Clients { addresses, group })
+    Ok(weir_net::Clients { addresses, group })
 }
 
 fn bind(
     address: &Address,
     port: u16,
-    clients: weir_serve::Clients,
-) -> Result<weir_serve::Listener, ApiError> {
+    clients: weir_net::Clients,
+) -> Result<weir_net::Listener, ApiError> {
     let address = match address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp { .. } => format!("tcp:{address}"),
     };
-    weir_serve::Address::parse(&address, port)
-        .and_then(|address| weir_serve::Listener::bind_for(&address, clients))
+    weir_net::Address::parse(&address, port)
+        .and_then(|address| weir_net::Listener::bind_for(&address, clients))
         .map_err(|error| {
             let refused = ApiError::new(error.kind(), error.to_string());
             match error.action() {

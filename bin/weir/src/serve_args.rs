@@ -21,7 +21,7 @@ use weir_api::place::{
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
-use weir_serve::AllowList;
+use weir_net::AllowList;
 
 use crate::serve::memory::{self, MemoryPlan};
 use crate::serve::{NbdClients, PeerOptions, ServeOptions};

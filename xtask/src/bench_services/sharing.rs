@@ -1,6 +1,6 @@
 //! What sharing blocks costs and finds: measured by an example of the engine, told here.
 //!
-//! Not here: the measuring (crates/weir-dataset/examples/sharing.rs).
+//! Not here: the measuring (crates/engine/weir-dataset/examples/sharing.rs).
 //!
 //! Invariant: a figure that is missing is an error, not a blank.
 

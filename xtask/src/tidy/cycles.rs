@@ -2,8 +2,8 @@
 //!
 //! Not here: the graph itself (imports.rs).
 //!
-//! Invariant: a crate has at most as many files in cycles as its line of the exceptions says, so the
-//! number only shrinks.
+//! Invariant: a crate has at most as many files in cycles as its line of the exceptions says, so
+//! the number only shrinks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -199,7 +199,10 @@ mod tests {
         assert_eq!(found.components, [["a.rs", "b/inner.rs", "c.rs"]], "through the re-exports");
         assert_eq!(found.shortest, ["a.rs", "b/inner.rs", "c.rs", "a.rs"]);
         let finding = found.finding().unwrap();
-        assert_eq!((finding.rule, finding.path.as_str(), finding.count), (Rule::Cycle, "crates/x", 3));
+        assert_eq!(
+            (finding.rule, finding.path.as_str(), finding.count),
+            (Rule::Cycle, "crates/x", 3)
+        );
     }
 
     #[test]
@@ -208,7 +211,8 @@ mod tests {
             ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod fixture;\nuse b::B;\n"),
             (
                 "a.rs",
-                "#[cfg(test)]\nuse crate::b::B;\npub struct A;\nimpl A { pub fn only_a(&self) {} }\n\
+                "#[cfg(test)]\nuse crate::b::B;\npub struct A;\n\
+                 impl A { pub fn only_a(&self) {} }\n\
                  #[cfg(test)]\nmod tests { use crate::b::B; }\n",
             ),
             ("b.rs", "use crate::a::A;\npub struct B;\nimpl B { fn only_b(&self) { } }\n"),

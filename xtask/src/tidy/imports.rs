@@ -3,9 +3,9 @@
 //! Not here: cycles of the graph (cycles.rs).
 //!
 //! A module is a file. Paths of `use` declarations and of code lead to the file that defines the
-//! item; a re-export names nothing itself and leads on to the item. Test code, comments and `mod` lines name nothing.
-//! The graph has no types: a method call names no file, unless only one file of the crate has an
-//! inherent method of that name (`Graph::calls`).
+//! item; a re-export names nothing itself and leads on to the item. Test code, comments and `mod`
+//! lines name nothing. The graph has no types: a method call names no file, unless only one file of
+//! the crate has an inherent method of that name (`Graph::calls`).
 //!
 //! Invariant: the same sources give the same graph.
 

@@ -60,10 +60,10 @@ fn unsafe_code() {
     assert_eq!(findings(body), [(Rule::Unsafe, 6)]);
     assert_eq!(findings("m! { unsafe { g() } }\n"), [(Rule::Unsafe, 4)]);
     assert_eq!(findings("#![deny(unsafe_code)]\n"), []);
-    for home in ["crates/weir-device/src/a.rs", "crates/weir-codec/src/parity/avx2.rs"] {
+    for home in ["crates/base/weir-device/src/a.rs", "crates/base/weir-codec/src/parity/avx2.rs"] {
         assert_eq!(findings_at(home, &format!("{HEAD}{body}")), []);
     }
-    let beside = findings_at("crates/weir-codec/src/parity.rs", &format!("{HEAD}{body}"));
+    let beside = findings_at("crates/base/weir-codec/src/parity.rs", &format!("{HEAD}{body}"));
     assert_eq!(beside, [(Rule::Unsafe, 6)]);
 }
 
@@ -96,32 +96,49 @@ fn what_does_not_parse_is_found() {
     assert_eq!(findings("fn f( {}\n"), [(Rule::Syntax, 4)]);
 }
 
-fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+fn package(folder: &str, name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
     let dependency = |(name, kind): &(&str, Option<&str>)| Dependency {
         name: (*name).to_owned(),
         kind: kind.map(str::to_owned),
     };
     Package {
         name: name.to_owned(),
-        manifest_path: "Cargo.toml".into(),
+        manifest_path: format!("/w/{folder}/{name}/Cargo.toml").into(),
         dependencies: dependencies.iter().map(dependency).collect(),
     }
 }
 
 #[test]
 fn layers() {
-    let fine = [
-        package("weir-pool", &[("weir-base", None), ("serde", None), ("weir-sim", Some("dev"))]),
-        package("weir-sim", &[("weir-pool", None)]),
-    ];
-    assert_eq!(order::check(&fine), []);
-    for planted in [
-        package("weir-base", &[("weir-pool", None)]),
-        package("weir", &[("weir-sim", None)]),
-        package("weir-pool", &[("weir-nbd", Some("build"))]),
-        package("weir-unheard-of", &[]),
+    let with = |package: Package| {
+        let plain = [("base", "weir-base"), ("engine", "weir-pool"), ("protocol", "weir-nbd")];
+        let tools = [("tools", "weir-sim"), ("tools", "weir-bench")];
+        let mut all: Vec<Package> = plain
+            .into_iter()
+            .chain(tools)
+            .filter(|(_, name)| *name != package.name)
+            .map(|(layer, name)| self::package(&format!("crates/{layer}"), name, &[]))
+            .collect();
+        all.push(package);
+        layers::check(Path::new("/w"), &all).len()
+    };
+    let pool = [("weir-base", None), ("serde", None), ("weir-sim", Some("dev"))];
+    for fine in [
+        package("crates/engine", "weir-pool", &pool),
+        package("crates/tools", "weir-sim", &[("weir-pool", None), ("weir-nbd", None)]),
+        package("crates/control", "weir-api", &[("weir-pool", None), ("weir-nbd", None)]),
+        package("bin", "weir", &[("weir-bench", None), ("weir-sim", Some("dev"))]),
     ] {
-        assert_eq!(order::check(&[planted]).len(), 1);
+        assert_eq!(with(fine), 0);
+    }
+    for planted in [
+        package("crates/base", "weir-base", &[("weir-pool", None)]),
+        package("bin", "weir", &[("weir-sim", None)]),
+        package("crates/engine", "weir-pool", &[("weir-nbd", Some("build"))]),
+        package("crates/protocol", "weir-nbd", &[("weir-pool", None)]),
+        package("crates", "weir-flat", &[]),
+    ] {
+        assert_eq!(with(planted), 1);
     }
 }
 

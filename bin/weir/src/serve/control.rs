@@ -36,8 +36,8 @@ use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
+use weir_net::Budget;
 use weir_pool::{ImportOptions, PlantedBug, Pool};
-use weir_serve::Budget;
 
 use super::activity::Activity;
 use super::changes::Changes;
@@ -68,12 +68,12 @@ pub(super) enum Entry {
 /// What clients use, by protocol.
 pub(super) struct Clients {
     pub(super) exports: Arc<Registry>,
-    pub(super) nbd: weir_serve::ServerHandle<Nbd>,
+    pub(super) nbd: weir_net::ServerHandle<Nbd>,
     /// Of the addresses of its exports over TCP.
     pub(super) nbd_scheme: &'static str,
     pub(super) targets: Arc<TargetRegistry>,
     /// None where nobody listens for it.
-    pub(super) iscsi: Option<weir_serve::ServerHandle<Iscsi>>,
+    pub(super) iscsi: Option<weir_net::ServerHandle<Iscsi>>,
     /// Memory that connections share: of NBD, and of iSCSI.
     pub(super) budgets: [Arc<Budget>; 2],
 }
@@ -88,11 +88,11 @@ pub(super) struct Manager {
     pub(super) seen: Mutex<SeenFile>,
     pub(super) scans: Mutex<ScanFile>,
     pub(super) exports: Arc<Registry>,
-    pub(super) nbd: RwLock<Option<weir_serve::ServerHandle<Nbd>>>,
+    pub(super) nbd: RwLock<Option<weir_net::ServerHandle<Nbd>>>,
     /// Of the addresses of exports over TCP.
     pub(super) nbd_scheme: &'static str,
     pub(super) targets: Arc<TargetRegistry>,
-    pub(super) iscsi: Mutex<Option<weir_serve::ServerHandle<Iscsi>>>,
+    pub(super) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
     /// Held by the call that changes something.
     pub(super) changes: Changes,
     /// Engines of pools that are being closed.
@@ -178,7 +178,7 @@ impl Manager {
 
     pub(super) fn nbd_addresses(&self) -> Vec<String> {
         let nbd = self.nbd.read();
-        nbd.iter().flat_map(weir_serve::ServerHandle::addresses).map(ToString::to_string).collect()
+        nbd.iter().flat_map(weir_net::ServerHandle::addresses).map(ToString::to_string).collect()
     }
 
     pub(super) fn options(&self) -> EngineOptions {

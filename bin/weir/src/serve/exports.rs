@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 use weir_device::Block;
-use weir_serve::{AllowList, ExportError, ExportFuture, Extent, LiveAllowList};
+use weir_net::{AllowList, ExportError, ExportFuture, Extent, LiveAllowList};
 
 /// One export that can be opened.
 pub(super) struct Offered {
@@ -99,7 +99,7 @@ impl Registry {
     }
 }
 
-impl weir_serve::Exports for Registry {
+impl weir_net::Exports for Registry {
     fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
         let (all, unlisted) = (self.offered.read(), self.named.is_none());
         let rest = all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
@@ -114,7 +114,7 @@ impl weir_serve::Exports for Registry {
         &self,
         name: &str,
         from: Option<IpAddr>,
-    ) -> Result<Arc<dyn weir_serve::Export>, ExportError> {
+    ) -> Result<Arc<dyn weir_net::Export>, ExportError> {
         let offered = self.offered.read();
         let found = offered.get(name);
         let found = found.filter(|offered| offered.is_shown_to(from, self.named.is_none()));
@@ -196,7 +196,7 @@ impl OpenVolume {
     }
 }
 
-impl weir_serve::Export for OpenVolume {
+impl weir_net::Export for OpenVolume {
     fn size_bytes(&self) -> u64 {
         self.volume.size_bytes()
     }

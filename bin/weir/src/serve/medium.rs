@@ -7,8 +7,8 @@
 use std::any::Any;
 
 use weir_dataset::DatasetError;
+use weir_net::ExportFuture;
 use weir_scsi::Medium;
-use weir_serve::ExportFuture;
 
 use super::exports::{OpenVolume, refused};
 

@@ -36,8 +36,8 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 /// buffers with a PDU of 16 KiB each and the tables of a session.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
-/// ... and where NBD clients use TLS: [`weir_serve::limits::TLS_BYTES`] for each of 1024
-/// connections, and 8 MiB for handshakes ([`weir_serve::limits::TURNS_MAX`]).
+/// ... and where NBD clients use TLS: [`weir_net::limits::TLS_BYTES`] for each of 1024
+/// connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
 /// What allocators and their bookkeeping add to `--memory`, in percent.
@@ -182,7 +182,7 @@ mod tests {
         let (total_bytes, dedupe_bytes) = (64 * MIB, 6 * MIB);
         let plan =
             MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true, serves_nbd_tls: false };
-        let budget = weir_serve::Budget::new(3 << 20, 64 << 10);
+        let budget = weir_net::Budget::new(3 << 20, 64 << 10);
         let share = budget.share();
         assert!(share.ask(0, 32 << 20));
         share.hold(32 << 20);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn sessions_and_handshakes_of_tls_fit_beside_the_memory() {
-        use weir_serve::limits::{CONNECTIONS_MAX, TLS_BYTES, TURNS_MAX};
+        use weir_net::limits::{CONNECTIONS_MAX, TLS_BYTES, TURNS_MAX};
         let most = CONNECTIONS_MAX * TLS_BYTES + TURNS_MAX * (128 << 10);
         assert!(most as u64 <= TLS_BYTES_MAX, "{most}");
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
 use weir_base::ErrorKind;
-use weir_serve::AllowList;
+use weir_net::AllowList;
 
 /// A pool that was open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,9 +30,9 @@ use weir_dataset::{Engine, Volume};
 use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
 };
+use weir_net::{Address, ExportError};
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit, UnitStore};
-use weir_serve::{Address, ExportError};
 
 use super::events::{Events, NewEvent};
 use super::exports::OpenVolume;

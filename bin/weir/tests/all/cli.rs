@@ -6,7 +6,7 @@
 //! - every verb is run, for people and with `--json`, and with an error;
 //! - nothing but data is ever on standard output.
 
-#[path = "../../../../crates/weir-api/tests/all/support/fake.rs"]
+#[path = "../../../../crates/control/weir-api/tests/all/support/fake.rs"]
 mod fake;
 
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,7 @@
 //! `--memory` means the process: what hostile clients and hungry features make the whole program
 //! hold, and who gets in where idle clients took all places.
 //!
-//! Not here: budgets and places by themselves (weir-serve), one connection (weir-nbd).
+//! Not here: budgets and places by themselves (weir-net), one connection (weir-nbd).
 //!
 //! Invariant: the most memory the process ever had (VmHWM) is below what `weir server show` says.
 

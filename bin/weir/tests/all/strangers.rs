@@ -2,7 +2,7 @@
 //! streams, slots and turns.
 //!
 //! Not here: memory of NBD data (memory), bad requests (bad_clients, bad_input), the tables behind
-//! the limits (weir-api, weir-serve).
+//! the limits (weir-api, weir-net).
 //!
 //! Invariant: whatever one caller does, another is answered, the process keeps to its memory, and
 //! SIGTERM ends it.

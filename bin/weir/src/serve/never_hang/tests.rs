@@ -55,13 +55,13 @@ fn start() -> Server {
 pub(in crate::serve) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
-    let nbd = weir_serve::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
-    let nbd = weir_serve::Listener::bind(&nbd).unwrap();
-    let budget = || weir_serve::Budget::new(32 << 20, weir_nbd::limits::OWN_BYTES);
+    let nbd = weir_net::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
+    let nbd = weir_net::Listener::bind(&nbd).unwrap();
+    let budget = || weir_net::Budget::new(32 << 20, weir_nbd::limits::OWN_BYTES);
     let budgets = [budget(), budget()];
     let exports = Arc::<Registry>::clone(&registry);
     let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
-    let nbd = weir_serve::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
+    let nbd = weir_net::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
     let (state, seen) = (StateFile::load(dir.path()), SeenFile::load(dir.path()));
     let state = (state.unwrap(), seen.unwrap(), ScanFile::load(dir.path()));
     let history = Arc::new(History::load(dir.path()));

@@ -1,0 +1,357 @@
+//! The HTTP server: several listeners, bounded connections, a clean stop.
+//!
+//! Not here: what a request means (`routes`), which requests are let in (`guard`).
+//!
+//! Invariants:
+//! - a connection holds one of its listener's slots for as long as it lives, and gives it up to a
+//!   new one while it sends nothing (`slots`);
+//! - a client that sends nothing, or half a request, or takes nothing of its answer, loses its
+//!   connection after a fixed time;
+//! - a request that was read is answered; a connection that gets no slot is answered 503 before
+//!   anything of its request is read.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use hyper::body::Body as _;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
+use weir_net::SocketFile;
+
+use crate::answers::Answers;
+use crate::caller::{self, Caller};
+use crate::control::Control;
+use crate::door::{Door, Process};
+use crate::gate::Gate;
+use crate::guard;
+use crate::limits::{
+    HEADER_BYTES_MAX, HEADER_TIMEOUT, REFUSAL_LIMIT, REFUSALS_MAX, RETRY_AFTER_SECONDS,
+    STOP_TIMEOUT,
+};
+use crate::listen::{Listener, Socket};
+use crate::slots::{Call, Entrance, Slots, Taken, Who};
+use crate::token::{Authority, Checker};
+use crate::turns::Turns;
+use crate::watched::Watched;
+use crate::wire::{ApiError, ErrorBody};
+use crate::{Error, routes, slots};
+
+/// Serves the management interface on all `listeners` until `stop` is ready; then lets running
+/// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
+/// is enough; [`Control`] must not block it.
+///
+/// Calls reach `control` through the gate, which asks for the rights of the caller: a user of the
+/// unix socket, or the holder of a token that `authority` knows.
+///
+/// # Errors
+/// [`Error::Listen`] when a socket cannot be handed to the runtime; nothing is served then.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    control: Arc<dyn Control>,
+    authority: Arc<dyn Authority>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let (stopping, stopped) = watch::channel(false);
+    let router = routes::router(Arc::new(Gate::new(control)));
+    let checker = Arc::new(Checker::new(authority));
+    let (turns, answers) = (Arc::<Turns>::default(), Arc::<Answers>::default());
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+    let mut loops = JoinSet::new();
+    for listener in listeners {
+        let entry = guard::Entry {
+            hosts: listener.hosts.clone(),
+            checker: Arc::clone(&checker),
+            turns: Arc::clone(&turns),
+            answers: Arc::clone(&answers),
+        };
+        let entry = middleware::from_fn_with_state(Arc::new(entry), guard::admit);
+        let guarded = router.clone().layer(entry);
+        let name = listener.address().to_string();
+        let source = Source::new(listener)?;
+        tracing::info!(address = name, "management interface");
+        loops.spawn(accept_all(source, guarded, Arc::clone(&refusals), stopped.clone()));
+    }
+    stop.await;
+    stopping.send_replace(true);
+    while let Some(ended) = loops.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a listener of the management interface broke");
+        }
+    }
+    Ok(())
+}
+
+/// A listener inside the runtime.
+enum Source {
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "removes the file when dropped")] SocketFile,
+        Door,
+    ),
+    Tcp(TcpListener, Option<TlsAcceptor>),
+}
+
+/// A connection that was accepted; TLS is not spoken on it yet.
+enum Accepted {
+    Ready(Box<dyn Stream>),
+    Tls(TcpStream, TlsAcceptor),
+}
+
+impl Accepted {
+    /// The stream of requests; none where the other side does not get through TLS in time.
+    async fn established(self) -> Option<Box<dyn Stream>> {
+        let (stream, acceptor) = match self {
+            Self::Ready(stream) => return Some(stream),
+            Self::Tls(stream, acceptor) => (stream, acceptor),
+        };
+        match tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => Some(Box::new(stream)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a caller did not get through TLS");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Source {
+    fn new(listener: Listener) -> Result<Self, Error> {
+        let address = listener.address().to_string();
+        match listener.socket {
+            Socket::Unix(socket, file, door) => {
+                UnixListener::from_std(socket).map(|s| Self::Unix(s, file, door))
+            }
+            Socket::Tcp(socket, tls) => {
+                let tls = tls.map(|tls| tls.acceptor());
+                TcpListener::from_std(socket).map(|socket| Self::Tcp(socket, tls))
+            }
+        }
+        .map_err(|source| Error::Listen { address, source })
+    }
+
+    /// The next connection, who made it, and whom it is counted for.
+    async fn accept(&self) -> io::Result<(Accepted, Caller, Who)> {
+        match self {
+            Self::Unix(listener, _, door) => {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                let is_root = uid.is_some_and(|uid| door.is_owner(uid));
+                let who = if is_root { Who::Root } else { Who::Uid(uid) };
+                let caller = match stream.peer_cred() {
+                    Ok(peer) => {
+                        let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
+                        door.caller(Process { uid, gid, pid })
+                    }
+                    Err(_) => Caller::stranger("an unknown process"),
+                };
+                Ok((Accepted::Ready(Box::new(stream)), caller, who))
+            }
+            Self::Tcp(listener, tls) => {
+                let (stream, peer) = listener.accept().await?;
+                // Answers are one small write: waiting to fill a segment only delays them.
+                stream.set_nodelay(true)?;
+                // The address alone proves nothing: a token must.
+                let from = peer.ip().to_canonical().to_string();
+                let stream = match tls {
+                    Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
+                    None => Accepted::Ready(Box::new(stream)),
+                };
+                Ok((stream, Caller::stranger(from), Who::of(peer.ip())))
+            }
+        }
+    }
+}
+
+/// `refusals` are the answers to connections without a slot that are under way.
+async fn accept_all(
+    source: Source,
+    router: Router,
+    refusals: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let all = Arc::new(Slots::default());
+    let router = router.layer(middleware::from_fn(hold_slot));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = told(&mut stopped) => break,
+            accepted = source.accept() => accepted,
+        };
+        match accepted {
+            Ok((accepted, caller, who)) => {
+                let entrance = all.knock(who);
+                let refusal = match entrance {
+                    Entrance::Full => Arc::clone(&refusals).try_acquire_owned().ok(),
+                    Entrance::Taken(_) | Entrance::Waits(_) => None,
+                };
+                if refusal.is_none() && matches!(entrance, Entrance::Full) {
+                    continue;
+                }
+                let (router, stopped) = (router.clone(), stopped.clone());
+                // The task is not awaited by handle: its slot comes back when it ends.
+                drop(tokio::spawn(caller::on_behalf_of(caller, async move {
+                    let _refusal = refusal;
+                    let taken = match entrance {
+                        Entrance::Taken(taken) => Some(taken),
+                        Entrance::Waits(waiting) => waiting.taken().await,
+                        Entrance::Full => None,
+                    };
+                    match taken {
+                        Some(taken) => serve_accepted(accepted, taken, router, stopped).await,
+                        None => refuse(accepted).await,
+                    }
+                })));
+            }
+            Err(error) => {
+                not_accepted(&error).await;
+            }
+        }
+    }
+    // Nobody new gets in, and all slots are back once every connection has ended.
+    drop(source);
+    if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
+        tracing::warn!("stopping while management calls are still running");
+    }
+}
+
+/// Waits before a listener accepts again: with no descriptor left, others must close first.
+pub(crate) async fn not_accepted(error: &io::Error) {
+    static TOLD: Sieve<()> = Sieve::new(LINES_INTERVAL);
+    if let Some(more) = TOLD.pass(()) {
+        tracing::warn!(%error, more, "cannot accept a connection");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+async fn serve_accepted(
+    accepted: Accepted,
+    taken: Taken,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
+    // The handshake of TLS counts as waiting for the client.
+    let serve = async move {
+        if let Some(stream) = accepted.established().await {
+            serve_one(stream, router, stopped).await;
+        }
+    };
+    slots::within(taken, serve).await;
+}
+
+/// Answers 503 to a connection that got no slot. Nothing of its request was looked at, so its
+/// client knows that nothing was done.
+async fn refuse(accepted: Accepted) {
+    let message = "the server has as many calls and connections as it takes; nothing was done";
+    let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
+    let body = serde_json::to_string(&ErrorBody { error }).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: {RETRY_AFTER_SECONDS}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let answer = async {
+        let Some(mut stream) = accepted.established().await else { return };
+        if stream.write_all((head + &body).as_bytes()).await.is_err() {
+            return;
+        }
+        drop(stream.shutdown().await);
+        // Closed with unread bytes, the connection would be reset and the answer lost.
+        let mut rest = [0; 4096];
+        while let Ok(1..) = stream.read(&mut rest).await {}
+    };
+    drop(tokio::time::timeout(REFUSAL_LIMIT, answer).await);
+}
+
+/// Keeps the slot for as long as a call is under way and its answer is streamed.
+pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
+    let slot = slots::current();
+    let call = slot.as_ref().map(slots::Slot::call);
+    let mut answer = next.run(request).await;
+    if slot.is_some_and(|slot| slot.is_leaving()) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if answer.body().size_hint().exact().is_some() {
+        // The body is whole; `Watched` reports to the slot when it was sent.
+        return answer;
+    }
+    let (parts, body) = answer.into_parts();
+    Response::from_parts(parts, Body::new(Holding { body, _call: call }))
+}
+
+/// The body of an answer that is streamed; the call ends when all of it was handed over.
+struct Holding {
+    body: Body,
+    _call: Option<Call>,
+}
+
+impl hyper::body::Body for Holding {
+    type Data = hyper::body::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Waits until the server is told to stop, or is gone.
+async fn told(stopped: &mut watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stop| *stop).await);
+}
+
+pub(crate) async fn serve_one(
+    stream: Box<dyn Stream>,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let watched = Watched::new(stream, slots::current());
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(watched), TowerToHyperService::new(router))
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = told(&mut stopped) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a management connection ended early");
+    }
+}

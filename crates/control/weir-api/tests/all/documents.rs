@@ -1,0 +1,130 @@
+//! The checked-in documents are what the code says: `docs/openapi.json`, `docs/errors.md`.
+//!
+//! Not here: what the documents are for.
+//!
+//! Invariant: `UPDATE=1 cargo test -p weir-api` is the only way they are written.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use weir_api::openapi;
+use weir_api::types::PROPERTIES;
+use weir_api::wire::{advice, exit_code, http_status};
+use weir_base::ErrorKind;
+
+fn check(name: &str, wanted: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, wanted).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "docs/{name} is not what the code says; refresh it: UPDATE=1 cargo test -p weir-api"
+    );
+}
+
+#[test]
+fn openapi_is_checked_in() {
+    let document = openapi();
+    let text = document.to_pretty_json().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+    check("openapi.json", &format!("{text}\n"));
+}
+
+#[test]
+fn the_table_of_properties_is_in_the_operators_document() {
+    const BEGIN: &str = "<!-- properties: printed by `UPDATE=1 cargo test -p weir-api` -->\n";
+    const END: &str = "<!-- end -->";
+    let name = "operating/properties.md";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(name);
+    let document = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = document.split_once(BEGIN).expect("where the table begins");
+    let (_, after) = rest.split_once(END).expect("where it ends");
+    let mut table = String::from("| property | of | values | default | inherited | what it is |\n");
+    table += "| --- | --- | --- | --- | --- | --- |\n";
+    for spec in PROPERTIES {
+        let of: Vec<_> = spec.of.iter().map(|of| of.name()).collect();
+        let inherited = if spec.inherits { "yes" } else { "" };
+        writeln!(
+            table,
+            "| `{}` | {} | {} | {} | {inherited} | {} |",
+            spec.name,
+            of.join(", "),
+            spec.values.unwrap_or("only shown"),
+            spec.default,
+            spec.what
+        )
+        .unwrap();
+    }
+    check(name, &format!("{before}{BEGIN}{table}{END}{after}"));
+}
+
+#[test]
+fn every_reference_of_the_document_resolves() {
+    let json = serde_json::to_value(openapi()).unwrap();
+    let mut references = Vec::new();
+    collect(&json, &mut references);
+    assert!(references.len() > 20, "the document lost its types");
+    for reference in references {
+        let pointer = reference.strip_prefix('#').expect("inside the document");
+        assert!(json.pointer(pointer).is_some(), "{reference} leads nowhere");
+    }
+}
+
+fn collect(value: &serde_json::Value, to: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            if let Some(text) = map.get("$ref").and_then(|r| r.as_str()) {
+                to.push(text.to_owned());
+            }
+            map.values().for_each(|inner| collect(inner, to));
+        }
+        serde_json::Value::Array(list) => list.iter().for_each(|inner| collect(inner, to)),
+        _ => {}
+    }
+}
+
+/// The errno a client of NBD sees, by its usual name.
+fn nbd_errno(kind: ErrorKind) -> &'static str {
+    match weir_nbd::errno(kind) as u32 {
+        1 => "EPERM",
+        5 => "EIO",
+        22 => "EINVAL",
+        28 => "ENOSPC",
+        other => panic!("{kind:?} maps to {other}, which has no name here"),
+    }
+}
+
+#[test]
+fn errors_are_documented() {
+    let mut text = String::from(
+        "# Errors\n\n\
+         Printed from the code: `UPDATE=1 cargo test -p weir-api`.\n\n\
+         Every error has a kind, and the kind says what to do. Most errors carry a more exact \
+         action, which `weir` prints after `try:`. An exit code of 0 is success; 2 is a command \
+         line that cannot be read.\n\n\
+         | kind | what to do | HTTP | exit code | NBD |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for kind in ErrorKind::ALL {
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            kind.name(),
+            advice(kind),
+            http_status(kind).as_u16(),
+            exit_code(kind),
+            nbd_errno(kind)
+        )
+        .unwrap();
+    }
+    check("errors.md", &text);
+}
+
+#[test]
+fn exit_codes_differ_and_leave_out_the_taken_ones() {
+    let codes: std::collections::BTreeSet<u8> = ErrorKind::ALL.map(exit_code).into();
+    assert_eq!(codes.len(), ErrorKind::ALL.len());
+    assert!(codes.iter().all(|code| (3..100).contains(code)));
+}

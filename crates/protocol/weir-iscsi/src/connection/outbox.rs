@@ -1,0 +1,168 @@
+//! Answers on their way to the socket, and the buffers they are put together in.
+//!
+//! Not here: what answers are, and the loop that sends them (`session`).
+//!
+//! Invariants:
+//! - answers leave in the order in which they were put in: their StatSN counts up on the wire;
+//! - no borrow of a buffer is held across an await.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
+
+use weir_net::limits::KEEP_BYTES_MAX;
+use weir_net::{OutBuf, Outgoing};
+
+use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
+
+/// See the file's head.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// For the send after those in `queue`.
+    gathering: RefCell<OutBuf>,
+    /// One send each, in order.
+    queue: RefCell<VecDeque<Outgoing>>,
+    /// Room of the sends in it, and of the one that is under way: however little is in them.
+    queued_bytes: Cell<usize>,
+    sending_bytes: Cell<usize>,
+    /// Buffers to use again, and the room they have.
+    pool: RefCell<Vec<OutBuf>>,
+    pool_bytes: Cell<usize>,
+}
+
+impl Outbox {
+    /// Where the next answer is to be put.
+    pub(super) fn gathering(&self) -> RefMut<'_, OutBuf> {
+        self.gathering.borrow_mut()
+    }
+
+    /// Bytes that wait, or are being sent.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.gathering.borrow().len() + self.queued_bytes.get() + self.sending_bytes.get()
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let buffers = self.queued_bytes.get() + self.sending_bytes.get() + self.pool_bytes.get();
+        self.gathering.borrow().room() + buffers
+    }
+
+    /// Whether enough waits for a send of its own.
+    pub(super) fn is_full(&self) -> bool {
+        self.gathering.borrow().len() >= SEND_BYTES
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
+    }
+
+    /// Puts in an answer that was made in a buffer of its own.
+    pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
+        if answer.len() <= COPY_BYTES_MAX {
+            self.gathering.borrow_mut().put(answer.filled());
+            return self.give_back(answer, is_tight);
+        }
+        self.push_send(answer.into());
+    }
+
+    /// Puts in an answer that is a send of its own, behind what was gathered before it.
+    pub(super) fn push_send(&self, send: Outgoing) {
+        let mut queue = self.queue.borrow_mut();
+        if !self.gathering.borrow().is_empty() {
+            let before = self.gathering.replace(self.spare());
+            self.queued_bytes.update(|n| n + before.room());
+            queue.push_back(before.into());
+        }
+        self.queued_bytes.update(|n| n + send.room_bytes());
+        queue.push_back(send);
+    }
+
+    /// What to send next.
+    pub(super) fn next_send(&self) -> Option<Outgoing> {
+        let next = match self.queue.borrow_mut().pop_front() {
+            Some(queued) => {
+                self.queued_bytes.update(|n| n - queued.room_bytes());
+                queued
+            }
+            None if self.gathering.borrow().is_empty() => return None,
+            None => self.gathering.replace(self.spare()).into(),
+        };
+        self.sending_bytes.set(next.room_bytes());
+        Some(next)
+    }
+
+    /// Takes the memory of what was sent back.
+    pub(super) fn sent(&self, sent: Outgoing, is_tight: bool) {
+        self.sending_bytes.set(0);
+        self.give_back(sent.head, is_tight);
+    }
+
+    /// Drops answers nobody will take.
+    pub(super) fn discard(&self) {
+        self.queue.borrow_mut().clear();
+        self.queued_bytes.set(0);
+        self.gathering.borrow_mut().truncate(0);
+        self.sending_bytes.set(0);
+    }
+
+    /// An empty buffer for small answers: one used before, or one that grows with them.
+    fn spare(&self) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
+        let spare = found.map(|at| pool.swap_remove(at)).unwrap_or_default();
+        self.pool_bytes.update(|n| n - spare.room());
+        spare
+    }
+
+    /// An empty buffer with room for `len` bytes, used before if there is one.
+    pub(super) fn buffer(&self, len: usize) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        let fits = |room: usize| room >= len && room <= 4 * len.max(SEND_BYTES);
+        // The newest first: it is the one still in the CPU's cache.
+        match pool.iter().rposition(|buffer| fits(buffer.room())) {
+            Some(at) => {
+                let buffer = pool.swap_remove(at);
+                self.pool_bytes.update(|n| n - buffer.room());
+                buffer
+            }
+            None => OutBuf::with_room(len),
+        }
+    }
+
+    /// Keeps a buffer for the next answer, unless memory is tight.
+    pub(super) fn give_back(&self, mut buffer: OutBuf, is_tight: bool) {
+        let room = self.pool_bytes.get() + buffer.room();
+        if !is_tight && buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
+            buffer.truncate(0);
+            self.pool_bytes.set(room);
+            self.pool.borrow_mut().push(buffer);
+        }
+    }
+
+    /// An idle connection keeps little memory; whether something was given up.
+    pub(super) fn idle(&self) -> bool {
+        let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
+        if gives_up {
+            self.give_up_pool();
+        }
+        gives_up
+    }
+
+    /// Gives up the memory that no answer is in. Returns whether there was some.
+    pub(super) fn give_up_spare(&self) -> bool {
+        let before = self.memory_bytes();
+        self.give_up_pool();
+        let mut gathering = self.gathering.borrow_mut();
+        if gathering.is_empty() {
+            *gathering = OutBuf::default();
+        }
+        drop(gathering);
+        self.memory_bytes() < before
+    }
+
+    /// Keeps no buffers for answers to come.
+    pub(super) fn give_up_pool(&self) {
+        self.pool.borrow_mut().clear();
+        self.pool_bytes.set(0);
+    }
+}

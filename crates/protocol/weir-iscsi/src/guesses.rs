@@ -1,0 +1,446 @@
+//! Wrong answers to CHAP: each makes the next ones of its address and of its account wait.
+//!
+//! Not here: what an answer proves (`login`), the log and events (`Targets::guessed`).
+//!
+//! A secret of 12 characters falls to a client that may try a thousand a second for weeks. So the
+//! server looks at few wrong answers, however many addresses they come from:
+//!
+//! - after a wrong answer, the next one of the same address waits; so does the next one for the
+//!   same account (initiator and target) from any address with a wrong answer. The delay doubles up
+//!   to [`GUESS_DELAY_MAX`];
+//! - answers for one account from addresses without a wrong answer pass at
+//!   [`CLEAN_ACCOUNT_INTERVAL`], so that guessers do not lock out an initiator after a restart of
+//!   the server: each of their addresses has one such guess;
+//! - all wrong answers together delay the next one, too: [`DIRTY_INTERVAL`] for addresses with an
+//!   earlier wrong answer, [`CLEAN_INTERVAL`] for other addresses;
+//! - an account with a successful login from an address is known there. Its answers from there wait
+//!   for none of these, so that no guesser, there or elsewhere, locks the initiator out. After a
+//!   wrong answer from there the next one waits for [`KNOWN_INTERVAL`].
+//!
+//! Tables of fixed size count addresses and accounts, in the entry that a keyed hash gives, so that
+//! a flood of addresses evicts nothing. Two addresses can share an entry and delay each other.
+//!
+//! Invariants:
+//! - an answer is looked at only when all its delays are over, on however many connections answers
+//!   wait;
+//! - the tables have [`ADDRESS_PLACES`], [`ACCOUNT_PLACES`] and at most [`KNOWN_MAX`] entries, and
+//!   only a right answer makes an entry of the last one;
+//! - at most [`GUESSES_WAITING_MAX`] logins wait for one place of the table of addresses, and
+//!   [`KNOWN_WAITING_MAX`] for one known account.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use weir_net::PeerKey;
+
+use crate::limits::{
+    ACCOUNT_PLACES, ADDRESS_PLACES, CLEAN_ACCOUNT_INTERVAL, CLEAN_INTERVAL, DIRTY_INTERVAL,
+    GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESS_WAIT_MAX, GUESSES_WAITING_MAX,
+    KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX,
+};
+
+/// See the file's head.
+pub(crate) struct Guesses {
+    hash: RandomState,
+    state: Mutex<State>,
+}
+
+/// Sender of an answer: its entries in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Guesser {
+    address: usize,
+    account: usize,
+    known: (u64, PeerKey),
+}
+
+struct State {
+    addresses: Table,
+    accounts: Table,
+    known: HashMap<(u64, PeerKey), Known>,
+    /// Next wrong answer of any address that gave one before, and of any other.
+    next_dirty: Option<Instant>,
+    next_clean: Option<Instant>,
+}
+
+/// The wrong answers of one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    times: u32,
+    waiting: u16,
+    last: Option<Instant>,
+    /// Of an account: the next answer from an address without a wrong one.
+    next_clean: Option<Instant>,
+}
+
+/// Places by a hash, which is reduced to their number.
+struct Table(Box<[Place]>);
+
+impl Table {
+    fn new(places: usize) -> Self {
+        Self(vec![Place::default(); places].into())
+    }
+
+    fn at(&self, place: usize) -> &Place {
+        self.0.get(place).expect("a place is reduced to the number of places")
+    }
+
+    fn at_mut(&mut self, place: usize) -> &mut Place {
+        self.0.get_mut(place).expect("a place is reduced to the number of places")
+    }
+}
+
+/// An account that was proved from an address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    proved: Instant,
+    /// No answer is looked at before.
+    next: Instant,
+    waiting: u16,
+}
+
+impl Place {
+    /// Whether it had a wrong answer lately.
+    fn is_dirty(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
+    }
+
+    /// When its next answer may be looked at; `None`: at once.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let doublings = self.times.saturating_sub(1).min(16);
+        let delay = (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX);
+        self.last.filter(|_| self.is_dirty(now)).map(|last| last + delay)
+    }
+
+    fn failed(&mut self, now: Instant) {
+        if !self.is_dirty(now) {
+            self.times = 0;
+        }
+        self.times = self.times.saturating_add(1);
+        self.last = Some(now);
+    }
+}
+
+/// Whether an answer may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Now,
+    After(Duration),
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        let state = State {
+            addresses: Table::new(ADDRESS_PLACES),
+            accounts: Table::new(ACCOUNT_PLACES),
+            known: HashMap::new(),
+            next_dirty: None,
+            next_clean: None,
+        };
+        Self { hash: RandomState::new(), state: Mutex::new(state) }
+    }
+}
+
+impl Guesses {
+    /// Whom the answer of an initiator to a target's challenge counts for.
+    pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
+        let account = self.hash.hash_one((initiator, target));
+        let place = |hash: u64, places: usize| (hash % places as u64) as usize;
+        Guesser {
+            address: place(self.hash.hash_one(peer), ADDRESS_PLACES),
+            account: place(account, ACCOUNT_PLACES),
+            known: (account, peer),
+        }
+    }
+
+    /// Waits until an answer may be looked at; false where that takes too long. Between this and
+    /// [`Self::failed`] or [`Self::proved`] nothing may be awaited.
+    pub(crate) async fn wait(&self, who: Guesser) -> bool {
+        let deadline = Instant::now() + GUESS_WAIT_MAX;
+        let mut waiting = None;
+        loop {
+            let now = Instant::now();
+            match self.turn(who, now) {
+                Turn::Now => return true,
+                Turn::After(delay) => {
+                    if waiting.is_none() {
+                        waiting = Waiting::enter(self, who);
+                    }
+                    if waiting.is_none() || now + delay > deadline {
+                        return false;
+                    }
+                    compio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    fn turn(&self, who: Guesser, now: Instant) -> Turn {
+        let state = self.state.lock();
+        let next = match state.known.get(&who.known) {
+            Some(known) => Some(known.next),
+            None => {
+                let address = state.addresses.at(who.address);
+                let account = state.accounts.at(who.account);
+                if address.is_dirty(now) {
+                    address.next(now).max(account.next(now)).max(state.next_dirty)
+                } else {
+                    account.next_clean.max(state.next_clean)
+                }
+            }
+        };
+        match next {
+            Some(next) if next > now => Turn::After(next - now),
+            _ => Turn::Now,
+        }
+    }
+
+    /// Counts a wrong answer.
+    pub(crate) fn failed(&self, who: Guesser, now: Instant) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let address = state.addresses.at_mut(who.address);
+        let account = state.accounts.at_mut(who.account);
+        let was_dirty = address.is_dirty(now);
+        address.failed(now);
+        let after = |next: Option<Instant>, interval| {
+            Some(next.map_or(now, |next| next.max(now)) + interval)
+        };
+        if let Some(known) = state.known.get_mut(&who.known) {
+            known.next = known.next.max(now) + KNOWN_INTERVAL;
+            account.failed(now);
+        } else if was_dirty {
+            account.failed(now);
+            state.next_dirty = after(state.next_dirty, DIRTY_INTERVAL);
+        } else {
+            account.next_clean = after(account.next_clean, CLEAN_ACCOUNT_INTERVAL);
+            state.next_clean = after(state.next_clean, CLEAN_INTERVAL);
+        }
+    }
+
+    /// Notes a right answer: the account is known at the address from now on.
+    pub(crate) fn proved(&self, who: Guesser, now: Instant) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.known.get_mut(&who.known) {
+            known.proved = now;
+            return;
+        }
+        if state.known.len() >= KNOWN_MAX {
+            let all = state.known.iter().filter(|(_, known)| known.waiting == 0);
+            let oldest = all.min_by_key(|(_, known)| known.proved).map(|(key, _)| *key);
+            oldest.and_then(|oldest| state.known.remove(&oldest));
+        }
+        if state.known.len() < KNOWN_MAX {
+            state.known.insert(who.known, Known { proved: now, next: now, waiting: 0 });
+        }
+    }
+}
+
+/// A login that waits; counted until it is dropped.
+struct Waiting<'g> {
+    guesses: &'g Guesses,
+    who: Guesser,
+    /// Whether it waits as one of a known account.
+    as_known: bool,
+}
+
+impl<'g> Waiting<'g> {
+    fn enter(guesses: &'g Guesses, who: Guesser) -> Option<Self> {
+        let mut state = guesses.state.lock();
+        let as_known = state.known.contains_key(&who.known);
+        let (waiting, most) = match state.known.get_mut(&who.known) {
+            Some(known) => (&mut known.waiting, KNOWN_WAITING_MAX),
+            None => (&mut state.addresses.at_mut(who.address).waiting, GUESSES_WAITING_MAX),
+        };
+        if usize::from(*waiting) >= most {
+            return None;
+        }
+        *waiting += 1;
+        Some(Self { guesses, who, as_known })
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.guesses.state.lock();
+        let waiting = if self.as_known {
+            state.known.get_mut(&self.who.known).map(|known| &mut known.waiting)
+        } else {
+            Some(&mut state.addresses.at_mut(self.who.address).waiting)
+        };
+        if let Some(waiting) = waiting {
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u32) -> PeerKey {
+        PeerKey::of(std::net::Ipv4Addr::from(number).into())
+    }
+
+    /// A guesser that shares no entry of a table with `others`.
+    fn apart(guesses: &Guesses, others: &[Guesser], account: &str) -> Guesser {
+        let mut all = (10_000..).map(|number| guesses.guesser(peer(number), account, "t"));
+        let is_apart = |one: &Guesser| others.iter().all(|other| other.address != one.address);
+        all.find(is_apart).unwrap()
+    }
+
+    /// Gives wrong answers for `account` as fast as possible, from `addresses` in turn, for `time`.
+    /// Returns the number of checked answers.
+    fn guessed(
+        guesses: &Guesses,
+        addresses: std::ops::Range<u32>,
+        account: impl Fn(u32) -> String,
+        start: Instant,
+        time: Duration,
+    ) -> u32 {
+        let guesser = |address| guesses.guesser(peer(address), &account(address), "t");
+        let guessers: Vec<Guesser> = addresses.map(guesser).collect();
+        let (mut now, mut looked_at) = (start, 0);
+        while now < start + time {
+            for who in &guessers {
+                if guesses.turn(*who, now) == Turn::Now {
+                    guesses.failed(*who, now);
+                    looked_at += 1;
+                }
+            }
+            now += Duration::from_millis(10);
+        }
+        looked_at
+    }
+
+    #[test]
+    fn wrong_answers_delay_the_next_ones_of_their_address_and_account() {
+        let guesses = Guesses::default();
+        let start = Instant::now();
+        let [same, other_account] =
+            ["a", "b"].map(|account| guesses.guesser(peer(1), account, "t"));
+        let other_address = apart(&guesses, &[same], "a");
+        assert_eq!(guesses.turn(same, start), Turn::Now);
+        guesses.failed(same, start);
+        let delays = [
+            (same, GUESS_DELAY_MIN),
+            (other_account, GUESS_DELAY_MIN),
+            (other_address, CLEAN_ACCOUNT_INTERVAL),
+        ];
+        for (who, delay) in delays {
+            assert_eq!(guesses.turn(who, start), Turn::After(delay), "{who:?}");
+            assert_eq!(guesses.turn(who, start + delay), Turn::Now);
+        }
+        for _ in 0..40 {
+            guesses.failed(same, start);
+        }
+        let delay = |who| match guesses.turn(who, start) {
+            Turn::After(delay) => delay,
+            Turn::Now => Duration::ZERO,
+        };
+        assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
+        // The account has few guesses of an address that gave a wrong answer to another account.
+        guesses.failed(
+            Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
+            start,
+        );
+        assert!(delay(other_address) >= GUESS_DELAY_MAX, "{:?}", delay(other_address));
+        assert_eq!(guesses.turn(same, start + GUESS_FORGOTTEN), Turn::Now);
+    }
+
+    // 3,000 addresses guessed 1,486 times a second.
+    #[test]
+    fn rate_of_wrong_answers_is_bounded_however_many_addresses_give_them() {
+        let time = Duration::from_mins(1);
+        let per_minute = |interval: Duration| (time.as_millis() / interval.as_millis()) as u32;
+        let addresses = 0..3000;
+        let one = |_| "victim".to_owned();
+        let looked_at = guessed(&Guesses::default(), addresses.clone(), one, Instant::now(), time);
+        let most = per_minute(GUESS_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
+        // The first delays of an account are shorter.
+        assert!(looked_at <= most + 6, "{looked_at} of one account, {most} at most");
+        let each = |address| format!("account {address}");
+        let looked_at = guessed(&Guesses::default(), addresses, each, Instant::now(), time);
+        let most = per_minute(CLEAN_INTERVAL) + per_minute(DIRTY_INTERVAL);
+        assert!(looked_at <= most + 2, "{looked_at} of {most}");
+    }
+
+    // After a restart no account is known, and each initiator has to come through once.
+    #[test]
+    fn initiator_at_a_clean_address_waits_for_no_address_that_guessed_before() {
+        let guesses = Guesses::default();
+        let start = Instant::now();
+        let account = |_| "victim".to_owned();
+        guessed(&guesses, 2..50, account, start, Duration::from_mins(1));
+        let now = start + Duration::from_mins(1) + CLEAN_ACCOUNT_INTERVAL;
+        let guessers: Vec<_> =
+            (2..50).map(|number| guesses.guesser(peer(number), "victim", "t")).collect();
+        let (dirty, own) = (guessers[0], apart(&guesses, &guessers, "victim"));
+        let mut turns = 0;
+        // Guessers of 48 addresses take every turn that they get.
+        for step in 0..20 {
+            let at = now + step * Duration::from_millis(100);
+            if guesses.turn(dirty, at) == Turn::Now {
+                guesses.failed(dirty, at);
+                turns += 1;
+            }
+            assert_eq!(guesses.turn(own, at), Turn::Now);
+        }
+        assert!(turns <= 2, "{turns}");
+    }
+
+    #[test]
+    fn known_account_passes_though_its_address_and_account_are_guessed_at() {
+        let guesses = Guesses::default();
+        let start = Instant::now();
+        let own = guesses.guesser(peer(1), "victim", "t");
+        guesses.proved(own, start);
+        let account = |_| "victim".to_owned();
+        let elsewhere = guessed(&guesses, 2..3000, account, start, Duration::from_secs(10));
+        assert!(elsewhere > 0);
+        let now = start + Duration::from_secs(10);
+        assert_eq!(guesses.turn(own, now), Turn::Now);
+        // At its own address, of its own name and of others.
+        for name in ["victim", "other"] {
+            guesses.failed(guesses.guesser(peer(1), name, "t"), now);
+        }
+        assert_eq!(guesses.turn(own, now), Turn::After(KNOWN_INTERVAL));
+        assert_eq!(guesses.turn(own, now + KNOWN_INTERVAL), Turn::Now);
+    }
+
+    #[test]
+    fn flood_of_addresses_makes_no_table_forget_or_grow() {
+        let guesses = Guesses::default();
+        let start = Instant::now();
+        let first = guesses.guesser(peer(1), "first", "t");
+        guesses.proved(guesses.guesser(peer(0), "known", "t"), start);
+        assert_eq!(guesses.turn(guesses.guesser(peer(0), "known", "t"), start), Turn::Now);
+        (0..10).for_each(|_| guesses.failed(first, start));
+        for number in 2..2 * ADDRESS_PLACES as u32 {
+            guesses.failed(guesses.guesser(peer(number), &number.to_string(), "t"), start);
+        }
+        let at = start + GUESS_DELAY_MIN;
+        assert_ne!(guesses.turn(first, at), Turn::Now);
+        assert_eq!(guesses.turn(guesses.guesser(peer(0), "known", "t"), at), Turn::Now);
+        for number in 0..2 * KNOWN_MAX as u32 {
+            guesses.proved(guesses.guesser(peer(number), "own", "t"), start);
+        }
+        assert_eq!(guesses.state.lock().known.len(), KNOWN_MAX);
+    }
+
+    #[test]
+    fn waiting_logins_do_not_pile_up() {
+        let guesses = Guesses::default();
+        let who = guesses.guesser(peer(1), "a", "t");
+        let all = || std::iter::from_fn(|| Waiting::enter(&guesses, who)).collect::<Vec<_>>();
+        let waiting = all();
+        assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
+        // One that is known has places of its own.
+        guesses.proved(who, Instant::now());
+        let known = all();
+        assert_eq!(known.len(), KNOWN_WAITING_MAX);
+        drop((waiting, known));
+        assert!(Waiting::enter(&guesses, who).is_some());
+    }
+}

@@ -1,0 +1,410 @@
+//! The login: who comes, what it proves, what is agreed on.
+//!
+//! Not here: receiving and sending, the table of sessions (`session`), the rules of single keys
+//! (`terms`).
+//!
+//! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12 (authentication), 13 (keys).
+//!
+//! ```text
+//! start -> security (AuthMethod, CHAP) -> operational (keys) -> full feature
+//!      \______________________________/^                     /^
+//!             \_____________________________________________/   stages may be left out
+//! ```
+//!
+//! Invariants:
+//! - no initiator leaves the security stage without having proved what [`Targets`] demands;
+//! - an unknown target, one that the initiator may not use and a wrong secret have one answer;
+//! - a key is negotiated once;
+//! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](crate::limits::LOGIN_DATA_BYTES_MAX).
+
+use hashbrown::HashSet;
+use weir_net::Peer;
+use weir_scsi::{InitiatorPort, Isid};
+
+use crate::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX, RECEIVE_DATA_BYTES_MIN};
+use crate::pdu::{Login as Request, LoginResponse, Pdu};
+use crate::targets::{
+    Admission, Applicant, Authentication, Credentials, OpenNexus, Refusal, Targets,
+};
+use crate::terms::{self, Answer, Terms};
+use crate::text::{self, Gathered, TextError};
+
+mod authenticate;
+
+use authenticate::Authenticator;
+
+const SECURITY: u8 = 0;
+const OPERATIONAL: u8 = 1;
+const FULL_FEATURE: u8 = 3;
+
+/// Status class and detail of a login response (11.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Status {
+    /// Go on.
+    Success = 0x0000,
+    /// The initiator broke the rules.
+    InitiatorError = 0x0200,
+    /// It did not prove what it should, or there is no such target for it.
+    AuthenticationFailure = 0x0201,
+    /// No version in common.
+    Version = 0x0205,
+    /// The session has all the connections it may have.
+    TooManyConnections = 0x0206,
+    /// A key that must be there is not.
+    MissingParameter = 0x0207,
+    /// A session type that is none.
+    SessionType = 0x0209,
+    /// There is no session with this TSIH.
+    NoSession = 0x020a,
+    /// Not a request that may come during login.
+    InvalidRequest = 0x020b,
+    /// Something broke on this side.
+    TargetError = 0x0300,
+    /// Try again later.
+    Unavailable = 0x0301,
+    /// No room.
+    OutOfResources = 0x0302,
+}
+
+/// Why a login ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// What the initiator is told.
+    pub status: Status,
+    /// What the log is.
+    pub why: String,
+}
+
+impl Denial {
+    pub(crate) fn new(status: Status, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
+    }
+
+    fn rules(why: impl Into<String>) -> Self {
+        Self::new(Status::InitiatorError, why)
+    }
+}
+
+impl From<TextError> for Denial {
+    fn from(error: TextError) -> Self {
+        Self::rules(error.to_string())
+    }
+}
+
+impl From<Refusal> for Denial {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(refusal.status(), refusal.to_string())
+    }
+}
+
+/// What to do after a login request.
+pub enum Step {
+    /// Send this and wait for the next.
+    Answer(LoginResponse, Vec<u8>),
+    /// Everything is agreed on: enter the session, then send this with its TSIH.
+    Ready(LoginResponse, Vec<u8>, Box<Ready>),
+    /// Send this and close.
+    Refuse(LoginResponse, Denial),
+}
+
+/// A login that came to its end.
+pub struct Ready {
+    /// Who.
+    pub applicant: Applicant,
+    /// Where to.
+    pub purpose: Purpose,
+    /// On which terms.
+    pub terms: Terms,
+    /// The TSIH it asked for; 0 for a new session.
+    pub tsih: u16,
+    /// Number of the connection.
+    pub cid: u16,
+    /// CmdSN of its first command.
+    pub cmd_sn: u32,
+    /// What it proved by CHAP.
+    pub proven: Option<Credentials>,
+}
+
+/// What a session is for.
+pub enum Purpose {
+    /// To ask for targets.
+    Discovery,
+    /// For commands to a target.
+    Target {
+        /// Its name.
+        name: String,
+        /// Makes the nexus.
+        open: OpenNexus,
+    },
+}
+
+/// A login under way.
+pub struct Login<'a> {
+    targets: &'a dyn Targets,
+    peer: &'a Peer,
+    first: Option<Request>,
+    stage: u8,
+    pdus: u32,
+    gathered: Gathered,
+    seen: HashSet<String>,
+    terms: Terms,
+    /// The initiator's, once it said one that can be.
+    name: String,
+    /// The target that it wants, the same.
+    target: String,
+    identity: Option<Identity>,
+    portal_group_tag: Option<u16>,
+    /// Longest data segment to declare, asked for once the initiator has proved what it must.
+    receive_data_bytes_max: &'a dyn Fn() -> usize,
+    declared: bool,
+}
+
+struct Identity {
+    applicant: Applicant,
+    purpose: Purpose,
+    authenticator: Authenticator,
+}
+
+impl<'a> Login<'a> {
+    /// Begins for a connection from `peer`. `receive_data_bytes_max`: how long a data
+    /// segment this side takes; asked for once, and only of an initiator that is let in.
+    pub fn new(
+        targets: &'a dyn Targets,
+        peer: &'a Peer,
+        receive_data_bytes_max: &'a dyn Fn() -> usize,
+    ) -> Self {
+        Self {
+            targets,
+            peer,
+            first: None,
+            stage: SECURITY,
+            pdus: 0,
+            gathered: Gathered::default(),
+            seen: HashSet::new(),
+            terms: Terms::default(),
+            name: String::new(),
+            target: String::new(),
+            identity: None,
+            portal_group_tag: None,
+            receive_data_bytes_max,
+            declared: false,
+        }
+    }
+
+    /// What the initiator calls itself, as far as it has said.
+    pub fn initiator(&self) -> &str {
+        &self.name
+    }
+
+    /// The target that it wants, as far as it has said.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Whether a request of this stage may be an attempt to prove a secret.
+    pub fn awaits_proof(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.authenticator.awaits_proof())
+    }
+
+    /// Refuses a request that was not looked at.
+    pub fn refuse(&self, request: &Request, denial: Denial) -> Step {
+        Step::Refuse(refused(response_to(request), denial.status), denial)
+    }
+
+    /// Takes the next request.
+    pub fn feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Step {
+        let response = response_to(request);
+        match self.try_feed(request, pdu) {
+            Ok((text, transit)) => {
+                let response = LoginResponse { transit, ..response };
+                if transit && request.next_stage == FULL_FEATURE {
+                    return self.ready(response, text);
+                }
+                if transit {
+                    self.stage = request.next_stage;
+                }
+                Step::Answer(response, text)
+            }
+            Err(denial) => Step::Refuse(refused(response, denial.status), denial),
+        }
+    }
+
+    /// The answer's text, and whether the stage ends.
+    fn try_feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Result<(Vec<u8>, bool), Denial> {
+        self.check(request)?;
+        self.gathered.add(pdu.data)?;
+        if request.continues {
+            return Ok((Vec::new(), false));
+        }
+        let text = self.gathered.take();
+        let pairs = text::pairs(&text)?;
+        self.note_keys(&pairs)?;
+        if self.identity.is_none() {
+            self.identify(request, &pairs)?;
+        }
+        let mut out = Vec::new();
+        if let Some(tag) = self.portal_group_tag.take() {
+            text::put(&mut out, "TargetPortalGroupTag", &tag.to_string());
+        }
+        let Some(identity) = &mut self.identity else {
+            return Err(Denial::new(Status::TargetError, "no identity after it was taken"));
+        };
+        identity.authenticator.take(self.stage == SECURITY, &pairs, &mut out)?;
+        let discovery = matches!(identity.purpose, Purpose::Discovery);
+        for (key, value) in pairs.iter().filter(|(key, _)| !is_of_identity(key)) {
+            if let Answer::Value(answer) = self.terms.offer(key, value, discovery) {
+                text::put(&mut out, key, &answer);
+            }
+        }
+        if self.stage == OPERATIONAL && !self.declared {
+            self.declared = true;
+            let most =
+                if discovery { RECEIVE_DATA_BYTES_MIN } else { (self.receive_data_bytes_max)() };
+            self.terms.receive_data_bytes_max = most;
+            terms::declare(&mut out, most);
+        }
+        let transit = request.transit && self.may_leave()?;
+        Ok((out, transit))
+    }
+
+    /// What holds for every login request.
+    fn check(&mut self, request: &Request) -> Result<(), Denial> {
+        self.pdus += 1;
+        if self.pdus > LOGIN_PDUS_MAX {
+            return Err(Denial::rules("too many login requests"));
+        }
+        if request.version_min > 0 {
+            let why = format!("version {} or later is asked for", request.version_min);
+            return Err(Denial::new(Status::Version, why));
+        }
+        let first = *self.first.get_or_insert_with(|| {
+            self.stage = request.stage;
+            *request
+        });
+        if !matches!(request.stage, SECURITY | OPERATIONAL) || request.stage != self.stage {
+            return Err(Denial::rules("a request of another stage"));
+        }
+        if (first.isid, first.tsih, first.cid) != (request.isid, request.tsih, request.cid) {
+            let why = "ISID, TSIH or CID changed";
+            return Err(Denial::new(Status::InvalidRequest, why));
+        }
+        let next = request.next_stage;
+        let forward = next == FULL_FEATURE || next == OPERATIONAL && request.stage == SECURITY;
+        if request.transit && (request.continues || !forward) {
+            return Err(Denial::rules("a transit to nowhere"));
+        }
+        Ok(())
+    }
+
+    /// Notes keys that are negotiated; none is twice (6.3).
+    fn note_keys(&mut self, pairs: &[(&str, &str)]) -> Result<(), Denial> {
+        for (key, _) in pairs {
+            if !self.seen.insert((*key).to_owned()) {
+                return Err(Denial::rules(format!("{key} came twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns from the first text who comes, and asks whether it may.
+    fn identify(&mut self, request: &Request, pairs: &[(&str, &str)]) -> Result<(), Denial> {
+        let value =
+            |key: &str| pairs.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
+        let missing = |key: &str| Denial::new(Status::MissingParameter, format!("no {key}"));
+        let name = checked_name(value("InitiatorName").ok_or_else(|| missing("InitiatorName"))?)?;
+        self.name.clone_from(&name);
+        let applicant = Applicant {
+            port: InitiatorPort { name, isid: Isid(request.isid) },
+            peer: self.peer.name.clone(),
+            key: self.peer.key,
+            local: self.peer.local.clone(),
+        };
+        let (authentication, purpose) = match value("SessionType").unwrap_or("Normal") {
+            "Discovery" => (self.targets.admit_discovery(&applicant)?, Purpose::Discovery),
+            "Normal" => {
+                let target = value("TargetName").ok_or_else(|| missing("TargetName"))?;
+                let name = checked_name(target)?;
+                self.target.clone_from(&name);
+                self.portal_group_tag = Some(self.targets.portal_group_tag(&applicant)?);
+                let admission = self.targets.admit(&applicant, &name);
+                let Admission { authentication, open } = admission.or_else(hidden)?;
+                (authentication, Purpose::Target { name, open })
+            }
+            other => {
+                return Err(Denial::new(Status::SessionType, format!("session type {other:?}")));
+            }
+        };
+        let authenticator = Authenticator::new(authentication);
+        self.identity = Some(Identity { applicant, purpose, authenticator });
+        Ok(())
+    }
+
+    /// Whether the stage may end now.
+    fn may_leave(&self) -> Result<bool, Denial> {
+        let authenticator = self.identity.as_ref().map(|identity| &identity.authenticator);
+        authenticator.map_or(Ok(false), Authenticator::may_leave)
+    }
+
+    fn ready(&mut self, response: LoginResponse, text: Vec<u8>) -> Step {
+        let (Some(identity), Some(first)) = (self.identity.take(), self.first) else {
+            let denial = Denial::new(Status::TargetError, "a login without a beginning");
+            return Step::Refuse(refused(response, denial.status), denial);
+        };
+        let ready = Ready {
+            proven: identity.authenticator.into_proven(),
+            applicant: identity.applicant,
+            purpose: identity.purpose,
+            terms: self.terms.settled(),
+            tsih: first.tsih,
+            cid: first.cid,
+            cmd_sn: first.cmd_sn,
+        };
+        Step::Ready(response, text, Box::new(ready))
+    }
+}
+
+/// The response that answers a request.
+const fn response_to(request: &Request) -> LoginResponse {
+    LoginResponse {
+        transit: false,
+        stage: request.stage,
+        next_stage: request.next_stage,
+        isid: request.isid,
+        tsih: request.tsih,
+        itt: request.itt,
+        status: [0, 0],
+    }
+}
+
+/// The admission to a target that a stranger is not to know of.
+fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
+    if !refusal.tells_of_targets() {
+        return Err(refusal);
+    }
+    let authentication = Authentication::Never(refusal);
+    Ok(Admission { authentication, open: Box::new(move |_| Err(refusal)) })
+}
+
+/// The response that says so.
+pub fn refused(response: LoginResponse, status: Status) -> LoginResponse {
+    LoginResponse { transit: false, status: (status as u16).to_be_bytes(), ..response }
+}
+
+/// Keys that say who comes, or prove it; the others are terms.
+fn is_of_identity(key: &str) -> bool {
+    matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod")
+        || key.starts_with("CHAP_")
+}
+
+/// An iSCSI name, in lower case as names are compared (4.2.7.1).
+fn checked_name(name: &str) -> Result<String, Denial> {
+    let bad = |c: char| c.is_control() || c.is_whitespace();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {
+        return Err(Denial::rules(format!("not an iSCSI name: {name:?}")));
+    }
+    Ok(name.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! PDUs as bytes: where one begins and ends, and what its fields are.
+//!
+//! Not here: what a PDU means (`login`, `connection`), key=value text (`text`).
+//!
+//! ```text
+//! 48 bytes  basic header segment      byte 0 opcode, 4 AHS length in words, 5..8 data length
+//! 4 n       additional header segments
+//! 4         header digest, if agreed on
+//! m         data segment, then zeros to a multiple of 4
+//! 4         data digest, if agreed on and m > 0; covers the zeros too
+//! ```
+//!
+//! Spec: RFC 7143 section 11; digests are CRC32C (13.1), sent lowest byte first.
+//!
+//! Invariants:
+//! - a PDU that is not whole asks for more bytes than there are;
+//! - nothing is believed of a header whose digest is wrong, not even its length.
+
+use crate::error::IscsiError;
+
+mod request;
+mod response;
+
+pub use request::{
+    CdbBuffer, Command, DataOut, Login, Logout, LogoutReason, Management, NopOut, Request, Text,
+};
+pub use response::{
+    AsyncEvent, AsyncMessage, CommandResponse, DataIn, LoginResponse, LogoutResponse,
+    ManagementResponse, NopIn, R2t, RejectReason, Residual, TextResponse, reject,
+};
+
+/// Length of the basic header segment.
+pub const HEADER_BYTES: usize = 48;
+
+/// A tag that names nothing.
+pub const NO_TAG: u32 = 0xffff_ffff;
+
+/// Opcodes (RFC 7143 11.2.1.2).
+pub mod opcode {
+    /// NOP-Out.
+    pub const NOP_OUT: u8 = 0x00;
+    /// SCSI Command.
+    pub const COMMAND: u8 = 0x01;
+    /// Task Management Function Request.
+    pub const MANAGEMENT: u8 = 0x02;
+    /// Login Request.
+    pub const LOGIN: u8 = 0x03;
+    /// Text Request.
+    pub const TEXT: u8 = 0x04;
+    /// SCSI Data-Out.
+    pub const DATA_OUT: u8 = 0x05;
+    /// Logout Request.
+    pub const LOGOUT: u8 = 0x06;
+    /// SNACK Request.
+    pub const SNACK: u8 = 0x10;
+    /// NOP-In.
+    pub const NOP_IN: u8 = 0x20;
+    /// SCSI Response.
+    pub const RESPONSE: u8 = 0x21;
+    /// Task Management Function Response.
+    pub const MANAGEMENT_RESPONSE: u8 = 0x22;
+    /// Login Response.
+    pub const LOGIN_RESPONSE: u8 = 0x23;
+    /// Text Response.
+    pub const TEXT_RESPONSE: u8 = 0x24;
+    /// SCSI Data-In.
+    pub const DATA_IN: u8 = 0x25;
+    /// Logout Response.
+    pub const LOGOUT_RESPONSE: u8 = 0x26;
+    /// Ready To Transfer.
+    pub const R2T: u8 = 0x31;
+    /// Asynchronous Message.
+    pub const ASYNC: u8 = 0x32;
+    /// Reject.
+    pub const REJECT: u8 = 0x3f;
+    /// The bits of byte 0 that are the opcode.
+    pub const MASK: u8 = 0x3f;
+    /// The bit of byte 0 of a request that goes past the order of commands.
+    pub const IMMEDIATE: u8 = 0x40;
+}
+
+/// A basic header segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header(pub [u8; HEADER_BYTES]);
+
+impl Header {
+    /// One of an opcode and flags, everything else zero.
+    pub fn new(opcode: u8, flags: u8) -> Self {
+        let mut header = Self([0; HEADER_BYTES]);
+        header.set(0, [opcode]);
+        header.set(1, [flags]);
+        header
+    }
+
+    /// The opcode without the immediate bit.
+    pub fn opcode(&self) -> u8 {
+        self.byte(0) & opcode::MASK
+    }
+
+    /// Whether the request goes past the order of commands.
+    pub fn is_immediate(&self) -> bool {
+        self.byte(0) & opcode::IMMEDIATE != 0
+    }
+
+    /// Byte 1.
+    pub fn flags(&self) -> u8 {
+        self.byte(1)
+    }
+
+    /// Bytes of additional header segments.
+    pub fn ahs_bytes(&self) -> usize {
+        4 * usize::from(self.byte(4))
+    }
+
+    /// Bytes of data, padding not counted.
+    pub fn data_bytes(&self) -> usize {
+        let [high, middle, low] = self.bytes(5);
+        u32::from_be_bytes([0, high, middle, low]) as usize
+    }
+
+    /// Sets the number of bytes of data; `len` is below 2^24.
+    pub fn set_data_bytes(&mut self, len: usize) {
+        let [_, high, middle, low] = (len as u32).to_be_bytes();
+        self.set(5, [high, middle, low]);
+    }
+
+    /// Initiator task tag.
+    pub fn itt(&self) -> u32 {
+        self.word(16)
+    }
+
+    /// CmdSN of a request that has one.
+    pub fn cmd_sn(&self) -> u32 {
+        self.word(24)
+    }
+
+    /// The byte at an offset below 48.
+    #[inline]
+    pub fn byte(&self, at: usize) -> u8 {
+        let [byte] = self.bytes(at);
+        byte
+    }
+
+    /// The number in four bytes.
+    #[inline]
+    pub fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.bytes(at))
+    }
+
+    /// `N` bytes from an offset; zeros where that lies outside.
+    #[inline]
+    pub fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+    }
+
+    /// Sets bytes; nothing happens where they would lie outside.
+    #[inline]
+    pub fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        if let Some(place) = self.0.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = bytes;
+        }
+    }
+
+    /// Sets a number of four bytes.
+    #[inline]
+    pub fn set_word(&mut self, at: usize, value: u32) {
+        self.set(at, value.to_be_bytes());
+    }
+}
+
+/// What was agreed on of digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// CRC32C behind the header segments.
+    pub header: bool,
+    /// CRC32C behind the data.
+    pub data: bool,
+}
+
+/// A whole PDU.
+#[derive(Clone, Copy, Debug)]
+pub struct Pdu<'a> {
+    /// Its basic header segment.
+    pub header: Header,
+    /// Its additional header segments.
+    pub ahs: &'a [u8],
+    /// Its data, without padding.
+    pub data: &'a [u8],
+    /// False where the data does not match its digest.
+    pub data_intact: bool,
+}
+
+/// What stands at the front of the input.
+#[derive(Debug)]
+pub enum Framed<'a> {
+    /// More must arrive: as many bytes in all, as far as known.
+    Need(usize),
+    /// A PDU, and how many bytes it takes.
+    Pdu(Pdu<'a>, usize),
+}
+
+/// CRC32C as it is sent.
+pub fn digest(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).to_le_bytes()
+}
+
+/// As [`digest`], of bytes in several places.
+pub fn digest_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
+    parts.fold(0, crc32c::crc32c_append).to_le_bytes()
+}
+
+/// `len` with padding.
+pub const fn padded(len: usize) -> usize {
+    len.next_multiple_of(4)
+}
+
+/// Finds the PDU at the front of `input`.
+///
+/// # Errors
+/// A header that cannot be believed, or data longer than `data_bytes_max`: the rest of the stream
+/// cannot be told from it.
+pub fn frame(
+    input: &[u8],
+    digests: Digests,
+    data_bytes_max: usize,
+) -> Result<Framed<'_>, IscsiError> {
+    let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else {
+        return Ok(Framed::Need(HEADER_BYTES));
+    };
+    let header = Header(*bytes);
+    let head_bytes = HEADER_BYTES + header.ahs_bytes();
+    let header_digest_bytes = if digests.header { 4 } else { 0 };
+    let data_at = head_bytes + header_digest_bytes;
+    if digests.header {
+        let Some(sent) = input.get(head_bytes..data_at) else {
+            return Ok(Framed::Need(data_at));
+        };
+        if input.get(..head_bytes).is_none_or(|head| digest(head) != *sent) {
+            return Err(IscsiError::HeaderDigest);
+        }
+    }
+    let len = header.data_bytes();
+    if len > data_bytes_max {
+        return Err(IscsiError::DataTooLong { len, max: data_bytes_max });
+    }
+    let with_digest = digests.data && len > 0;
+    let data_end = data_at + padded(len);
+    let end = data_end + if with_digest { 4 } else { 0 };
+    if input.len() < end {
+        return Ok(Framed::Need(end));
+    }
+    let part = |from: usize, to: usize| input.get(from..to).unwrap_or_default();
+    let data_intact = !with_digest || digest(part(data_at, data_end)) == *part(data_end, end);
+    let data = part(data_at, data_at + len);
+    let ahs = part(HEADER_BYTES, head_bytes);
+    Ok(Framed::Pdu(Pdu { header, ahs, data, data_intact }, end))
+}
+
+/// Appends a whole PDU without additional header segments; the data's length is set in the header
+/// it writes.
+pub fn put(out: &mut weir_net::OutBuf, mut header: Header, data: &[u8], digests: Digests) {
+    header.set_data_bytes(data.len());
+    out.put_array(header.0);
+    if digests.header {
+        out.put_array(digest(&header.0));
+    }
+    let start = out.len();
+    out.put(data);
+    finish_data(out, start, digests);
+}
+
+/// Pads the data that begins at `start` and ends `out`, and appends its digest.
+pub(crate) fn finish_data(out: &mut weir_net::OutBuf, start: usize, digests: Digests) {
+    let len = out.len() - start;
+    if len == 0 {
+        return;
+    }
+    out.space(padded(len) - len).fill(0);
+    if digests.data {
+        let sum = digest(out.filled().get(start..).unwrap_or_default());
+        out.put_array(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,608 @@
+//! One connection from login to logout, on a socket.
+//!
+//! Not here: what requests do (`connection`), the rules of login (`login`), listening and threads
+//! (weir-net).
+//!
+//! Two tasks: the reader receives as much as there is and takes every PDU in it; the writer sends
+//! what answers have gathered. While a send is under way requests go on being taken, so that a
+//! deep queue costs one receive and one send for many commands. A third asks an initiator that
+//! has gone quiet whether it is there.
+//!
+//! Invariants:
+//! - at the end of input, at logout and at a stop, commands under way finish and their answers are
+//!   sent before the socket is closed;
+//! - nothing is taken after the end was reached;
+//! - a session moves to another thread only at rest, between two requests.
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use compio::BufResult;
+use compio::buf::{IntoInner, IoBuf};
+use compio::io::AsyncWriteExt;
+use rustix::net::Shutdown;
+use weir_net::limits::{DRAIN_LIMIT, STALL_CHECK};
+use weir_net::{
+    Budget, Input, Linger, OutBuf, Peer, Protocol, Share, Socket, Watch, give_way, shut,
+};
+
+use crate::connection::{Connection, Flow, Parts};
+use crate::error::IscsiError;
+use crate::guesses::Guesses;
+use crate::limits::{
+    COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT,
+    RECEIVE_DATA_BYTES_MAX, RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
+};
+use crate::login::{Denial, Login, Purpose, Ready, Status, Step, refused};
+use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
+use crate::sessions::Entrant;
+use crate::targets::Targets;
+
+/// What the first answer is numbered.
+const FIRST_STAT_SN: u32 = 1;
+
+/// The protocol, with what it offers.
+pub struct Iscsi {
+    targets: Arc<dyn Targets>,
+    budget: Arc<Budget>,
+    guesses: Guesses,
+    login_limit: Duration,
+    discovery_limit: Duration,
+}
+
+impl Iscsi {
+    /// Offers `targets`; connections share `budget`, of which each has what
+    /// [`OWN`](crate::limits::OWN) says without asking.
+    pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
+        Self {
+            targets,
+            budget,
+            guesses: Guesses::default(),
+            login_limit: LOGIN_LIMIT,
+            discovery_limit: DISCOVERY_LIMIT,
+        }
+    }
+
+    /// Drops an initiator that has not logged in within `limit`, instead of [`LOGIN_LIMIT`].
+    #[must_use]
+    pub fn with_login_limit(self, limit: Duration) -> Self {
+        Self { login_limit: limit, ..self }
+    }
+
+    /// Ends a discovery session after `limit`, instead of [`DISCOVERY_LIMIT`].
+    #[must_use]
+    pub fn with_discovery_limit(self, limit: Duration) -> Self {
+        Self { discovery_limit: limit, ..self }
+    }
+}
+
+impl Protocol for Iscsi {
+    type Error = IscsiError;
+    type Parked = Parked;
+    const MOVES: bool = true;
+    // Initiators ping idle sessions, and one that is lost interrupts what is mounted.
+    const IDLE_GIVES_WAY: bool = false;
+
+    fn name(&self) -> &'static str {
+        "iscsi"
+    }
+
+    async fn run<S: Socket>(
+        &self,
+        socket: S,
+        peer: &Peer,
+        watch: &Watch,
+        parked: Option<Parked>,
+    ) -> Result<Option<Parked>, IscsiError> {
+        let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
+        if let Some(Parked { parts, received }) = parked {
+            if parts.share.take_large_input() {
+                wire.input.grow();
+            }
+            wire.input.put_back(received);
+            return self.serve(wire, Connection::new(*parts), watch).await;
+        }
+        let Self { targets, budget, guesses, login_limit, .. } = self;
+        let side = Side { targets, budget, guesses, watch };
+        let login = compio::time::timeout(*login_limit, log_in(&mut wire, side, peer));
+        let Ok(result) = login.await else {
+            return Err(IscsiError::LoginTimeout { seconds: login_limit.as_secs() });
+        };
+        let Some(connection) = result? else { return Ok(None) };
+        if !connection.is_discovery() {
+            // A discovery gives its place to a new connection for as long as it lasts.
+            watch.end_handshake();
+        }
+        self.serve(wire, connection, watch).await
+    }
+}
+
+/// A session at rest, on its way to another thread.
+pub struct Parked {
+    parts: Box<Parts>,
+    /// What was received and not taken.
+    received: Vec<u8>,
+}
+
+impl Iscsi {
+    /// Full feature phase.
+    async fn serve<S: Socket>(
+        &self,
+        mut wire: Wire<S>,
+        connection: Rc<Connection>,
+        watch: &Watch,
+    ) -> Result<Option<Parked>, IscsiError> {
+        let _release = Release(Rc::downgrade(&connection));
+        let (socket, limit) = (|| wire.socket.clone(), self.targets.quiet_limit());
+        let writer = compio::runtime::spawn(write_answers(socket(), Rc::clone(&connection), limit));
+        let others = [
+            compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit)),
+            compio::runtime::spawn(take_turns(Rc::clone(&connection))),
+            compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection))),
+            compio::runtime::spawn(evict(socket(), Rc::clone(&connection))),
+            compio::runtime::spawn(end_discovery(
+                socket(),
+                Rc::clone(&connection),
+                self.discovery_limit,
+            )),
+        ];
+        let read = read_requests(&mut wire, &connection, watch).await;
+        drop(others);
+        if matches!(read, Ok(End::AtRest)) {
+            return park(wire, connection, writer).await.map(Some);
+        }
+        finish(&wire, connection, writer, watch, read.map(drop)).await.map(|()| None)
+    }
+}
+
+/// Takes a session at rest apart.
+async fn park<S: Socket>(
+    wire: Wire<S>,
+    connection: Rc<Connection>,
+    writer: Writer,
+) -> Result<Parked, IscsiError> {
+    connection.end();
+    writer.await.unwrap_or(Ok(()))?;
+    let parts = Box::new(connection.into_parts().await?);
+    Ok(Parked { parts, received: wire.input.pending().to_vec() })
+}
+
+/// Ends a session in which no further request is taken.
+async fn finish<S: Socket>(
+    wire: &Wire<S>,
+    connection: Rc<Connection>,
+    writer: Writer,
+    watch: &Watch,
+    read: Result<(), IscsiError>,
+) -> Result<(), IscsiError> {
+    connection.stop_taking();
+    let ending = connection.ending();
+    if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
+        connection.announce_end();
+    }
+    connection.flush();
+    let drained = compio::time::timeout(DRAIN_LIMIT, drain(&connection, writer));
+    let written = match (ending, drained.await) {
+        (_, Ok(written)) => written,
+        (ending, Err(_)) => {
+            // The writer was dropped with the wait; what the nexus has still must end.
+            connection.give_up();
+            shut(&wire.socket, Shutdown::Both);
+            ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
+        }
+    };
+    // Commands of a broken connection still use the nexus; they end before it does.
+    while connection.is_running() {
+        connection.progress.wait().await;
+    }
+    match (ending, connection.stuck()) {
+        (Some(why), _) => Err(IscsiError::Ended { why }),
+        (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
+        // Nobody bothers to log out of discovery.
+        (None, None) if connection.is_discovery() => {
+            drop(read.and(written).inspect_err(|error| tracing::debug!(%error, "discovery ended")));
+            Ok(())
+        }
+        (None, None) => read.and(written),
+    }
+}
+
+/// This side of a login.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    targets: &'a Arc<dyn Targets>,
+    budget: &'a Arc<Budget>,
+    guesses: &'a Guesses,
+    watch: &'a Watch,
+}
+
+type Writer = compio::runtime::JoinHandle<Result<(), IscsiError>>;
+
+/// Waits until what is under way is answered and sent.
+async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError> {
+    while connection.is_running() && !connection.is_broken() {
+        connection.progress.wait().await;
+    }
+    connection.end();
+    writer.await.unwrap_or(Ok(()))
+}
+
+/// Lets the writer end however the session does, a panic of the storage included; otherwise it
+/// would keep the socket open for ever.
+struct Release(Weak<Connection>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.give_up();
+        }
+    }
+}
+
+/// A socket and what was received from it.
+struct Wire<S> {
+    socket: S,
+    input: Input,
+}
+
+impl<S: Socket> Wire<S> {
+    /// Receives once; `need` is the length of the PDU at the front, as far as known.
+    async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
+        let (at, limit) = self.input.make_room(need);
+        let buffer = self.input.take().slice(at..at + limit);
+        let BufResult(result, slice) = compio::io::AsyncRead::read(&mut self.socket, buffer).await;
+        self.input.put_back(slice.into_inner());
+        Ok(result?)
+    }
+
+    async fn send(&mut self, header: Header, data: &[u8]) -> Result<(), IscsiError> {
+        let mut out = OutBuf::default();
+        pdu::put(&mut out, header, data, Digests::default());
+        self.socket.write_all(out).await.0?;
+        Ok(())
+    }
+}
+
+/// The login phase; `None` where the initiator went away before it began.
+async fn log_in<S: Socket>(
+    wire: &mut Wire<S>,
+    side: Side<'_>,
+    peer: &Peer,
+) -> Result<Option<Rc<Connection>>, IscsiError> {
+    // A stranger has no share of the memory yet.
+    let share = Cell::new(None::<Share>);
+    let receive_data_bytes_max = || {
+        let its = share.take().unwrap_or_else(|| side.budget.share());
+        let is_large = its.take_large_input();
+        share.set(Some(its));
+        if is_large { RECEIVE_DATA_BYTES_MAX } else { RECEIVE_DATA_BYTES_MIN }
+    };
+    let mut login = Login::new(&**side.targets, peer, &receive_data_bytes_max);
+    let mut stat_sn = FIRST_STAT_SN;
+    loop {
+        let (request, step, used) =
+            match pdu::frame(wire.input.pending(), Digests::default(), LOGIN_DATA_BYTES_MAX)? {
+                Framed::Need(need) => {
+                    if side.watch.is_stopping() || wire.receive(need).await? == 0 {
+                        let begun = !wire.input.pending().is_empty();
+                        return if begun { Err(IscsiError::Truncated) } else { Ok(None) };
+                    }
+                    continue;
+                }
+                Framed::Pdu(pdu, used) => {
+                    let request = pdu::Login::decode(&pdu.header);
+                    let opcode = pdu.header.opcode();
+                    let request = request.ok_or(IscsiError::NoLogin { opcode })?;
+                    (request, feed(&mut login, &request, &pdu, side, peer).await, used)
+                }
+            };
+        wire.input.consume(used);
+        let number = |response: LoginResponse, stat_sn: u32| {
+            let mut header = response.encode();
+            header.set_word(24, stat_sn);
+            header.set_word(28, request.cmd_sn);
+            header.set_word(32, request.cmd_sn.wrapping_add(COMMANDS_MAX - 1));
+            header
+        };
+        match step {
+            Step::Answer(response, text) => {
+                wire.send(number(response, stat_sn), &text).await?;
+                stat_sn = stat_sn.wrapping_add(1);
+            }
+            Step::Ready(response, text, ready) => {
+                let share = share.take().unwrap_or_else(|| side.budget.share());
+                match enter(&wire.socket, side, *ready, share, stat_sn.wrapping_add(1)).await {
+                    Ok((connection, tsih)) => {
+                        if connection.receive_data_bytes_max() > RECEIVE_DATA_BYTES_MIN {
+                            wire.input.grow();
+                        }
+                        let response = LoginResponse { tsih, ..response };
+                        wire.send(number(response, stat_sn), &text).await?;
+                        return Ok(Some(connection));
+                    }
+                    Err(denial) => {
+                        let response = number(refused(response, denial.status), stat_sn);
+                        return Err(refuse(wire, response, &login, denial).await);
+                    }
+                }
+            }
+            Step::Refuse(response, denial) => {
+                return Err(refuse(wire, number(response, stat_sn), &login, denial).await);
+            }
+        }
+    }
+}
+
+/// Gives a request to the login, once its address and account may try to prove something again.
+async fn feed(
+    login: &mut Login<'_>,
+    request: &pdu::Login,
+    pdu: &Pdu<'_>,
+    side: Side<'_>,
+    peer: &Peer,
+) -> Step {
+    if !login.awaits_proof() {
+        return login.feed(request, pdu);
+    }
+    let who = side.guesses.guesser(peer.key, login.initiator(), login.target());
+    if !side.guesses.wait(who).await {
+        let why = "too many wrong answers to CHAP came lately; try again later";
+        return login.refuse(request, Denial::new(Status::Unavailable, why));
+    }
+    // From here to the count of failures nothing is awaited.
+    let step = login.feed(request, pdu);
+    match &step {
+        Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
+            side.guesses.failed(who, Instant::now());
+            side.targets.guessed(&peer.name);
+        }
+        Step::Answer(..) | Step::Ready(..) if !login.awaits_proof() => {
+            side.guesses.proved(who, Instant::now());
+        }
+        _ => {}
+    }
+    step
+}
+
+async fn refuse<S: Socket>(
+    wire: &mut Wire<S>,
+    response: Header,
+    login: &Login<'_>,
+    denial: Denial,
+) -> IscsiError {
+    let (initiator, target) = (login.initiator().to_owned(), login.target().to_owned());
+    let Denial { status, why } = denial;
+    match wire.send(response, &[]).await {
+        Ok(()) => IscsiError::LoginRefused { target, initiator, status, why },
+        Err(error) => error,
+    }
+}
+
+/// Enters the session, after one of the same initiator port, and makes its nexus.
+async fn enter<S: Socket>(
+    socket: &S,
+    side: Side<'_>,
+    ready: Ready,
+    share: Share,
+    stat_sn: u32,
+) -> Result<(Rc<Connection>, u16), Denial> {
+    let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, proven } = ready;
+    let (target, open) = match purpose {
+        Purpose::Discovery => (None, None),
+        Purpose::Target { name, open } => (Some(name), Some(open)),
+    };
+    let no_socket = |error: std::io::Error| Denial::new(Status::OutOfResources, error.to_string());
+    let entrant = Entrant {
+        port: applicant.port.clone(),
+        address: applicant.peer.clone(),
+        key: applicant.key,
+        target: target.clone(),
+        tsih,
+        cid,
+        chap: proven.is_some(),
+        digests: terms.digests,
+        socket: socket.as_fd().try_clone_to_owned().map_err(no_socket)?,
+    };
+    let place = side.targets.sessions().enter(entrant).await?;
+    let tsih = place.tsih();
+    let nexus = open.map(|open| open(&applicant.port)).transpose()?;
+    if let Some(target) = &target {
+        side.watch.set_user_of(target);
+    }
+    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
+    let (targets, ttt) = (Arc::clone(side.targets), 0);
+    let parts = Parts {
+        nexus,
+        place,
+        targets,
+        share,
+        applicant,
+        proven,
+        target,
+        terms,
+        cid,
+        cmd_sn,
+        stat_sn,
+        ttt,
+    };
+    Ok((Connection::new(parts), tsih))
+}
+
+/// Why no further request is taken.
+enum End {
+    /// Of the session: end of input, a logout or a stop.
+    Over,
+    /// The session is to go on on another thread, and can.
+    AtRest,
+}
+
+/// Receives and takes requests until the end, or what cannot be taken.
+async fn read_requests<S: Socket>(
+    wire: &mut Wire<S>,
+    connection: &Rc<Connection>,
+    watch: &Watch,
+) -> Result<End, IscsiError> {
+    let rest_of_pdu = Linger::default();
+    loop {
+        let Some(need) = take_pending(&mut wire.input, connection).await? else {
+            return Ok(End::Over);
+        };
+        if watch.is_stopping() || connection.is_broken() || connection.ending().is_some() {
+            return Ok(End::Over);
+        }
+        if watch.is_to_move() {
+            if connection.comes_to_rest().await {
+                return Ok(End::AtRest);
+            }
+            watch.stay();
+        }
+        connection.flush();
+        connection.idle();
+        let begun = !wire.input.pending().is_empty();
+        let awaits_client =
+            (begun || connection.is_owed_data()).then(|| connection.awaits_client());
+        let receive = wire.receive(need);
+        let received = if begun { rest_of_pdu.wait(receive).await? } else { receive.await? };
+        drop(awaits_client);
+        connection.received(received);
+        watch.has_work();
+        if received == 0 {
+            return if begun { Err(IscsiError::Truncated) } else { Ok(End::Over) };
+        }
+    }
+}
+
+/// Takes every whole PDU that was received. Returns how long the next one is, as far as known, or
+/// `None` where the end was reached.
+async fn take_pending(
+    input: &mut Input,
+    connection: &Rc<Connection>,
+) -> Result<Option<usize>, IscsiError> {
+    let mut taken = 0;
+    loop {
+        if taken == TURN_PDUS {
+            taken = 0;
+            connection.flush();
+            give_way().await;
+        }
+        // A socket that was shut down for reading still returns what arrived before.
+        if connection.is_broken() || connection.ending().is_some() {
+            return Ok(None);
+        }
+        let pending = input.pending();
+        let most = connection.receive_data_bytes_max();
+        let framed = pdu::frame(pending, connection.digests(), most)?;
+        let (pdu, used): (Pdu<'_>, usize) = match framed {
+            Framed::Need(need) => return Ok(Some(need)),
+            Framed::Pdu(pdu, used) => (pdu, used),
+        };
+        // Data-Out needs no room for an answer; what waits for it may be what makes room.
+        if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
+            connection.wait_for_room().await;
+            continue;
+        }
+        let flow = connection.take(&pdu, pending.get(..used).unwrap_or_default())?;
+        input.consume(used);
+        taken += 1;
+        connection.check_memory()?;
+        if flow == Flow::End {
+            return Ok(None);
+        }
+    }
+}
+
+/// Lets commands go on that wait for memory.
+async fn take_turns(connection: Rc<Connection>) {
+    loop {
+        connection.turn().await;
+        connection.grant();
+    }
+}
+
+/// Ends a connection whose initiator stalls others.
+async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
+    connection.evicted().await;
+    connection.get_stuck("holds memory that others wait for", STALL_CHECK);
+    shut(&socket, Shutdown::Both);
+}
+
+/// Ends a discovery that lasts for too long.
+async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
+    if connection.is_discovery() {
+        compio::time::sleep(limit).await;
+        connection.give_up();
+        shut(&socket, Shutdown::Both);
+    }
+}
+
+/// Asks the initiator to log out, once that is wanted.
+async fn ask_to_log_out(connection: Rc<Connection>) {
+    let seconds = connection.logout_wanted().await;
+    connection.request_logout(seconds);
+}
+
+/// Sends answers as they gather.
+async fn write_answers<S: Socket>(
+    mut socket: S,
+    connection: Rc<Connection>,
+    limit: Duration,
+) -> Result<(), IscsiError> {
+    let stall_limit = 2 * limit;
+    let result = loop {
+        if connection.is_broken() {
+            break Ok(());
+        }
+        let Some(outgoing) = connection.next_send() else {
+            if connection.is_over() {
+                break Ok(());
+            }
+            connection.linger().await;
+            connection.to_send.wait().await;
+            continue;
+        };
+        let awaits_client = connection.awaits_client();
+        let moved = |bytes| connection.moved(bytes);
+        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit, moved).await;
+        drop(awaits_client);
+        if let Err(error) = result {
+            if error.kind() == std::io::ErrorKind::TimedOut {
+                connection.get_stuck("takes no answers", stall_limit);
+            }
+            break Err(error.into());
+        }
+        connection.sent(outgoing);
+    };
+    if result.is_err() || connection.is_broken() {
+        connection.give_up();
+        connection.discard_answers();
+        shut(&socket, Shutdown::Both);
+    }
+    result
+}
+
+/// Asks an initiator that has gone quiet whether it is there, and drops one that is not, or that
+/// does not send the data that it was asked for.
+async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
+    let mut asked = None;
+    let what = loop {
+        let (pdus, when) = connection.heard();
+        if connection.is_owed_data_since(2 * limit) {
+            break "sends no data";
+        }
+        let rest = limit.saturating_sub(when.elapsed());
+        if !rest.is_zero() {
+            compio::time::sleep(rest).await;
+            continue;
+        }
+        if asked == Some(pdus) && connection.is_listening() {
+            break "gives no answer";
+        }
+        connection.ping();
+        asked = Some(pdus);
+        compio::time::sleep(limit).await;
+    };
+    connection.get_stuck(what, 2 * limit);
+    shut(&socket, Shutdown::Both);
+}

@@ -1,0 +1,376 @@
+//! The living sessions of a server: for people to look at, to be ended from outside, and so that
+//! one that comes back takes the place of its former self.
+//!
+//! Not here: what a session does (`session`).
+//!
+//! Spec: RFC 7143 6.3.5 (session reinstatement), 6.3.4 (connection reinstatement).
+//!
+//! Invariants:
+//! - of one initiator port there is one session with a target: the next one is entered only after
+//!   the nexus of the one before was dropped;
+//! - a TSIH is never 0 and belongs to one living session;
+//! - neither one initiator nor all together have more sessions than `limits` says;
+//! - sessions that proved nothing never keep out those that prove a secret;
+//! - discovery sessions take no place of others, and the oldest one gives way to a new one.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::net::Shutdown;
+use tokio::sync::watch;
+use weir_net::{PeerKey, shut};
+use weir_scsi::{InitiatorPort, Isid};
+
+use crate::limits::{
+    DISCOVERIES_MAX, INITIATOR_SESSIONS_MAX, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT,
+    SESSIONS_MAX, UNPROVEN_SESSIONS_MAX,
+};
+use crate::login::{Denial, Status};
+use crate::pdu::Digests;
+
+/// The living sessions of a server.
+pub struct Sessions {
+    most: usize,
+    most_unproven: usize,
+    most_of_initiator: usize,
+    /// No further session is entered.
+    closing: AtomicBool,
+    table: Mutex<Table>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::with_limits(SESSIONS_MAX, UNPROVEN_SESSIONS_MAX, INITIATOR_SESSIONS_MAX)
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    living: Vec<Arc<Living>>,
+    last_tsih: u16,
+}
+
+/// One session, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The initiator's name.
+    pub initiator: String,
+    /// Which of its sessions.
+    pub isid: Isid,
+    /// Where it comes from.
+    pub address: String,
+    /// The target; `None` for discovery.
+    pub target: Option<String>,
+    /// The session's number at this side.
+    pub tsih: u16,
+    /// When it logged in.
+    pub since: SystemTime,
+    /// Whether it proved itself by CHAP.
+    pub chap: bool,
+    /// Checksums it uses.
+    pub digests: Digests,
+    /// Commands answered.
+    pub commands: u64,
+    /// Bytes sent to it.
+    pub read_bytes: u64,
+    /// Bytes it sent.
+    pub written_bytes: u64,
+}
+
+/// Who enters.
+pub(crate) struct Entrant {
+    pub(crate) port: InitiatorPort,
+    pub(crate) address: String,
+    pub(crate) key: PeerKey,
+    pub(crate) target: Option<String>,
+    pub(crate) tsih: u16,
+    pub(crate) cid: u16,
+    pub(crate) chap: bool,
+    pub(crate) digests: Digests,
+    /// The session's socket, to end it from other threads.
+    pub(crate) socket: OwnedFd,
+}
+
+struct Living {
+    entrant: Entrant,
+    tsih: u16,
+    since: SystemTime,
+    counters: Counters,
+    /// Why it is to end.
+    ending: Mutex<Option<&'static str>>,
+    /// Within how many seconds it is to log out.
+    logout: watch::Sender<Option<u16>>,
+    gone: watch::Sender<bool>,
+}
+
+/// What a session has done.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commands: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+}
+
+impl Counters {
+    /// A command was answered.
+    pub(crate) fn count(&self, read_bytes: usize, written_bytes: usize) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes as u64, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written_bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Living {
+    fn end(&self, why: &'static str, how: Shutdown) {
+        self.ending.lock().get_or_insert(why);
+        shut(&self.entrant.socket, how);
+    }
+
+    fn is_of(&self, entrant: &Entrant) -> bool {
+        self.entrant.target.is_some()
+            && self.entrant.port == entrant.port
+            && self.entrant.target == entrant.target
+    }
+
+    fn info(&self) -> SessionInfo {
+        let (of, counters) = (&self.entrant, &self.counters);
+        SessionInfo {
+            initiator: of.port.name.clone(),
+            isid: of.port.isid,
+            address: of.address.clone(),
+            target: of.target.clone(),
+            tsih: self.tsih,
+            since: self.since,
+            chap: of.chap,
+            digests: of.digests,
+            commands: counters.commands.load(Ordering::Relaxed),
+            read_bytes: counters.read_bytes.load(Ordering::Relaxed),
+            written_bytes: counters.written_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A session's place in the table; given up however it ends.
+pub(crate) struct Place {
+    sessions: Arc<Sessions>,
+    living: Arc<Living>,
+}
+
+impl Place {
+    pub(crate) fn tsih(&self) -> u16 {
+        self.living.tsih
+    }
+
+    /// Why the session is to end, if somebody wants that.
+    pub(crate) fn ending(&self) -> Option<&'static str> {
+        *self.living.ending.lock()
+    }
+
+    /// Within how many seconds it is to log out, once somebody wants that.
+    pub(crate) async fn logout_wanted(&self) -> u16 {
+        let mut logout = self.living.logout.subscribe();
+        let wanted = logout.wait_for(Option::is_some).await;
+        // The sender lives as long as this does.
+        wanted.ok().and_then(|seconds| *seconds).unwrap_or_default()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.living.counters
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.sessions.table.lock().living.retain(|one| !Arc::ptr_eq(one, &self.living));
+        self.living.gone.send_replace(true);
+    }
+}
+
+impl Sessions {
+    /// At most `sessions_max`, of which `unproven_sessions_max` without CHAP, and of one initiator
+    /// at most `initiator_sessions_max`.
+    pub fn with_limits(
+        sessions_max: usize,
+        unproven_sessions_max: usize,
+        initiator_sessions_max: usize,
+    ) -> Self {
+        Self {
+            most: sessions_max,
+            most_unproven: unproven_sessions_max,
+            most_of_initiator: initiator_sessions_max,
+            closing: AtomicBool::new(false),
+            table: Mutex::default(),
+        }
+    }
+
+    /// All of them, in the order in which they logged in.
+    pub fn list(&self) -> Vec<SessionInfo> {
+        self.table.lock().living.iter().map(|one| one.info()).collect()
+    }
+
+    /// Ends the sessions that are `chosen`, once what they have under way is answered; returns how
+    /// many. Does not wait: they are gone once [`Sessions::list`] does not show them any more.
+    pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
+        let table = self.table.lock();
+        let chosen = table.living.iter().filter(|one| chosen(&one.info()));
+        chosen.map(|one| one.end("ended by the server", Shutdown::Read)).count()
+    }
+
+    /// Lets nobody log in any more, and asks all to log out within `grace` (RFC 7143 11.9.1, event
+    /// 1); returns how many there are. Does not wait, and ends none that stays.
+    pub fn ask_to_log_out(&self, grace: Duration) -> usize {
+        let table = self.table.lock();
+        self.closing.store(true, Ordering::SeqCst);
+        let seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX);
+        table.living.iter().for_each(|one| {
+            one.logout.send_replace(Some(seconds));
+        });
+        table.living.len()
+    }
+
+    /// Ends the sessions of a target.
+    pub fn end_target(&self, target: &str) -> usize {
+        self.end(|session| session.target.as_deref() == Some(target))
+    }
+
+    /// Ends the sessions of one initiator with a target.
+    pub fn end_initiator(&self, target: &str, initiator: &str) -> usize {
+        self.end(|session| {
+            session.target.as_deref() == Some(target) && session.initiator == initiator
+        })
+    }
+
+    /// Enters a session. One of the same initiator port with the same target is ended first.
+    pub(crate) async fn enter(self: &Arc<Self>, entrant: Entrant) -> Result<Place, Denial> {
+        let mut entrant = entrant;
+        let deadline = Instant::now() + REINSTATEMENT_LIMIT;
+        let mut found = false;
+        loop {
+            let old = match self.try_enter(entrant, found)? {
+                Entered::Place(place) => return Ok(place),
+                Entered::After(old, back) => {
+                    entrant = *back;
+                    old
+                }
+            };
+            found = true;
+            old.end("another login took its place", Shutdown::Both);
+            let mut gone = old.gone.subscribe();
+            let wait = deadline.saturating_duration_since(Instant::now());
+            let ended = gone.wait_for(|gone| *gone);
+            if compio::time::timeout(wait, ended).await.is_err() {
+                let why = "the session before has commands that do not end";
+                return Err(Denial::new(Status::OutOfResources, why));
+            }
+        }
+    }
+
+    /// `found`: that the session it names with its TSIH was there, and has ended for it.
+    fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
+        let mut table = self.table.lock();
+        if self.closing.load(Ordering::SeqCst) {
+            return Err(Denial::new(Status::Unavailable, "the server stops"));
+        }
+        let asked = entrant.tsih;
+        let is_meant = |one: &Living| one.is_of(&entrant) && (asked == 0 || one.tsih == asked);
+        if let Some(old) = table.living.iter().find(|one| is_meant(one)) {
+            if asked != 0 && old.entrant.cid != entrant.cid {
+                let why = "a second connection for a session";
+                return Err(Denial::new(Status::TooManyConnections, why));
+            }
+            return Ok(Entered::After(Arc::clone(old), Box::new(entrant)));
+        }
+        if asked != 0 && !found {
+            return Err(Denial::new(Status::NoSession, format!("no session {asked}")));
+        }
+        match entrant.target {
+            Some(_) => self.find_room(&table, &entrant)?,
+            None => table.end_discovery_for(entrant.key),
+        }
+        let tsih = match asked {
+            0 => table.fresh_tsih(),
+            asked => Some(asked).filter(|_| !table.is_used(asked)),
+        };
+        let Some(tsih) = tsih else {
+            return Err(Denial::new(Status::OutOfResources, "no TSIH is free"));
+        };
+        let living = Arc::new(Living {
+            entrant,
+            tsih,
+            since: SystemTime::now(),
+            counters: Counters::default(),
+            ending: Mutex::new(None),
+            logout: watch::Sender::new(None),
+            gone: watch::Sender::new(false),
+        });
+        table.living.push(Arc::clone(&living));
+        Ok(Entered::Place(Place { sessions: Arc::clone(self), living }))
+    }
+}
+
+impl Sessions {
+    /// Whether another session with a target may enter.
+    fn find_room(&self, table: &Table, entrant: &Entrant) -> Result<(), Denial> {
+        let others = || table.living.iter().map(|one| &one.entrant).filter(|e| e.target.is_some());
+        let all = others().count();
+        let alike = others().filter(|other| other.chap == entrant.chap);
+        let (of_kind, most_of_kind) = if entrant.chap {
+            (all, self.most)
+        } else {
+            (alike.clone().count(), self.most_unproven.min(self.most))
+        };
+        let of_same = |other: &&Entrant| {
+            let same_name = other.port.name == entrant.port.name;
+            if entrant.chap { same_name } else { other.key == entrant.key }
+        };
+        let own = alike.filter(of_same).count();
+        if all >= self.most || of_kind >= most_of_kind || own >= self.most_of_initiator {
+            let kind = if entrant.chap { "in all" } else { "without CHAP" };
+            let why = format!("too many sessions: {of_kind} {kind}, of which it has {own}");
+            return Err(Denial::new(Status::OutOfResources, why));
+        }
+        Ok(())
+    }
+}
+
+enum Entered {
+    Place(Place),
+    /// This one must go first.
+    After(Arc<Living>, Box<Entrant>),
+}
+
+impl Table {
+    /// Ends the discovery that has to give way to another one from `key`, if one has to.
+    fn end_discovery_for(&self, key: PeerKey) {
+        let is_here = |one: &&Arc<Living>| one.ending.lock().is_none();
+        let discoveries = self.living.iter().filter(|one| one.entrant.target.is_none());
+        let here: Vec<_> = discoveries.filter(is_here).collect();
+        let count = |of: PeerKey| here.iter().filter(|one| one.entrant.key == of).count();
+        // They stand in the order in which they came.
+        let gives_way = if count(key) >= PEER_DISCOVERIES_MAX {
+            here.iter().find(|one| one.entrant.key == key)
+        } else if here.len() >= DISCOVERIES_MAX {
+            let most = here.iter().map(|one| count(one.entrant.key)).max().unwrap_or_default();
+            here.iter().find(|one| count(one.entrant.key) == most)
+        } else {
+            None
+        };
+        if let Some(one) = gives_way {
+            one.end("another discovery took its place", Shutdown::Both);
+        }
+    }
+
+    fn is_used(&self, tsih: u16) -> bool {
+        self.living.iter().any(|one| one.tsih == tsih)
+    }
+
+    fn fresh_tsih(&mut self) -> Option<u16> {
+        let after = (1..=u16::MAX).map(|step| self.last_tsih.wrapping_add(step));
+        let fresh = after.filter(|tsih| *tsih != 0).find(|tsih| !self.is_used(*tsih))?;
+        self.last_tsih = fresh;
+        Some(fresh)
+    }
+}

@@ -1,0 +1,214 @@
+//! What the protocol asks of those who know which targets there are.
+//!
+//! Not here: the targets themselves (the glue), the table of sessions (`sessions`).
+//!
+//! Invariants:
+//! - a [`Secret`] is never printed, and its memory is cleared when it goes;
+//! - calls return without waiting: they run on the thread of a session.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+use weir_net::{Address, PeerKey};
+use weir_scsi::{InitiatorPort, Nexus};
+use zeroize::Zeroizing;
+
+use crate::limits::QUIET_LIMIT;
+use crate::login::Status;
+use crate::sessions::Sessions;
+
+/// Who wants to log in.
+#[derive(Clone, Debug)]
+pub struct Applicant {
+    /// Name and ISID, as it says; in lower case.
+    pub port: InitiatorPort,
+    /// Where it comes from.
+    pub peer: String,
+    /// Whom its connections are counted for.
+    pub key: PeerKey,
+    /// The address that it reached.
+    pub local: Address,
+}
+
+/// A shared secret of CHAP.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Takes the bytes of a secret.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether two are the same; how long that takes does not tell where they differ.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.as_slice().ct_eq(other.0.as_slice()).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// A name and its secret.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// CHAP_N.
+    pub name: String,
+    /// What proves it.
+    pub secret: Secret,
+}
+
+/// What an initiator must prove before it is let in.
+#[derive(Clone, Debug)]
+pub enum Authentication {
+    /// Nothing.
+    None,
+    /// That it has a secret, and, with `target`, that it asks this side to prove one too.
+    Chap {
+        /// The initiator's.
+        initiator: Credentials,
+        /// This side's, for mutual CHAP.
+        target: Option<Credentials>,
+    },
+    /// Nothing, or one of these secrets if the initiator offers CHAP first.
+    Offered(Vec<(Credentials, Option<Credentials>)>),
+    /// What cannot be proved. To the initiator it looks like CHAP with another secret.
+    Never(Refusal),
+}
+
+/// Makes the nexus of a session once it is logged in, on the session's thread.
+pub type OpenNexus = Box<dyn FnOnce(&InitiatorPort) -> Result<Box<dyn Nexus>, Refusal>>;
+
+/// An initiator may log in to a target.
+pub struct Admission {
+    /// If it proves this.
+    pub authentication: Authentication,
+    /// What its commands will go to.
+    pub open: OpenNexus,
+}
+
+/// Why an initiator may not log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such target, or none that this initiator is to know of.
+    #[error("no such target")]
+    NotFound,
+    /// It is not on the target's list.
+    #[error("the initiator has no access to the target")]
+    Forbidden,
+    /// The target was deleted.
+    #[error("the target is gone")]
+    Removed,
+    /// Not now: the pool is not there, for example.
+    #[error("the target is not available now")]
+    Unavailable,
+    /// Too many sessions.
+    #[error("no room for another session")]
+    OutOfResources,
+}
+
+impl Refusal {
+    /// Whether it says something about which targets there are, and for whom.
+    pub(crate) const fn tells_of_targets(self) -> bool {
+        matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
+    }
+
+    /// RFC 7143 11.13.5 has a status of its own for an unknown target (0203), one that is gone
+    /// (0204) and one that the initiator may not use (0202). With these, a stranger who tries names
+    /// learns which targets there are and which initiators may use them. So all three are answered
+    /// like a wrong secret (0201, "the initiator could not be successfully authenticated"); the log
+    /// of the server has the reason.
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,
+            Self::Unavailable => Status::Unavailable,
+            Self::OutOfResources => Status::OutOfResources,
+        }
+    }
+}
+
+/// Where a target answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// Address and port, as initiators can reach it.
+    pub address: SocketAddr,
+    /// Its group.
+    pub group_tag: u16,
+}
+
+impl fmt::Display for Portal {
+    /// As in TargetAddress (RFC 7143 13.8): IPv6 in brackets, without a zone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ip, port) = (self.address.ip().to_canonical(), self.address.port());
+        match ip {
+            std::net::IpAddr::V4(ip) => write!(f, "{ip}:{port},{}", self.group_tag),
+            std::net::IpAddr::V6(ip) => write!(f, "[{ip}]:{port},{}", self.group_tag),
+        }
+    }
+}
+
+/// A target that an initiator may know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// Its iSCSI name.
+    pub name: String,
+    /// Where it answers.
+    pub portals: Vec<Portal>,
+}
+
+/// The targets of a server.
+pub trait Targets: Send + Sync + 'static {
+    /// The living sessions of this server; the protocol enters and removes them.
+    fn sessions(&self) -> &Arc<Sessions>;
+
+    /// How long an initiator may be quiet before it is asked whether it is there, and then until
+    /// it must have answered.
+    fn quiet_limit(&self) -> Duration {
+        QUIET_LIMIT
+    }
+
+    /// What an initiator must prove before it may ask which targets there are.
+    ///
+    /// # Errors
+    /// It may not ask at all.
+    fn admit_discovery(&self, applicant: &Applicant) -> Result<Authentication, Refusal>;
+
+    /// Calls `show` with each target that it may know of, by name, until `show` returns false.
+    /// Begins with the first name after `after`; the empty string is before all of them. It may
+    /// know of targets that it may log in to without a secret, and of those whose secret it has
+    /// `proven`. No copy of the list is made: it may have thousands of targets.
+    fn discover(
+        &self,
+        applicant: &Applicant,
+        proven: Option<&Credentials>,
+        after: &str,
+        show: &mut dyn FnMut(Discovered) -> bool,
+    );
+
+    /// The group of the portal that it reached; sessions can only span portals of one group.
+    ///
+    /// # Errors
+    /// It reached none.
+    fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
+        Ok(1)
+    }
+
+    /// Notes that an initiator at `address` gave a wrong answer to CHAP.
+    fn guessed(&self, _address: &str) {}
+
+    /// Whether it may log in to `target` (in lower case), and on which conditions.
+    ///
+    /// # Errors
+    /// What it is told instead.
+    fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal>;
+}

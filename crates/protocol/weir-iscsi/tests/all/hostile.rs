@@ -1,0 +1,415 @@
+//! Initiators that take all they can, or are slow on purpose: what they hold is bounded, others
+//! notice nothing, and they are let go of.
+//!
+//! Not here: bad manners that end a connection at once (sessions.rs).
+//!
+//! Invariants:
+//! - every read has a time limit, so that a target that hangs fails the test;
+//! - what is counted is what the server holds, not what the system's sockets hold.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use crate::common::{pattern, serve_targets, setup_with, wait_until};
+use weir_iscsi::Sessions;
+use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT, TRANSFER_BYTES_MAX};
+use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
+use weir_net::limits::PEER_CONNECTIONS_MAX;
+use weir_net::{Budget, Own};
+
+const SIZE: usize = 64 << 20;
+const MIB: usize = 1 << 20;
+/// Memory of the servers here.
+const LIMIT: usize = 32 * MIB;
+
+/// A session of its own.
+fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
+    let mut initiator = Initiator::connect(address);
+    initiator.isid[5] = id;
+    initiator.log_in(keys).expect("a session");
+    initiator
+}
+
+/// Small requests, as if nobody else were there; returns the longest wait.
+fn works(good: &mut Initiator) -> Duration {
+    let mut longest = Duration::ZERO;
+    for seed in 0..50 {
+        let start = Instant::now();
+        let data = pattern(4096, seed);
+        assert_eq!(good.write(8, &data, 4096, 4096).status().0, 0);
+        assert_eq!(good.read(8, 8), data);
+        longest = longest.max(start.elapsed());
+    }
+    longest
+}
+
+#[test]
+fn those_who_take_no_answers_share_what_there_is() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut greedy: Vec<_> = (1..=3).map(|id| initiator(setup.address, id, &[])).collect();
+    let mut good = initiator(setup.address, 9, &[]);
+    for hog in &mut greedy {
+        for _ in 0..64 {
+            let header = hog.read_header(0, 2048);
+            hog.send(header, &[]);
+        }
+    }
+    let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
+    assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
+    assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
+    // A MiB each: those in the sockets (several MiB each), and what is held.
+    let (done, shared) = (&setup.disk().done, &setup.disk().shared);
+    let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
+    assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
+    // A large one of a good initiator: what is left is for those that have nothing.
+    assert_eq!(good.read(0, 4096).len(), 2 * MIB);
+    // Who comes to reason gets all that it asked for.
+    for hog in &mut greedy {
+        for _ in 0..64 {
+            assert_eq!(hog.take_read(MIB).len(), MIB);
+        }
+        // Who has time for this gives the buffers up that it keeps for reads to come.
+        hog.nop(b"");
+    }
+    good.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+// The fifth of several reads of 1 MiB was never answered: it waited for memory that buffers of the
+// same session had.
+#[test]
+fn each_transfer_length_is_answered_with_little_memory() {
+    // The budget of all sessions with the smallest `--memory`.
+    let limit = 8 * MIB;
+    for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
+        let budget = Budget::new(limit, OWN_BYTES);
+        let setup = setup_with(disk, budget.clone(), 2);
+        let mut one = initiator(setup.address, 1, &[]);
+        let mut other = initiator(setup.address, 2, &[]);
+        for blocks in (3..16).map(|shift| 1_u16 << shift) {
+            let len = usize::from(blocks) * 512;
+            if len > TRANSFER_BYTES_MAX {
+                continue;
+            }
+            let data = pattern(len, u64::from(blocks));
+            for initiator in [&mut one, &mut other] {
+                assert_eq!(initiator.write(0, &data, 0, 0).status().0, 0);
+                let depth = if len > 4 * MIB { 2 } else { 8 };
+                for _ in 0..depth {
+                    let header = initiator.read_header(0, blocks);
+                    initiator.send(header, &[]);
+                }
+                for _ in 0..depth {
+                    assert!(initiator.take_read(len) == data, "{len} bytes");
+                }
+            }
+        }
+        for initiator in [&mut one, &mut other] {
+            initiator.nop(b"");
+        }
+        wait_until("all is given back", || budget.used_bytes() == 0);
+    }
+}
+
+#[test]
+fn what_is_asked_for_counts_and_not_what_is_said_to_be_expected() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut liar = initiator(setup.address, 1, &[]);
+    // It has commands that wait for the storage, and others that need not.
+    for held in [true, false] {
+        setup.disk().held.store(held, Ordering::Relaxed);
+        let mut headers: Vec<_> = (0..20).map(|_| liar.read_header(0, 60000)).collect();
+        headers.iter_mut().for_each(|header| header.set_word(20, 0));
+        headers.iter().for_each(|header| liar.send(*header, &[]));
+        if held {
+            assert_eq!(liar.nop(b"?").data, b"?", "it waits for nothing");
+            let begun = || setup.disk().begun.load(Ordering::Relaxed);
+            wait_until("one waits for the storage", || begun() == 1);
+            std::thread::sleep(Duration::from_millis(100));
+            let (begun, used) = (begun(), budget.used_bytes());
+            setup.disk().held.store(false, Ordering::Relaxed);
+            assert_eq!(begun, 1, "as many as fit into the memory that there is");
+            assert!(used <= LIMIT, "{used} bytes");
+        }
+        for _ in headers {
+            let reply = liar.reply();
+            assert_eq!((reply.header.opcode(), reply.header.flags() & 6), (opcode::RESPONSE, 4));
+            assert_eq!(reply.header.word(44) as usize, 60000 * BLOCK);
+        }
+    }
+    liar.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn data_is_asked_for_only_where_there_is_memory_for_it() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let keys = [("ImmediateData", "No")];
+    let mut greedy: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &keys)).collect();
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut asked = 0;
+    for hog in &mut greedy {
+        let writes: Vec<_> = (0..20).map(|_| hog.write_header(0, 4 * MIB, true)).collect();
+        writes.iter().for_each(|header| hog.send(*header, &[]));
+        // R2Ts that it got before the answer to this.
+        let mut reply = hog.nop(b"!");
+        while reply.header.opcode() == opcode::R2T {
+            asked += usize::from(reply.header.word(40) == 0);
+            reply = hog.reply();
+        }
+    }
+    assert!((4..=LIMIT / (4 * MIB)).contains(&asked), "{asked} writes of 4 MiB may gather");
+    assert!(works(&mut good) < Duration::from_secs(1));
+    assert!(budget.used_bytes() <= LIMIT);
+    // Aborted or gone, they make room.
+    drop(greedy);
+    let data = pattern(4 * MIB, 7);
+    assert_eq!(good.write(64, &data, 0, 0).status().0, 0);
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
+    let budget = Budget::new(2 * MIB, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut hog = initiator(setup.address, 1, &[("InitialR2T", "No")]);
+    let mut sent = 0;
+    for _ in 0..120 {
+        // A part of what may come unasked, and never the rest.
+        let header = hog.write_header(0, 64 << 10, false);
+        let mut out = weir_net::OutBuf::default();
+        pdu::put(&mut out, header, &vec![1; 16 << 10], hog.digests);
+        if hog.socket.write_all(out.filled()).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    hog.expect_end();
+    assert!(sent > 16, "some may always come");
+    assert!(works(&mut good) < Duration::from_secs(1));
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn neither_one_address_nor_all_together_have_more_sessions_than_there_is_room_for() {
+    for (sessions, most) in
+        [(Sessions::with_limits(9, 9, 3), 3), (Sessions::with_limits(9, 4, 9), 4)]
+    {
+        let targets = MemoryTargets::with_sessions(Disk::new(SIZE), sessions);
+        let setup = serve_targets(targets, Budget::new(LIMIT, OWN_BYTES), 2);
+        let log_in = |name: usize, id: u8| {
+            let mut initiator = Initiator::connect(setup.address);
+            initiator.isid[5] = id;
+            let name = format!("{NAME}{name}");
+            let keys = [("InitiatorName", name.as_str()), ("TargetName", TARGET)];
+            initiator.login_step(1, Some(3), &keys).map(|_| initiator)
+        };
+        // A name is free to choose, so each of them has one of its own.
+        let mut sessions: Vec<_> =
+            (0..most).map(|name| log_in(name, 0).expect("there is room")).collect();
+        for name in [0, 77] {
+            assert_eq!(log_in(name, 9).err(), Some([3, 2]), "{name}: out of resources");
+        }
+        // One that comes back takes its own place, and one that goes leaves it.
+        sessions[0] = log_in(0, 0).expect("its own place");
+        drop(sessions.pop());
+        setup.wait_for_nexuses(most as u64 - 1);
+        log_in(99, 9).expect("room again");
+    }
+}
+
+// Many sessions that take no answers: each held a MiB of its own, 896 of them nearly one GiB.
+#[test]
+fn many_sessions_that_take_no_answers_stay_within_the_budget() {
+    let (limit, own_total) = (4 * MIB, 4 * MIB);
+    let own = Own { least_bytes: 64 << 10, most_bytes: MIB, total_bytes: own_total };
+    let budget = Budget::new(limit, own);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut greedy: Vec<_> = (1..=40).map(|id| initiator(setup.address, id, &[])).collect();
+    for hog in &mut greedy {
+        for len in [1, 8, 2048].into_iter().cycle().take(60) {
+            let header = hog.read_header(0, len);
+            hog.send(header, &[]);
+        }
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        let used = budget.used_bytes();
+        assert!(used <= limit + own_total, "{used} bytes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // They wait for each other, so those that hold the memory are ended.
+    let sessions = || setup.targets.sessions.list().len();
+    wait_until("one that stalls is ended", || sessions() < 40);
+    drop(greedy);
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+fn answer_ping(initiator: &mut Initiator, ping: &Header) {
+    let mut header = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
+    header.set_word(16, NO_TAG);
+    header.set_word(20, ping.word(20));
+    header.set_word(24, initiator.cmd_sn);
+    let mut out = weir_net::OutBuf::default();
+    pdu::put(&mut out, header, &[], initiator.digests);
+    drop(initiator.socket.write_all(out.filled()));
+}
+
+/// Answers pings until the target has had enough; returns how long that took.
+fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
+    let start = Instant::now();
+    while let Some(ping) = initiator.try_reply() {
+        assert_eq!(ping.header.opcode(), opcode::NOP_IN);
+        answer_ping(initiator, &ping.header);
+    }
+    start.elapsed()
+}
+
+#[test]
+fn who_does_not_send_what_it_was_asked_for_is_dropped_though_it_is_there() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let limit = Duration::from_millis(200);
+    *setup.targets.quiet_limit.lock() = limit;
+    for initial_r2t in ["Yes", "No"] {
+        let keys = [("ImmediateData", "No"), ("InitialR2T", initial_r2t)];
+        let mut slow = initiator(setup.address, 1, &keys);
+        // Data that comes bit by bit is no reason.
+        let header = slow.write_header(0, 16 * BLOCK, initial_r2t == "Yes");
+        slow.send(header, &[]);
+        let ttt = if initial_r2t == "Yes" { slow.reply().header.word(20) } else { NO_TAG };
+        for (sn, at) in (0..8 * BLOCK).step_by(BLOCK).enumerate() {
+            std::thread::sleep(limit / 2);
+            let part = Initiator::data_out(header.itt(), ttt, sn as u32, at, false);
+            slow.send(part, &[7; BLOCK]);
+        }
+        let took = pings_until_dropped(&mut slow);
+        assert!((limit..limit * 15).contains(&took), "dropped after {took:?}");
+        setup.wait_for_nexuses(0);
+        assert_eq!(setup.targets.disk.bytes(0, BLOCK), vec![0; BLOCK], "nothing was written");
+    }
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn who_takes_no_answer_is_dropped_and_gives_all_back() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
+    let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
+    for hog in &mut greedy {
+        // Its session has begun, with the short limit.
+        hog.nop(b"");
+        for _ in 0..64 {
+            let header = hog.read_header(0, 2048);
+            hog.send(header, &[]);
+        }
+    }
+    *setup.targets.quiet_limit.lock() = QUIET_LIMIT;
+    // One that comes then gets its turn at the latest when they are gone.
+    let mut good = initiator(setup.address, 9, &[]);
+    assert_eq!(good.read(0, 16384).len(), 8 * MIB);
+    assert!(works(&mut good) < Duration::from_secs(1));
+    let is_there = |id: u8| setup.targets.sessions.list().iter().any(|one| one.isid.0[5] == id);
+    wait_until("those that take nothing are gone", || (1..=6).all(|id| !is_there(id)));
+    good.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever() {
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
+    *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut slow: Vec<_> = (1..=20).map(|id| initiator(setup.address, id + 9, &[])).collect();
+    // Half of them a header, the others a header and the data that it announces.
+    let headers: Vec<_> = slow.iter_mut().map(|one| one.write_header(0, 64 << 10, true)).collect();
+    let (mut gone, start) = (false, Instant::now());
+    for at in 0.. {
+        for (one, header) in slow.iter_mut().zip(&headers) {
+            let mut header = *header;
+            header.set_data_bytes(64 << 10);
+            let byte = header.0.get(at).copied().unwrap_or(7);
+            let first = if at == 0 && one.isid[5] % 2 == 0 { &header.0[..47] } else { &[byte] };
+            gone |= one.socket.write_all(first).is_err();
+        }
+        assert!(works(&mut good) < Duration::from_secs(1));
+        if gone {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "they are let go of");
+    }
+    setup.wait_for_nexuses(1);
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    // Both ends of every connection are here.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard");
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 2);
+    let mut first = initiator(setup.address, 1, &[]);
+    let connect = |_| std::net::TcpStream::connect(setup.address).expect("it listens");
+    let mut silent: Vec<_> = (0..PEER_CONNECTIONS_MAX).map(connect).collect();
+    wait_until("no room", || setup.server.connections() >= PEER_CONNECTIONS_MAX);
+    for id in 2..12 {
+        let start = Instant::now();
+        let mut one = initiator(setup.address, id, &[]);
+        assert!(works(&mut one).max(start.elapsed()) < Duration::from_secs(1));
+        assert_eq!(one.log_out(0).header.byte(2), 0);
+        // One that takes the room that it leaves.
+        silent.push(connect(0));
+    }
+    // The oldest were closed for them, and nobody who has logged in.
+    let mut byte = [0];
+    silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
+    works(&mut first);
+    assert!(setup.server.connections() <= PEER_CONNECTIONS_MAX + 20);
+}
+
+#[test]
+fn connections_of_one_thread_take_turns_however_much_each_has_sent() {
+    const COMMANDS: usize = 5000;
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
+    let mut initiators: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &[])).collect();
+    *setup.disk().order.lock() = Some(Vec::new());
+    // While the first command is run, all of the others arrive.
+    *setup.disk().busy.lock() = Duration::from_millis(500);
+    for (id, one) in initiators.iter_mut().enumerate() {
+        let mut out = weir_net::OutBuf::default();
+        for _ in 0..COMMANDS {
+            let mut cdb = [0; 16];
+            cdb[15] = id as u8;
+            // TEST UNIT READY, outside of the order of commands.
+            let mut header = one.command(0x81, 0, &cdb);
+            header.set(0, [opcode::COMMAND | opcode::IMMEDIATE]);
+            one.cmd_sn -= 1;
+            header.set_word(24, one.cmd_sn);
+            pdu::put(&mut out, header, &[], one.digests);
+        }
+        one.send_raw(out.filled());
+    }
+    for one in &mut initiators {
+        (0..COMMANDS).for_each(|_| assert_eq!(one.reply().status().0, 0));
+    }
+    let order = setup.disk().order.lock().take().expect("it was noted");
+    assert_eq!(order.len(), 4 * COMMANDS);
+    // While all have something to do: the first half of what there is.
+    let half = &order[..order.len() / 2];
+    let longest = half.chunk_by(|a, b| a == b).map(<[u8]>::len).max().expect("commands");
+    assert!(longest <= COMMANDS / 5, "{longest} commands in a row of one connection");
+    for id in 0..4 {
+        let own: usize = half.iter().map(|of| usize::from(*of == id)).sum();
+        assert!(own >= half.len() / 8, "{own} of {} are of connection {id}", half.len());
+    }
+}

@@ -1,0 +1,645 @@
+//! A connection in transmission: runs requests and holds their replies until they are sent.
+//!
+//! Not here: receiving and sending (`session`), the meaning of bytes (`request`, `reply`).
+//!
+//! A request runs at once where the export can do it without waiting; its reply goes straight
+//! into the buffer of the next send. The rest become tasks of the same thread. Replies may leave
+//! in another order than requests came; the cookie tells them apart.
+//!
+//! Invariants:
+//! - every request that was run gets one reply, or the connection is broken;
+//! - [`Connection::has_room`] was true before a request is run, so what is held stays within
+//!   [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) (or one request) and
+//!   [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX); memory was set aside for it (`room`);
+//! - no borrow of a buffer is held across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
+use weir_device::Block;
+use weir_net::limits::KEEP_BYTES_MAX;
+use weir_net::{Export, ExportError, Linger, OutBuf, Outgoing, Place, Share, Signal};
+
+use crate::errno::errno;
+use crate::limits::{
+    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, LINGER_REQUESTS_MAX, PIECE_BYTES, POOL_BYTES_MAX,
+    SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
+};
+use crate::reply::{self, READ_HEADER_BYTES_MAX};
+use crate::request::{Command, Refusal, Request, Terms};
+use crate::wire::Errno;
+
+/// Log lines about I/O errors, of all connections: a client that reconnects may meet the same block
+/// again and again.
+static FAILURES: Sieve<Failure> = Sieve::new(LINES_INTERVAL);
+
+#[derive(PartialEq, Eq)]
+enum Failure {
+    Request,
+    HalfWay,
+}
+
+mod room;
+
+/// What reader, writer and request tasks of one connection share.
+pub(crate) struct Connection {
+    export: Arc<dyn Export>,
+    terms: Terms,
+    /// Replies for the next send.
+    out: RefCell<OutBuf>,
+    /// Large replies, each sent from its own memory or in pieces.
+    queue: RefCell<VecDeque<Queued>>,
+    /// Buffers to use again, and the room they have.
+    pool: RefCell<Vec<OutBuf>>,
+    pool_bytes: Cell<usize>,
+    /// Bytes in the send under way.
+    sending_bytes: Cell<usize>,
+    task_requests: Cell<usize>,
+    task_bytes: Cell<usize>,
+    /// Bytes set aside for the part of a write that is received.
+    part_bytes: Cell<usize>,
+    /// Its share of the memory of all connections, and what that was last told.
+    share: Share,
+    accounted_bytes: Cell<usize>,
+    place: Arc<Place>,
+    /// No further request comes; the writer ends once all is sent.
+    ended: Cell<bool>,
+    /// The socket failed or a reply cannot be given.
+    broken: Cell<bool>,
+    /// There is something to send, or the end was reached.
+    pub(crate) to_send: Signal,
+    /// Something was sent or finished.
+    pub(crate) progress: Signal,
+    /// Receives done, requests run, and how many of those before the writer last ran dry.
+    receives: Cell<u64>,
+    requests: Cell<u64>,
+    requests_answered: Cell<u64>,
+    linger: Linger,
+}
+
+/// What waits for a send of its own.
+pub(crate) enum Queued {
+    /// A reply.
+    Reply(Outgoing, Option<Ticket>),
+    /// A read for whose data there is no memory: it is read and sent in pieces.
+    InPieces(Ticket),
+}
+
+/// A request that became a task: counted until its reply was sent or copied.
+pub(crate) struct Ticket {
+    connection: Rc<Connection>,
+    request: Request,
+    bytes: usize,
+    answered: bool,
+}
+
+impl Ticket {
+    fn new(connection: &Rc<Connection>, request: Request, bytes: usize) -> Self {
+        let shared = Rc::clone(connection);
+        if shared.task_requests.replace(shared.task_requests.get() + 1) == 0 {
+            shared.place.set_busy(true);
+        }
+        shared.task_bytes.update(|n| n + bytes);
+        shared.account();
+        Self { connection: shared, request, bytes, answered: false }
+    }
+
+    pub(crate) const fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The reply stands in the next send.
+    fn answered(mut self) {
+        self.answered = true;
+        self.connection.to_send.notify();
+    }
+
+    /// Answers a request that has no content to send.
+    fn finish(self, result: Result<(), ExportError>) {
+        let connection = &self.connection;
+        {
+            let mut out = connection.out.borrow_mut();
+            match result {
+                Ok(()) => reply::done(&mut out, self.request.cookie),
+                Err(error) => connection.fail(&mut out, &self.request, &error),
+            }
+        }
+        self.answered();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.task_requests.update(|n| n - 1);
+        connection.task_bytes.update(|n| n - self.bytes);
+        if connection.task_requests.get() == 0 {
+            connection.place.set_busy(false);
+        }
+        connection.account();
+        if !self.answered {
+            // The task was dropped or panicked: the client must not wait for ever.
+            connection.give_up();
+        }
+        connection.progress.notify();
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        export: Arc<dyn Export>,
+        terms: Terms,
+        share: Share,
+        place: &Arc<Place>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            export,
+            terms,
+            out: RefCell::default(),
+            queue: RefCell::default(),
+            pool: RefCell::default(),
+            pool_bytes: Cell::new(0),
+            sending_bytes: Cell::new(0),
+            task_requests: Cell::new(0),
+            task_bytes: Cell::new(0),
+            part_bytes: Cell::new(0),
+            share,
+            accounted_bytes: Cell::new(0),
+            place: Arc::clone(place),
+            ended: Cell::new(false),
+            broken: Cell::new(false),
+            to_send: Signal::default(),
+            progress: Signal::default(),
+            requests: Cell::new(0),
+            receives: Cell::new(0),
+            requests_answered: Cell::new(0),
+            linger: Linger::default(),
+        })
+    }
+
+    pub(crate) const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// Whether requests wait for the storage or replies for their own send.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.task_requests.get() > 0
+    }
+
+    /// Ends the connection without a reply to what is under way.
+    pub(crate) fn give_up(&self) {
+        self.broken.set(true);
+        self.to_send.notify();
+        self.progress.notify();
+    }
+
+    /// No further request comes.
+    pub(crate) fn end(&self) {
+        self.ended.set(true);
+        self.to_send.notify();
+    }
+
+    /// Lets the writer send what there is.
+    pub(crate) fn flush_replies(&self) {
+        if !self.out.borrow().is_empty() {
+            self.to_send.notify();
+        }
+    }
+
+    // --- the writer's side ---
+
+    /// What to send next; the ticket of a large reply is dropped when it was sent.
+    pub(crate) fn next_send(&self) -> Option<Queued> {
+        let queued = self.queue.borrow_mut().pop_front();
+        let next = match queued {
+            Some(queued) => queued,
+            None if self.out.borrow().is_empty() => return None,
+            None => Queued::Reply(self.out.replace(self.spare()).into(), None),
+        };
+        // A large reply is counted by its ticket already.
+        self.sending_bytes.set(match &next {
+            Queued::Reply(outgoing, None) => outgoing.head.room(),
+            Queued::Reply(..) => 0,
+            Queued::InPieces(_) => PIECE_BYTES,
+        });
+        self.progress.notify();
+        Some(next)
+    }
+
+    /// The next piece of a read that is answered in pieces, `at` bytes from its beginning, and
+    /// whether the reply ends with it.
+    ///
+    /// # Errors
+    /// The read failed and the client cannot be told any more.
+    pub(crate) async fn next_piece(
+        &self,
+        request: &Request,
+        at: u32,
+    ) -> Result<(Outgoing, bool), ExportError> {
+        let Request { cookie, offset, len, command } = *request;
+        let in_parts = self.terms.structured && command == Command::Read { whole: false };
+        let piece = (len - at).min(PIECE_BYTES as u32);
+        let is_last = at + piece == len;
+        let mut buffer = self.buffer(READ_HEADER_BYTES_MAX + piece as usize);
+        if in_parts {
+            reply::read_part(&mut buffer, cookie, offset + u64::from(at), piece, is_last);
+        } else if at == 0 {
+            reply::read_header(&mut buffer, &self.terms, cookie, offset, len);
+        }
+        let space = buffer.space(piece as usize);
+        match self.export.read(offset + u64::from(at), space).await {
+            Ok(()) => Ok((buffer.into(), is_last)),
+            Err(error) if in_parts || at == 0 => {
+                buffer.truncate(0);
+                self.fail(&mut buffer, request, &error);
+                Ok((buffer.into(), true))
+            }
+            Err(error) => {
+                // Its header said that all would come.
+                if let Some(more) = FAILURES.pass(Failure::HalfWay) {
+                    tracing::warn!(
+                        ?request, %error, more,
+                        "NBD connection ends: a read failed half-way"
+                    );
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Called when there is nothing to send: waits awake for the next request of a client that
+    /// sends one at a time.
+    pub(crate) async fn linger(&self) {
+        let requests = self.requests.get();
+        let answered = self.requests_answered.replace(requests);
+        if requests - answered > LINGER_REQUESTS_MAX || self.has_tasks() {
+            return;
+        }
+        let receives = self.receives.get();
+        self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
+    }
+
+    /// Takes the memory of what was sent back.
+    pub(crate) fn sent(&self, outgoing: Outgoing) {
+        self.sending_bytes.set(0);
+        self.give_back(outgoing.head);
+        self.account();
+    }
+
+    /// Bytes went over the socket.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.share.moved(bytes);
+    }
+
+    fn give_back(&self, mut buffer: OutBuf) {
+        let room = self.pool_bytes.get() + buffer.room();
+        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX && !self.share.is_tight() {
+            buffer.truncate(0);
+            self.pool_bytes.set(room);
+            self.pool.borrow_mut().push(buffer);
+        }
+        self.progress.notify();
+    }
+
+    /// Whether the writer has nothing more to wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.broken.get() || self.ended.get()
+    }
+
+    /// Drops replies nobody will take.
+    pub(crate) fn discard_replies(&self) {
+        let queue = std::mem::take(&mut *self.queue.borrow_mut());
+        drop(queue);
+        self.out.borrow_mut().truncate(0);
+        self.sending_bytes.set(0);
+    }
+
+    /// An empty buffer for small replies: one used before, or one that grows with them.
+    fn spare(&self) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
+        let spare = found.map(|at| pool.swap_remove(at)).unwrap_or_default();
+        self.pool_bytes.update(|n| n - spare.room());
+        spare
+    }
+
+    /// An empty buffer with room for `len` bytes, used before if there is one.
+    fn buffer(&self, len: usize) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        // The newest first: it is the one still in the CPU's cache.
+        match pool.iter().rposition(|buffer| buffer.room() >= len) {
+            Some(at) => {
+                let buffer = pool.swap_remove(at);
+                self.pool_bytes.update(|n| n - buffer.room());
+                buffer
+            }
+            None => OutBuf::with_room(len),
+        }
+    }
+
+    // --- the reader's side ---
+
+    /// A receive was done.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.share.moved(bytes);
+        self.place.used();
+        self.receives.update(|n| n + 1);
+        self.linger.end();
+    }
+
+    // --- running requests ---
+
+    /// Answers a request that may not be run.
+    pub(crate) fn refuse(&self, refusal: &Refusal) {
+        let Refusal { cookie, errno, why } = *refusal;
+        tracing::debug!(?errno, why, "NBD request refused");
+        reply::error(&mut self.out.borrow_mut(), &self.terms, cookie, errno, why);
+    }
+
+    /// Runs a request: answers it now or starts a task that will.
+    pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        self.requests.update(|n| n + 1);
+        match request.command {
+            Command::Read { .. } => self.read(request),
+            Command::Flush => self.start_flush(request),
+            Command::BlockStatus { one } => self.start_block_status(request, one),
+            // Not reached: the session ends at it.
+            Command::Disconnect => {}
+            _ if request.len == 0 => self.done(request),
+            Command::Write { .. } => self.write(request, payload),
+            Command::Zero { punch, fua, fast } => {
+                if fast && !self.export.zero_is_fast(punch) {
+                    let why = "zeroing would not be fast";
+                    let cookie = request.cookie;
+                    self.refuse(&Refusal { cookie, errno: Errno::NotSup, why });
+                } else {
+                    self.zero(request, punch, fua);
+                }
+            }
+            Command::Cache => self.start_cache(request),
+        }
+    }
+
+    fn done(&self, request: Request) {
+        reply::done(&mut self.out.borrow_mut(), request.cookie);
+    }
+
+    fn read(self: &Rc<Self>, request: Request) {
+        let Request { cookie, offset, len, .. } = request;
+        if len > 0 && !self.may_hold(len as usize) {
+            let mut ticket = Ticket::new(self, request, 0);
+            ticket.answered = true;
+            self.queue.borrow_mut().push_back(Queued::InPieces(ticket));
+            return self.to_send.notify();
+        }
+        if (SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len) && self.share_blocks(request) {
+            return;
+        }
+        if len as usize > SEND_BYTES {
+            return self.start_read(request);
+        }
+        let mut out = self.out.borrow_mut();
+        let mark = out.len();
+        reply::read_header(&mut out, &self.terms, cookie, offset, len);
+        if len == 0 {
+            return;
+        }
+        match self.export.try_read(offset, out.space(len as usize)) {
+            Ok(true) => {}
+            Ok(false) => {
+                out.truncate(mark);
+                // A task counts what is held, the buffer included.
+                drop(out);
+                self.start_read(request);
+            }
+            Err(error) => {
+                out.truncate(mark);
+                self.fail(&mut out, &request, &error);
+            }
+        }
+    }
+
+    /// Answers a large read with the blocks in memory; false where that cannot be.
+    fn share_blocks(self: &Rc<Self>, request: Request) -> bool {
+        let Request { cookie, offset, len, .. } = request;
+        let block = u64::from(BLOCK_BYTES);
+        if !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
+            return false;
+        }
+        let mut blocks = Vec::with_capacity((len / BLOCK_BYTES) as usize);
+        // An error is met again, and answered, on the usual way.
+        if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
+            return false;
+        }
+        let mut ticket = Ticket::new(self, request, len as usize);
+        ticket.answered = true;
+        let mut head = self.buffer(READ_HEADER_BYTES_MAX);
+        reply::read_header(&mut head, &self.terms, cookie, offset, len);
+        let reply = Outgoing::new(head, blocks);
+        self.queue.borrow_mut().push_back(Queued::Reply(reply, Some(ticket)));
+        self.to_send.notify();
+        true
+    }
+
+    fn start_read(self: &Rc<Self>, request: Request) {
+        let mut ticket = Ticket::new(self, request, request.len as usize);
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let Request { cookie, offset, len, .. } = request;
+            let mut buffer = connection.buffer(READ_HEADER_BYTES_MAX + len as usize);
+            reply::read_header(&mut buffer, &connection.terms, cookie, offset, len);
+            let space = buffer.space(len as usize);
+            if let Err(error) = connection.export.read(offset, space).await {
+                return ticket.finish(Err(error));
+            }
+            ticket.answered = true;
+            if connection.is_broken() {
+                // Nobody will take it; queued, it would keep its ticket for ever.
+                return;
+            }
+            if buffer.len() > COPY_BYTES_MAX {
+                let reply = Queued::Reply(buffer.into(), Some(ticket));
+                connection.queue.borrow_mut().push_back(reply);
+            } else {
+                connection.out.borrow_mut().put(buffer.filled());
+                connection.give_back(buffer);
+            }
+            connection.to_send.notify();
+        });
+    }
+
+    fn write(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        let taken = self.export.try_write(request.offset, payload);
+        self.finish_write(request, taken, || {
+            let data = payload.to_vec();
+            let connection = Rc::clone(self);
+            async move { connection.export.write(request.offset, &data).await }
+        });
+    }
+
+    /// Runs a write for which there is no memory to hold it: the next request waits for it.
+    pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        self.requests.update(|n| n + 1);
+        match self.write_bytes_part(request.offset, payload).await {
+            Ok(()) if request.command == (Command::Write { fua: true }) => {
+                self.start_flush(request);
+            }
+            Ok(()) => self.done(request),
+            Err(error) => self.fail_request(&request, &error),
+        }
+    }
+
+    /// Writes a part of a long write that is not the last.
+    pub(crate) async fn write_part(
+        &self,
+        offset: u64,
+        mut blocks: Vec<Block>,
+    ) -> Result<(), ExportError> {
+        if self.export.try_write_blocks(offset, &mut blocks)? {
+            return Ok(());
+        }
+        self.export.write_blocks(offset, blocks).await
+    }
+
+    /// As [`Self::write_part`], for bytes that are no whole blocks.
+    pub(crate) async fn write_bytes_part(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), ExportError> {
+        if self.export.try_write(offset, bytes)? {
+            return Ok(());
+        }
+        self.export.write(offset, bytes).await
+    }
+
+    /// Answers a request that failed before all of it was run.
+    pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
+        self.fail(&mut self.out.borrow_mut(), request, error);
+    }
+
+    /// Runs a write whose payload was put into blocks as it came.
+    pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
+        self.requests.update(|n| n + 1);
+        let taken = self.export.try_write_blocks(request.offset, &mut blocks);
+        self.finish_write(request, taken, || {
+            let connection = Rc::clone(self);
+            async move { connection.export.write_blocks(request.offset, blocks).await }
+        });
+    }
+
+    /// As [`Self::run_long_write`], for bytes that are no whole blocks.
+    pub(crate) fn run_long_bytes(self: &Rc<Self>, request: Request, data: Vec<u8>) {
+        self.requests.update(|n| n + 1);
+        let taken = self.export.try_write(request.offset, &data);
+        self.finish_write(request, taken, || {
+            let connection = Rc::clone(self);
+            async move { connection.export.write(request.offset, &data).await }
+        });
+    }
+
+    /// Answers a write that was `taken`, or starts `rest`, which waits where it must.
+    fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
+        self: &Rc<Self>,
+        request: Request,
+        taken: Result<bool, ExportError>,
+        rest: impl FnOnce() -> W,
+    ) {
+        let fua = request.command == Command::Write { fua: true };
+        match taken {
+            Ok(true) if fua => self.start_flush(request),
+            Ok(true) => self.done(request),
+            Ok(false) => {
+                let ticket = Ticket::new(self, request, request.len as usize);
+                let connection = Rc::clone(self);
+                let rest = rest();
+                spawn(async move {
+                    let mut result = rest.await;
+                    if fua && result.is_ok() {
+                        result = connection.export.flush().await;
+                    }
+                    ticket.finish(result);
+                });
+            }
+            Err(error) => self.fail(&mut self.out.borrow_mut(), &request, &error),
+        }
+    }
+
+    fn zero(self: &Rc<Self>, request: Request, punch: bool, fua: bool) {
+        let len_bytes = u64::from(request.len);
+        match self.export.try_zero(request.offset, len_bytes, punch) {
+            Ok(true) if fua => self.start_flush(request),
+            Ok(true) => self.done(request),
+            Ok(false) => {
+                let ticket = Ticket::new(self, request, 0);
+                let connection = Rc::clone(self);
+                spawn(async move {
+                    let mut result = connection.export.zero(request.offset, len_bytes, punch).await;
+                    if fua && result.is_ok() {
+                        result = connection.export.flush().await;
+                    }
+                    ticket.finish(result);
+                });
+            }
+            Err(error) => self.fail(&mut self.out.borrow_mut(), &request, &error),
+        }
+    }
+
+    /// Flushes for FLUSH and for FUA: a flush makes more durable than FUA asks for, never less.
+    fn start_flush(self: &Rc<Self>, request: Request) {
+        let ticket = Ticket::new(self, request, 0);
+        let connection = Rc::clone(self);
+        spawn(async move { ticket.finish(connection.export.flush().await) });
+    }
+
+    fn start_cache(self: &Rc<Self>, request: Request) {
+        let ticket = Ticket::new(self, request, 0);
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let len_bytes = u64::from(request.len);
+            ticket.finish(connection.export.cache(request.offset, len_bytes).await);
+        });
+    }
+
+    fn start_block_status(self: &Rc<Self>, request: Request, one: bool) {
+        let max = if one { 1 } else { EXTENTS_MAX };
+        let ticket = Ticket::new(self, request, request.held_bytes());
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let Request { cookie, offset, len, .. } = request;
+            let extents = match connection.export.extents(offset, u64::from(len), max).await {
+                Ok(extents) => extents,
+                Err(error) => return ticket.finish(Err(error)),
+            };
+            let some =
+                reply::block_status(&mut connection.out.borrow_mut(), cookie, len, max, &extents);
+            if !some {
+                let error = ExportError::new(ErrorKind::Internal, "no extents found");
+                return ticket.finish(Err(error));
+            }
+            ticket.answered();
+        });
+    }
+
+    fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
+        let errno = errno(error.kind());
+        // Wrong requests of clients use up no line of a storage error.
+        let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
+        match told {
+            Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),
+            None => tracing::debug!(?request, %error, "NBD request failed"),
+        }
+        reply::error(out, &self.terms, request.cookie, errno, &error.to_string());
+    }
+}
+
+fn spawn(work: impl Future<Output = ()> + 'static) {
+    compio::runtime::spawn(work).detach();
+}

@@ -1,0 +1,19 @@
+//! The profiles that come along, embedded from the folder `profiles` of the repository.
+//!
+//! Not here: reading them.
+//!
+//! Invariant: each can be read (a test does), and the program needs no file to run it.
+
+/// Name and text: our own first, then those that repeat a published document.
+pub(super) const PROFILES: [(&str, &str); 10] = [
+    ("quick", include_str!("../../../../../profiles/quick.toml")),
+    ("vm", include_str!("../../../../../profiles/vm.toml")),
+    ("database", include_str!("../../../../../profiles/database.toml")),
+    ("backup", include_str!("../../../../../profiles/backup.toml")),
+    ("offloads", include_str!("../../../../../profiles/offloads.toml")),
+    ("s000-nexenta-vm", include_str!("../../../../../profiles/s000-nexenta-vm.toml")),
+    ("s001-storpool", include_str!("../../../../../profiles/s001-storpool.toml")),
+    ("s002-vlab", include_str!("../../../../../profiles/s002-vlab.toml")),
+    ("s003-softnas", include_str!("../../../../../profiles/s003-softnas.toml")),
+    ("s004-exchange", include_str!("../../../../../profiles/s004-exchange.toml")),
+];

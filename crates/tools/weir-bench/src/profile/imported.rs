@@ -1,0 +1,220 @@
+//! Runs made of the files of other generators: the part that all of them have in common.
+//!
+//! Not here: reading the files (fio, icf), traps of any run (lint).
+//!
+//! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
+//! each skipped word with its line.
+
+use serde::Serialize;
+
+use crate::spec::{
+    Access, BlockShare, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec, LoadSpec,
+    RunSpec, StreamSpec, ToldTarget,
+};
+
+use super::expand::scale;
+use super::lint::{Trap, trap};
+use super::{Options, SECTOR_BYTES, too_small};
+
+/// The run made from a file of another generator, with the changed and skipped words of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The run.
+    pub spec: RunSpec,
+    /// Differences between the run and the file. `lint` finds the traps of any run.
+    pub traps: Vec<Trap>,
+    /// Words that change nothing here, in the order of the file.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A word of a file that changes nothing here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Skipped {
+    /// The file.
+    pub file: String,
+    /// Line in it, from 1.
+    pub line: usize,
+    /// The word itself.
+    pub word: String,
+    /// Reason.
+    pub why: String,
+}
+
+/// Contents of a file.
+pub(super) struct Said {
+    pub(super) file: String,
+    /// The program the file is for, and the kind of the file.
+    pub(super) title: String,
+    pub(super) cells: Vec<CellSpec>,
+    pub(super) dataset: DatasetSpec,
+    pub(super) content: ContentSpec,
+    pub(super) durability: Durability,
+    pub(super) assume: Vec<String>,
+    pub(super) traps: Vec<Trap>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// Stamped blocks of the content, if all sizes are multiples of this.
+const STAMPED_BYTES: u64 = 4096;
+const FILL_BLOCK_BYTES: u64 = 1 << 20;
+const FILL_IN_FLIGHT: u32 = 32;
+/// A fill with smaller blocks is slow.
+const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
+
+/// Makes a run from the contents of a file.
+///
+/// # Errors
+/// Words for the line of the size: the data holds no block.
+pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> {
+    let Said { file, mut cells, content, mut assume, mut traps, skipped, .. } = said;
+    let files = u64::from(said.dataset.files.max(1));
+    let part_bytes = options.size_bytes.map_or(said.dataset.file_bytes, |bytes| bytes / files);
+    cells.iter_mut().for_each(|cell| walk_odd_sizes(cell, part_bytes));
+    let sizes = Sizes::of(&cells);
+    let wanted = match options.size_bytes {
+        Some(bytes) => resized(&said.dataset, bytes, sizes.unit),
+        None => said.dataset,
+    };
+    let file_bytes = wanted.file_bytes / sizes.unit * sizes.unit;
+    if file_bytes < sizes.largest {
+        let (have, need) = (wanted.file_bytes, sizes.unit.max(sizes.largest));
+        return Err(format!("{have} bytes hold no block of {need} (the sizes' common multiple)"));
+    }
+    if wanted.file_bytes - file_bytes >= sizes.smallest {
+        traps.push(trap(
+            format!("{file_bytes} bytes of data are used of {}", wanted.file_bytes),
+            "operations of every size are to reach the same data",
+            "make the size a multiple of all sizes of operations",
+        ));
+    }
+    let fill = FillSpec { block_bytes: sizes.fill_block(file_bytes), in_flight: FILL_IN_FLIGHT };
+    let mut dataset = DatasetSpec { file_bytes, ..wanted };
+    let scale = options.scale_of_file();
+    match options.size_bytes {
+        Some(_) => assume.push(format!("{} bytes of data (--size)", dataset.total_bytes())),
+        None => {
+            let unit = multiple(sizes.unit, u64::from(fill.block_bytes)).unwrap_or(file_bytes);
+            dataset = scale::dataset(dataset, scale, unit, &mut assume);
+        }
+    }
+    if let Some(what) = too_small(&cells, &dataset) {
+        return Err(what);
+    }
+    cells.iter_mut().for_each(|cell| scale::cell(cell, scale, false));
+    scale::tell(scale, &mut assume);
+    assume.extend(traps.iter().map(|trap| trap.what.clone()));
+    let spec = RunSpec {
+        title: scale::titled(said.title, scale),
+        name: file,
+        reference: None,
+        assume,
+        scale,
+        dataset,
+        content: ContentSpec { seed: options.seed.unwrap_or(content.seed), ..content },
+        durability: said.durability,
+        fill,
+        precondition: None,
+        cells,
+        bonnie: None,
+        require: None,
+        limits: None,
+        sizing: None,
+        cost: None,
+        told: ToldTarget::default(),
+    };
+    Ok(Imported { spec, traps, skipped })
+}
+
+/// Makes streams walk whose size does not divide the parts of the data: a walk leaves the rest of a
+/// part out, as fio does, so that the data keeps its size.
+fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
+    let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
+    for stream in &mut cell.streams {
+        let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
+        let random_pct = match stream.access {
+            Access::Random => 100.0,
+            // Several workers have a part each, and a walk goes over all of them.
+            Access::Sequential if workers == 1 => 0.0,
+            _ => continue,
+        };
+        if !part_bytes.is_multiple_of(u64::from(bytes)) {
+            stream.access = Access::Walk { random_pct, align_bytes: bytes, between: false };
+        }
+    }
+}
+
+/// A dataset of the size that the user gave, in at most the same number of files.
+fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
+    let files = u64::from(dataset.files).min((bytes / unit).max(1));
+    DatasetSpec { files: files as u32, file_bytes: bytes / files }
+}
+
+/// Sizes of all operations.
+struct Sizes {
+    smallest: u64,
+    largest: u64,
+    /// Stamped blocks of the content: every size is a multiple.
+    stamped: u64,
+    /// Common multiple of the sizes that parts of the data must be multiples of.
+    unit: u64,
+}
+
+impl Sizes {
+    fn of(cells: &[CellSpec]) -> Self {
+        let streams = || cells.iter().flat_map(|cell| &cell.streams);
+        let bytes = |it: &StreamSpec| it.blocks.iter().map(|block| block.bytes).collect::<Vec<_>>();
+        let sizes: Vec<u64> = streams().flat_map(bytes).map(u64::from).collect();
+        let is_stamped = sizes.iter().all(|bytes| bytes.is_multiple_of(STAMPED_BYTES));
+        let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
+        // A walk needs no whole number of its operations.
+        let is_walk = |it: &&StreamSpec| matches!(it.access, Access::Walk { .. });
+        let placed = streams().filter(|it| !is_walk(it)).flat_map(bytes).map(u64::from);
+        let unit = placed.chain([stamped]).try_fold(1, multiple);
+        Self {
+            smallest: sizes.iter().copied().min().unwrap_or(1).max(1),
+            largest: sizes.iter().copied().max().unwrap_or(1).max(1),
+            stamped,
+            unit: unit.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The largest block that fills files of so many bytes without a rest: a power of two if that
+    /// is not small.
+    fn fill_block(&self, file_bytes: u64) -> u32 {
+        let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
+        let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);
+        let large = halves.take_while(|bytes| *bytes >= FILL_BLOCK_BYTES_MIN).find(fits);
+        let any =
+            || (1..=FILL_BLOCK_BYTES / self.stamped).rev().map(|n| n * self.stamped).find(fits);
+        large.or_else(any).unwrap_or(self.stamped) as u32
+    }
+}
+
+/// The smallest number that both divide.
+fn multiple(one: u64, other: u64) -> Option<u64> {
+    let (mut a, mut b) = (one, other);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    (one / a.max(1)).checked_mul(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fill_divides_the_file_and_is_large_where_it_can_be() {
+        let block =
+            |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
+        assert_eq!(block(4096, 1 << 30), 1 << 20);
+        // 25000 blocks of 4 KiB: 8 x 3125.
+        assert_eq!(block(4096, 102_400_000), 1_024_000);
+        // 25001 is 23 x 1087, and 1009 is a prime.
+        assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
+        assert_eq!(block(4096, 4096 * 1009), 4096);
+        assert_eq!(block(512, 512 * 1009), 512 * 1009);
+        assert_eq!(multiple(4096, 10_240), Some(20_480));
+        assert_eq!(multiple(u64::MAX, 2), None);
+    }
+}

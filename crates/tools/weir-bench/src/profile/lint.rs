@@ -1,0 +1,387 @@
+//! Traps in what is to be measured, named before it is.
+//!
+//! Not here: contradictions, which are errors (check); judging what was measured (verdict).
+//!
+//! Invariants: a trap says what, why it misleads and what to do; each kind is named once, with the
+//! rows it is in; no trap stops a run.
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+use weir_base::size::Human;
+
+use crate::spec::{
+    Access, BonnieSize, CacheState, CellSpec, Durability, LatencyFigure, LoadSpec, OpKind, RunSpec,
+    Scale, StreamSpec,
+};
+
+/// The machine that serves the data, and the one that offers the load, where they are the same;
+/// otherwise the memory of the first and the cores of the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Bytes of memory that can cache the data.
+    pub memory_bytes: u64,
+    /// Cores that offer load.
+    pub cores: u32,
+}
+
+/// Something that makes a number mean other than it seems to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trap {
+    /// What it is, with its figures.
+    pub what: String,
+    /// Why it misleads.
+    pub why: String,
+    /// What to do about it.
+    pub action: String,
+}
+
+/// Runs shorter than this end before caches, logs and garbage collection show.
+const SHORT_MS: u64 = 10_000;
+/// Fewer runs have no confidence interval.
+const RUNS_MIN: u32 = 3;
+/// Samples beyond a percentile for it to be printed.
+const BEYOND_MIN: f64 = 10.0;
+/// Operations per second that a core of the generator can offer at most.
+const CORE_OPS_S: f64 = 1_000_000.0;
+
+/// Names the traps in what is to be measured on a machine.
+pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
+    let mut traps = Vec::new();
+    scale(spec, &mut traps);
+    memory(spec, machine, &mut traps);
+    durability(spec, &mut traps);
+    content(spec, &mut traps);
+    sampling(spec, &mut traps);
+    queue_depth(spec, &mut traps);
+    requirement(spec, &mut traps);
+    steadiness(spec, &mut traps);
+    generator(spec, machine, &mut traps);
+    followers(spec, &mut traps);
+    holes(spec, &mut traps);
+    traps
+}
+
+pub(super) fn trap(
+    what: impl Into<String>,
+    why: impl Into<String>,
+    action: impl Into<String>,
+) -> Trap {
+    Trap { what: what.into(), why: why.into(), action: action.into() }
+}
+
+/// Names of the rows for which something holds, shortened; `None` where there are none.
+fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
+    let names: Vec<&str> =
+        spec.cells.iter().filter(|cell| holds(cell)).map(|cell| cell.name.as_str()).collect();
+    match names.as_slice() {
+        [] => None,
+        all if all.len() == spec.cells.len() && all.len() > 1 => Some("every row".to_owned()),
+        [one] => Some(format!("row {one:?}")),
+        [first, rest @ ..] => Some(format!("row {first:?} and {} more", rest.len())),
+    }
+}
+
+fn writes(cell: &CellSpec) -> bool {
+    cell.streams.iter().any(|stream| stream.read_pct < 100.0)
+}
+
+fn scale(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    if spec.scale == Scale::Smoke {
+        traps.push(trap(
+            "smoke scale",
+            "a few seconds on little data show that it works, not how fast it is",
+            "use --scale standard or --scale seed for figures",
+        ));
+    }
+}
+
+#[expect(clippy::cast_sign_loss, reason = "shares are not negative")]
+fn tenths(pct: f64) -> u64 {
+    (pct * 10.0).round() as u64
+}
+
+/// Bytes that most operations of a cell go to.
+fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
+    let total = spec.dataset.total_bytes();
+    let part = |access: Access| match access {
+        // In tenths of a percent, so that no float becomes a size.
+        Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
+        Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
+    };
+    cell.streams.iter().map(|stream| part(stream.access)).max().unwrap_or(total)
+}
+
+fn memory(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
+    let fits = |cell: &CellSpec| working_set(spec, cell) <= machine.memory_bytes;
+    if let Some(rows) = rows(spec, fits) {
+        let set = spec.cells.iter().map(|cell| working_set(spec, cell)).min().unwrap_or(0);
+        let (set, memory) = (Human(set), Human(machine.memory_bytes));
+        traps.push(trap(
+            format!("{rows}: {set} of data are used, {memory} of memory can cache them"),
+            "reads come from a cache: the result says little about the storage behind it",
+            format!(
+                "use a dataset of at least twice the memory, {}",
+                Human(machine.memory_bytes * 2)
+            ),
+        ));
+    }
+    let Some(BonnieSize::Bytes { bytes }) = spec.bonnie.map(|bonnie| bonnie.size) else { return };
+    if bytes < machine.memory_bytes.saturating_mul(3) {
+        traps.push(trap(
+            format!("the file test uses {}, less than three times the memory", Human(bytes)),
+            "its input phase reads what its output phase left in memory",
+            "give `size = \"3xRAM\"` and use --scale seed",
+        ));
+    }
+}
+
+fn durability(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let Some(rows) = rows(spec, writes) else { return };
+    match spec.durability {
+        Durability::None => traps.push(trap(
+            format!("{rows}: writes promise nothing"),
+            "they may end in a volatile cache, and that is how fast they will look",
+            "write `durability = { writes = \"fua\" }`, or \"flush\" as the application does it",
+        )),
+        Durability::Flush { every_writes } if every_writes > 1024 => traps.push(trap(
+            format!("{rows}: a flush only after {every_writes} writes"),
+            "a short run ends with most of its writes in a volatile cache",
+            "flush as often as the application does",
+        )),
+        Durability::Flush { .. } | Durability::Fua => {}
+    }
+}
+
+fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let content = &spec.content;
+    if content.compress > 1.05 {
+        traps.push(trap(
+            format!("the data gets {} times smaller when compressed", content.compress),
+            "a target that compresses moves less than is counted: bandwidth of disks and links is \
+             overstated",
+            "say so beside the result, and repeat it with `compress = 1.0`",
+        ));
+    }
+    if content.dedupe_pct > 0.0 {
+        traps.push(trap(
+            format!("{} % of the data has a duplicate", content.dedupe_pct),
+            "a target that finds duplicates stores less than is counted",
+            "say so beside the result, and repeat it with `dedupe_pct = 0`",
+        ));
+        let small = |cell: &CellSpec| {
+            let mut blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
+            blocks.any(|block| block.bytes < content.unit_bytes)
+        };
+        if let Some(rows) = rows(spec, small) {
+            traps.push(trap(
+                format!("{rows}: blocks are smaller than a duplicate of {}", content.unit_bytes),
+                "a write of a part of a unit makes it unlike all others: fewer duplicates are left",
+                "give `unit` no larger than the smallest block",
+            ));
+        }
+    }
+}
+
+/// Share of all operations of a cell that a bound looks at.
+fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
+    let all: f64 = cell.streams.iter().map(|stream| f64::from(stream.share)).sum();
+    let chosen = cell.streams.iter().filter(|it| stream.is_none_or(|name| name == it.name));
+    let part = |stream: &StreamSpec| match (op, stream.op) {
+        (None, _) => 1.0,
+        (Some(op), Some(own)) => f64::from(u8::from(op == own)),
+        (Some(OpKind::Read), None) => stream.read_pct / 100.0,
+        (Some(OpKind::Write), None) => 1.0 - stream.read_pct / 100.0,
+        (Some(_), None) => 0.0,
+    };
+    chosen.map(|it| f64::from(it.share) * part(it)).sum::<f64>() / all.max(1.0)
+}
+
+/// Operations per second of a cell, as far as they are known before: those offered, or required.
+fn expected_rate(spec: &RunSpec, cell: &CellSpec) -> Option<f64> {
+    match cell.load {
+        LoadSpec::Open { rate, .. } => Some(rate),
+        LoadSpec::Closed { .. } => spec.require.as_ref().and_then(|require| require.iops),
+    }
+}
+
+fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let mut streams = spec.cells.iter().flat_map(|cell| &cell.streams);
+    let empties = |it: &StreamSpec| matches!(it.op, Some(OpKind::Trim | OpKind::WriteSame));
+    if !streams.any(empties) {
+        return;
+    }
+    let reads = |cell: &CellSpec| cell.streams.iter().any(|stream| stream.read_pct > 0.0);
+    if let Some(rows) = rows(spec, reads) {
+        traps.push(trap(
+            format!("{rows}: other rows trim or zero the last quarter of the same data"),
+            "reading what is not there is quicker than reading data",
+            "measure reads in a profile of their own",
+        ));
+    }
+}
+
+fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    // The length of a run that ends after a number of bytes is not known before.
+    let has_length = |cell: &CellSpec| cell.worker_bytes.is_none();
+    let short =
+        |cell: &CellSpec| has_length(cell) && cell.duration_ms < SHORT_MS && cell.search.is_none();
+    if let Some(rows) = rows(spec, short) {
+        traps.push(trap(
+            format!("{rows}: runs of less than {} s", SHORT_MS / 1000),
+            "they end before write caches fill and before cleaning in the background begins",
+            "give `duration` of at least a minute",
+        ));
+    }
+    let few = |cell: &CellSpec| cell.runs < RUNS_MIN && cell.search.is_none();
+    if let Some(rows) = rows(spec, few) {
+        traps.push(trap(
+            format!("{rows}: fewer than {RUNS_MIN} runs"),
+            "one or two runs do not show how far the next would differ",
+            "give `runs = 3` or more",
+        ));
+    }
+    for bound in spec.require.iter().flat_map(|require| &require.latency) {
+        let (word, beyond) = match bound.figure {
+            LatencyFigure::Mean | LatencyFigure::P50 => continue,
+            LatencyFigure::P95 => ("95th", 0.05),
+            LatencyFigure::P99 => ("99th", 0.01),
+            LatencyFigure::P999 => ("99.9th", 0.001),
+        };
+        let too_few = |cell: &CellSpec| {
+            let seconds = cell.duration_ms as f64 / 1000.0 * f64::from(cell.runs);
+            let part = share(cell, bound.stream.as_deref(), bound.op);
+            expected_rate(spec, cell)
+                .filter(|_| has_length(cell))
+                .is_some_and(|rate| rate * seconds * part * beyond < BEYOND_MIN)
+        };
+        if let Some(rows) = rows(spec, too_few) {
+            traps.push(trap(
+                format!("{rows}: too few operations for the {word} percentile that is required"),
+                "fewer than ten of them would lie beyond it: it cannot be told, and is not printed",
+                "run longer or more often",
+            ));
+        }
+    }
+}
+
+fn queue_depth(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let both = |cell: &CellSpec| match cell.load {
+        LoadSpec::Closed { workers, depth } => workers > 1 && depth > 1,
+        LoadSpec::Open { .. } => false,
+    };
+    if let Some(rows) = rows(spec, both) {
+        let example = spec.cells.iter().find(|cell| both(cell)).map(|cell| cell.load);
+        if let Some(LoadSpec::Closed { workers, depth }) = example {
+            let total = u64::from(workers) * u64::from(depth);
+            traps.push(trap(
+                format!("{rows}: queue depth is {depth} per worker, {total} in all"),
+                "\"queue depth\" alone means one to some and the other to others",
+                "give both beside the result",
+            ));
+        }
+    }
+    if let Some(rows) = rows(spec, |cell| cell.clients > 1) {
+        let clients = spec.cells.iter().map(|cell| cell.clients).max().unwrap_or(1);
+        traps.push(trap(
+            format!("{rows}: meant for {clients} clients, each with this load"),
+            "from one client it is another, smaller load",
+            "start `weir bench agent` on as many machines, or do not compare these rows",
+        ));
+    }
+}
+
+fn requirement(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let bounded = spec.require.as_ref().is_some_and(|require| !require.latency.is_empty());
+    let closed = |cell: &CellSpec| matches!(cell.load, LoadSpec::Closed { .. });
+    let Some(rows) = rows(spec, closed).filter(|_| bounded) else { return };
+    traps.push(trap(
+        format!("{rows}: a latency is required, and the loop is closed"),
+        "a closed loop stops asking while the target stalls: its percentiles leave the stall out",
+        "judge the requirement by rows with `mode = \"open\"`",
+    ));
+}
+
+fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let random_writes = |cell: &CellSpec| {
+        let mut streams = cell.streams.iter();
+        streams.any(|it| it.read_pct < 100.0 && it.access.is_random())
+    };
+    if let Some(rows) = rows(spec, random_writes).filter(|_| spec.precondition.is_none()) {
+        traps.push(trap(
+            format!("{rows}: random writes without preconditioning"),
+            "flash and copy-on-write storage are fast until they have been overwritten once",
+            "add `precondition` to [phases]",
+        ));
+    }
+    if let Some(rows) = rows(spec, |cell| cell.warmup_ms == 0 && cell.search.is_none()) {
+        traps.push(trap(
+            format!("{rows}: no warm-up"),
+            "connections, caches and clocks that rise are counted as the storage",
+            "give `warmup` of a few seconds",
+        ));
+    }
+    if let Some(rows) = rows(spec, |cell| cell.verify_pct <= 0.0) {
+        traps.push(trap(
+            format!("{rows}: nothing is verified"),
+            "a target that loses or mixes up blocks may be very fast",
+            "give `verify = { sample_pct = 1 }`",
+        ));
+    }
+    let declared =
+        |cell: &CellSpec| matches!(cell.cache, CacheState::Cold | CacheState::WarmMetadata);
+    if let Some(rows) = rows(spec, declared) {
+        traps.push(trap(
+            format!("{rows}: a state of the target's caches is declared"),
+            "only caches on this machine can be dropped from here; those of the target keep what \
+             they hold",
+            "drop them there before each run, or call the result as it is",
+        ));
+    }
+}
+
+fn followers(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let walks =
+        |it: &StreamSpec| matches!(it.access, Access::Walk { .. }) && !it.access.is_random();
+    let follow = |cell: &CellSpec| {
+        let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
+        workers > 1 && cell.streams.iter().any(walks)
+    };
+    if let Some(rows) = rows(spec, follow) {
+        traps.push(trap(
+            format!("{rows}: every worker goes over the same data, front to back"),
+            "one of them reads it from the storage, and the others find it in a cache",
+            "give each a part of its own: `offset_increment` of `size` in a job file of fio",
+        ));
+    }
+}
+
+fn generator(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
+    let most = CORE_OPS_S * f64::from(machine.cores.max(1));
+    let beyond = |cell: &CellSpec| matches!(cell.load, LoadSpec::Open { rate, .. } if rate > most);
+    if let Some(rows) = rows(spec, beyond) {
+        traps.push(trap(
+            format!("{rows}: a higher rate than {} cores can offer", machine.cores),
+            "the generator would be the limit, not the target",
+            "use more clients or a lower rate",
+        ));
+    }
+    let few = |cell: &CellSpec| {
+        let LoadSpec::Closed { workers, .. } = cell.load else { return false };
+        let sequential = |it: &StreamSpec| matches!(it.access, Access::Sequential);
+        let blocks = cell.streams.iter().filter(|it| sequential(it)).flat_map(|it| &it.blocks);
+        let largest = blocks.map(|block| u64::from(block.bytes)).max();
+        largest.is_some_and(|bytes| {
+            spec.dataset.total_bytes() / u64::from(workers) < bytes.saturating_mul(64)
+        })
+    };
+    if let Some(rows) = rows(spec, few) {
+        traps.push(trap(
+            format!("{rows}: each worker's part has fewer than 64 sequential blocks"),
+            "it is read over and over, so a small cache makes it look fast, and many short streams \
+             are hardly sequential",
+            "use a larger dataset or fewer workers",
+        ));
+    }
+}

@@ -1,0 +1,72 @@
+//! What caches hold when a run begins, as far as it can be brought about from here.
+//!
+//! Not here: what a profile declares (profile), judging it (judge).
+//!
+//! Invariant: a state that was declared and not brought about stands among the warnings.
+
+use std::time::Duration;
+
+use super::{Runner, front_to_back};
+use crate::judge::refused;
+use crate::load::{Offer, offer};
+use crate::spec::{CacheState, CellSpec, LoadSpec};
+use crate::words;
+
+/// Reads in flight while the dataset is read into caches.
+const DEPTH: u32 = 8;
+
+impl Runner<'_> {
+    /// Brings about the state of a cell before one of its runs.
+    pub(super) fn prepare_caches(&mut self, cell: &CellSpec) {
+        let missed = match cell.cache {
+            CacheState::AsIs => None,
+            CacheState::Cold => self.drop_caches(),
+            // What holds metadata alone cannot be told apart from here.
+            CacheState::WarmMetadata => {
+                let dropped = self.drop_caches();
+                dropped.or(Some("metadata cannot be read without data".to_owned()))
+            }
+            CacheState::Warm => self.read_all(),
+        };
+        let Some(why) = missed else { return };
+        let (name, state) = (&cell.name, words::cache(cell.cache));
+        let warning = format!("{name}: caches are to be {state} and may not be: {why}");
+        if !self.result.warnings.contains(&warning) {
+            self.result.warnings.push(warning);
+        }
+    }
+
+    fn drop_caches(&self) -> Option<String> {
+        match self.ground.target.drop_caches() {
+            Ok(true) => None,
+            Ok(false) => Some("those of this target cannot be dropped from here".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Reads every address once.
+    fn read_all(&mut self) -> Option<String> {
+        let streams = [front_to_back(self.spec.fill.block_bytes, 100.0)];
+        let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
+        let what = Offer {
+            streams: &streams,
+            load,
+            warmup: Duration::ZERO,
+            duration: None,
+            worker_bytes: None,
+        };
+        let observer = &mut *self.observer;
+        let read = offer(&self.ground, &what, &mut |_| observer.goes_on());
+        match read {
+            Ok(run) => {
+                let why = refused(std::iter::once(&run));
+                // The fill wrote these blocks; its phase is judged with every cell.
+                if let Some(fill) = self.result.phases.first_mut() {
+                    fill.run.add_faults(run);
+                }
+                why
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}

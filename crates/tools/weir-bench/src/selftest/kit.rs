@@ -1,0 +1,166 @@
+//! Runs and loads as checks need them: small, and told from few words.
+//!
+//! Not here: what is checked with them.
+//!
+//! Invariant: the same seed every time: a check offers the same operations today and tomorrow.
+
+use std::time::Duration;
+
+use crate::clients::Clients;
+use crate::content::Content;
+use crate::load::{Generations, Ground, Offer, ReadChecks, offer};
+use crate::result::{CellRun, RunResult};
+use crate::run::{Before, Observer, RunError, run};
+use crate::spec::{
+    Access, Arrival, BlockShare, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability,
+    FillSpec, LoadSpec, RunSpec, Scale, StreamSpec,
+};
+use crate::target::Target;
+
+/// Bytes of every operation.
+pub(super) const BLOCK_BYTES: u32 = 4096;
+/// Bytes of every dataset.
+pub(super) const DATASET_BYTES: u64 = 8 << 20;
+/// The seed of all checks: they are to find the same today and tomorrow.
+const SEED: u64 = 11;
+
+/// Operations of 4 KiB in one stream.
+pub(super) fn stream(read_pct: f64, access: Access) -> StreamSpec {
+    let blocks = vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }];
+    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
+}
+
+/// One worker with so many in flight.
+pub(super) fn closed(depth: u32) -> LoadSpec {
+    LoadSpec::Closed { workers: 1, depth }
+}
+
+/// One worker, evenly.
+pub(super) fn open(rate: f64, in_flight_max: u32, backlog_max: u64) -> LoadSpec {
+    let arrival = Arrival::Constant;
+    LoadSpec::Open { workers: 1, rate, arrival, in_flight_max, backlog_max }
+}
+
+/// Random operations for some time, as often as `runs` says.
+pub(super) fn cell(read_pct: f64, load: LoadSpec, duration_ms: u64, runs: u32) -> CellSpec {
+    CellSpec {
+        name: format!("random 4KiB read {read_pct}%"),
+        table: "selftest".to_owned(),
+        variant: None,
+        streams: vec![stream(read_pct, Access::Random)],
+        load,
+        warmup_ms: 0,
+        duration_ms,
+        worker_bytes: None,
+        runs,
+        clients: 1,
+        cache: CacheState::AsIs,
+        verify_pct: 100.0,
+        verify_full: false,
+        search: None,
+    }
+}
+
+pub(super) fn content(compress: f64) -> ContentSpec {
+    ContentSpec { compress, dedupe_pct: 0.0, unit_bytes: BLOCK_BYTES, seed: SEED }
+}
+
+pub(super) fn dataset() -> DatasetSpec {
+    DatasetSpec { files: 1, file_bytes: DATASET_BYTES }
+}
+
+fn spec(cell: CellSpec) -> RunSpec {
+    RunSpec {
+        name: "selftest".to_owned(),
+        title: "Selftest".to_owned(),
+        reference: None,
+        assume: Vec::new(),
+        scale: Scale::Standard,
+        dataset: dataset(),
+        content: content(1.0),
+        durability: Durability::None,
+        fill: FillSpec { block_bytes: 1 << 20, in_flight: 4 },
+        precondition: None,
+        cells: vec![cell],
+        bonnie: None,
+        require: None,
+        limits: None,
+        sizing: None,
+        cost: None,
+        told: crate::spec::ToldTarget::default(),
+    }
+}
+
+/// Watches nothing.
+struct Silent;
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &str, _: u32, _: u32) {}
+    fn done(&mut self, _: f64) {}
+    fn goes_on(&mut self) -> bool {
+        true
+    }
+    fn keep(&mut self, _: &RunResult) {}
+}
+
+/// A whole run of one cell: fill, runs, verification.
+pub(super) fn whole_run(cell: CellSpec, target: &dyn Target) -> Result<RunResult, RunError> {
+    whole_run_with(cell, target, &Clients::none())
+}
+
+/// The same with agents.
+pub(super) fn whole_run_with(
+    cell: CellSpec,
+    target: &dyn Target,
+    clients: &Clients,
+) -> Result<RunResult, RunError> {
+    run(&spec(cell), target, clients, Vec::new(), Before::default(), &mut Silent)
+}
+
+/// Content and generations of one dataset, to offer loads to a target without the other phases.
+pub(super) struct Kit {
+    pub(super) dataset: DatasetSpec,
+    pub(super) content: Content,
+    pub(super) generations: Generations,
+}
+
+impl Kit {
+    pub(super) fn new() -> Self {
+        let dataset = dataset();
+        let content = Content::new(&content(1.0), BLOCK_BYTES, dataset.total_bytes());
+        let generations = Generations::new(dataset.total_bytes(), content.block_bytes());
+        Self { dataset, content, generations: generations.expect("it is small") }
+    }
+
+    /// `duration`: `None` ends when every address was written or read once.
+    pub(super) fn offer(
+        &self,
+        target: &dyn Target,
+        stream: StreamSpec,
+        load: LoadSpec,
+        duration: Option<Duration>,
+    ) -> Result<CellRun, RunError> {
+        let ground = Ground {
+            target,
+            dataset: &self.dataset,
+            content: &self.content,
+            generations: Some(&self.generations),
+            durability: Durability::None,
+            seed: SEED,
+            read_checks: ReadChecks::Stamps,
+        };
+        let what = Offer {
+            streams: &[stream],
+            load,
+            warmup: Duration::ZERO,
+            duration,
+            worker_bytes: None,
+        };
+        Ok(offer(&ground, &what, &mut |_| true)?)
+    }
+
+    /// Writes every block once.
+    pub(super) fn fill(&self, target: &dyn Target) -> Result<(), RunError> {
+        self.offer(target, stream(0.0, Access::Sequential), closed(4), None).map(drop)
+    }
+}

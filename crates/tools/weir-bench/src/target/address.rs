@@ -1,0 +1,182 @@
+//! Addresses of targets as people write them.
+//!
+//! Not here: opening them.
+//!
+//! Invariant: an address that is printed and parsed again is the same.
+
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+
+use weir_initiator::{InitiatorError, Url};
+
+use super::TargetError;
+
+/// NBD's port (IANA).
+const NBD_PORT: u16 = 10809;
+
+/// Where a target is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// No I/O at all.
+    Null {
+        /// Size; `None`: as large as is asked for.
+        bytes: Option<u64>,
+    },
+    /// A file, or a block device.
+    File(PathBuf),
+    /// A directory in which files are made.
+    Directory(PathBuf),
+    /// An NBD export.
+    Nbd(NbdAddress),
+    /// A logical unit of an iSCSI target.
+    Iscsi(Box<Url>),
+}
+
+/// Where an NBD export is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdAddress {
+    /// Server.
+    pub server: Server,
+    /// Name of the export.
+    pub export: String,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Host and port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD or an iSCSI URI.
+    ///
+    /// # Errors
+    /// Another scheme, or an address that names nothing.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        let bad = |why: &str| TargetError::Address { text: text.to_owned(), why: why.to_owned() };
+        if text.is_empty() {
+            return Err(bad("it is empty"));
+        }
+        if let Some(rest) = text.strip_prefix("nbd://") {
+            return Self::nbd_tcp(rest).map_err(bad);
+        }
+        if let Some(rest) = text.strip_prefix("nbd+unix://") {
+            return Self::nbd_unix(rest).map_err(bad);
+        }
+        if text.starts_with(Url::SCHEME) {
+            return match Url::parse(text) {
+                Ok(url) => Ok(Self::Iscsi(Box::new(url))),
+                // Its text may be another: a secret that does not belong there is left out.
+                Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
+                Err(error) => Err(bad(&error.to_string())),
+            };
+        }
+        if text.contains("://") {
+            return Err(bad("this kind of address is unknown"));
+        }
+        match text.split_once(':') {
+            Some(("null", "")) => Ok(Self::Null { bytes: None }),
+            Some(("null", size)) => match weir_base::size::parse(size) {
+                Ok(bytes) => Ok(Self::Null { bytes: Some(bytes) }),
+                Err(error) => Err(bad(&error.to_string())),
+            },
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
+            Some(("file" | "dir", _)) => Err(bad("there is no path")),
+            Some((scheme, _)) if !scheme.contains('/') && !Path::new(text).exists() => {
+                Err(bad("this kind of address is unknown"))
+            }
+            _ if Path::new(text).is_dir() => Ok(Self::Directory(text.into())),
+            _ => Ok(Self::File(text.into())),
+        }
+    }
+
+    fn nbd_tcp(rest: &str) -> Result<Self, &'static str> {
+        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !host.ends_with(':') && !port.contains(']') => {
+                (host, port.parse().map_err(|_| "the port is no number")?)
+            }
+            _ => (host, NBD_PORT),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err("there is no host");
+        }
+        let server = Server::Tcp(host.to_owned(), port);
+        Ok(Self::Nbd(NbdAddress { server, export: decoded(export)? }))
+    }
+
+    fn nbd_unix(rest: &str) -> Result<Self, &'static str> {
+        let (export, query) = rest.split_once('?').ok_or("there is no ?socket=PATH")?;
+        let export = export.strip_prefix('/').ok_or("write nbd+unix:///EXPORT?socket=PATH")?;
+        let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
+        let socket = socket.filter(|path| !path.is_empty()).ok_or("there is no socket=PATH")?;
+        let server = Server::Unix(decoded(socket)?.into());
+        Ok(Self::Nbd(NbdAddress { server, export: decoded(export)? }))
+    }
+}
+
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| "it is not UTF-8")?;
+    Ok(text.into_owned())
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Null { bytes: None } => write!(f, "null:"),
+            Self::Null { bytes: Some(bytes) } => write!(f, "null:{bytes}"),
+            Self::File(path) | Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Nbd(NbdAddress { server: Server::Tcp(host, port), export }) => {
+                write!(f, "nbd://{host}:{port}/{export}")
+            }
+            Self::Nbd(NbdAddress { server: Server::Unix(path), export }) => {
+                write!(f, "nbd+unix:///{export}?socket={}", path.display())
+            }
+            Self::Iscsi(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_nonsense_is_refused() {
+        let nbd = |text| match Address::parse(text) {
+            Ok(Address::Nbd(NbdAddress { server, export })) => (server, export),
+            other => panic!("{text}: {other:?}"),
+        };
+        let tcp = |host: &str, port| Server::Tcp(host.to_owned(), port);
+        assert_eq!(nbd("nbd://h/tank/v"), (tcp("h", 10809), "tank/v".to_owned()));
+        assert_eq!(nbd("nbd://h:1/"), (tcp("h", 1), String::new()));
+        assert_eq!(nbd("nbd://[::1]:7/x"), (tcp("::1", 7), "x".to_owned()));
+        let unix = (Server::Unix("/run/a b".into()), "v".to_owned());
+        assert_eq!(nbd("nbd+unix:///v?socket=/run/a%20b"), unix);
+        assert_eq!(Address::parse("null:").ok(), Some(Address::Null { bytes: None }));
+        assert_eq!(Address::parse("file:/x/y").ok(), Some(Address::File("/x/y".into())));
+        assert_eq!(Address::parse("/").ok(), Some(Address::Directory("/".into())));
+        let iscsi = Address::parse("iscsi://h/iqn.a/1").expect("an address");
+        assert_eq!(iscsi.to_string(), "iscsi://h:3260/iqn.a/1");
+        let secret = Address::parse("iscsi://me%topsecret@h/iqn.a/1").expect_err("a secret");
+        assert!(!secret.to_string().contains("topsecret"), "{secret}");
+        for bad in [
+            "",
+            "iscsi://h/1",
+            "s3://bucket",
+            "nbd://",
+            "nbd://h:x/",
+            "nbd+unix:///v",
+            "file:",
+            "ftp:x",
+        ] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Operations on files through io_uring, one ring per lane.
+//!
+//! Not here: which files (file, directory).
+//!
+//! Invariants:
+//! - a ring belongs to the thread that uses it first, which need not be the one that made it: it is
+//!   made disabled, and enabled by that thread;
+//! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
+//! - a short read or write goes on where it stopped, and counts once;
+//! - every wait has a limit: a lane without an answer to any operation is lost, and so is the
+//!   memory that its operations may still use;
+//! - files and buffers are registered with the ring, so that the kernel need not look them up and
+//!   pin them for every operation; buffers that are too large for that go without.
+
+#![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::buffers::Buffers;
+use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
+use super::{Done, Lane, Op, TargetError, Wait};
+use crate::spec::OpKind;
+
+/// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it is done.
+const DSYNC: i32 = 0x2;
+/// Registered buffers are in memory all the time; more than this of a lane are not registered.
+const REGISTERED_BYTES_MAX: usize = 64 << 20;
+
+/// Whether this kernel lets this process use io_uring.
+pub(super) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| IoUring::new(2).is_ok_and(|ring| ring.params().is_feature_ext_arg()))
+}
+
+/// An operation under way.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    op: Op,
+    /// Bytes that are done; of a flush, files.
+    done: u32,
+}
+
+struct UringLane {
+    // Before the buffers: what is under way ends before they go.
+    ring: IoUring,
+    address: String,
+    files: Arc<Files>,
+    buffers: Buffers,
+    /// Whether the kernel knows them.
+    is_registered: bool,
+    under_way: Vec<Option<UnderWay>>,
+    /// Files that this lane wrote to since its last flush.
+    unflushed: Unflushed,
+    /// By slot, what its flush is for.
+    flushing: Vec<Vec<usize>>,
+    /// How many of them are.
+    busy: usize,
+    /// When the kernel last answered an operation, or had none to answer.
+    answered: Instant,
+    /// Whether the ring is enabled: its thread is known.
+    is_enabled: bool,
+    /// Answers on their way from the ring; empty between calls.
+    answers: Vec<(usize, i32)>,
+}
+
+pub(super) fn lane(
+    address: &str,
+    files: Arc<Files>,
+    slots: usize,
+    buffer_bytes: usize,
+) -> Result<Box<dyn Lane>, TargetError> {
+    let failed = |source| {
+        let address = address.to_owned();
+        TargetError::Io { address, what: "set up io_uring for", source }
+    };
+    let ring = ring(slots.next_power_of_two().max(2) as u32).map_err(failed)?;
+    let descriptors: Vec<RawFd> = files.files.iter().map(AsRawFd::as_raw_fd).collect();
+    ring.submitter().register_files(&descriptors).map_err(failed)?;
+    let mut buffers = Buffers::new(slots, buffer_bytes);
+    // A user may not keep so much memory in place; then the kernel pins what each operation needs.
+    let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
+    Ok(Box::new(UringLane {
+        ring,
+        address: address.to_owned(),
+        files,
+        buffers,
+        is_registered,
+        under_way: vec![None; slots],
+        unflushed: Unflushed::default(),
+        flushing: vec![Vec::new(); slots],
+        busy: 0,
+        answered: Instant::now(),
+        is_enabled: false,
+        answers: Vec::with_capacity(slots),
+    }))
+}
+
+/// Tells the kernel of all buffers, if they are few enough to be kept in memory.
+fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
+    let slices: Vec<IoSliceMut<'_>> = buffers.all().map(IoSliceMut::new).collect();
+    if slices.iter().map(|slice| slice.len()).sum::<usize>() > REGISTERED_BYTES_MAX {
+        return Ok(false);
+    }
+    // SAFETY: the standard library promises that `IoSliceMut` is laid out as iovec, which this is
+    // cast to, and they live as long as the call. The memory that they name outlives the ring: in
+    // the lane it is declared after it.
+    unsafe {
+        let vectors = std::slice::from_raw_parts(slices.as_ptr().cast(), slices.len());
+        ring.submitter().register_buffers(vectors)?;
+    }
+    Ok(true)
+}
+
+/// A ring that is not enabled yet. Answers are worked off when the thread asks for them, and not
+/// whenever they come, where the kernel can do that (Linux 6.1).
+fn ring(entries: u32) -> std::io::Result<IoUring> {
+    let mut quick = IoUring::builder();
+    quick.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    quick.build(entries).or_else(|_| IoUring::builder().setup_r_disabled().build(entries))
+}
+
+impl UringLane {
+    fn lost(&self, source: std::io::Error) -> TargetError {
+        TargetError::Io { address: self.address.clone(), what: "wait for", source }
+    }
+
+    fn entry(&mut self, slot: usize, UnderWay { op, done }: UnderWay) -> squeue::Entry {
+        if op.kind == OpKind::Flush {
+            let file = Fixed(self.flushing[slot][done as usize] as u32);
+            let flush = opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC);
+            return flush.build().user_data(slot as u64);
+        }
+        let (file, offset) = self.files.place(op.offset);
+        let (file, at) = (Fixed(file as u32), offset + u64::from(done));
+        let rest = op.len_bytes - done;
+        let buffer = self.buffers.of(slot)[done as usize..].as_mut_ptr();
+        let (own, flags) = (slot as u16, if op.durable { DSYNC } else { 0 });
+        let entry = match (op.kind, self.is_registered) {
+            (OpKind::Read, true) => {
+                opcode::ReadFixed::new(file, buffer, rest, own).offset(at).build()
+            }
+            (OpKind::Read, false) => opcode::Read::new(file, buffer, rest).offset(at).build(),
+            (OpKind::Write, true) => {
+                opcode::WriteFixed::new(file, buffer, rest, own).offset(at).rw_flags(flags).build()
+            }
+            (OpKind::Write, false) => {
+                opcode::Write::new(file, buffer, rest).offset(at).rw_flags(flags).build()
+            }
+            (OpKind::Flush, _) => unreachable!("returned above"),
+            (OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy, _) => {
+                unreachable!("a run with an operation that its target has not is refused")
+            }
+            (OpKind::Trim, _) => {
+                let mode =
+                    rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                opcode::Fallocate::new(file, u64::from(rest))
+                    .offset(at)
+                    .mode(mode.bits().cast_signed())
+                    .build()
+            }
+        };
+        entry.user_data(slot as u64)
+    }
+
+    fn push(&mut self, slot: usize, work: UnderWay) -> Result<(), TargetError> {
+        if !self.is_enabled {
+            let enabled = self.ring.submitter().register_enable_rings();
+            enabled.map_err(|source| self.lost(source))?;
+            self.is_enabled = true;
+        }
+        self.under_way[slot] = Some(work);
+        self.busy += 1;
+        let entry = self.entry(slot, work);
+        loop {
+            // SAFETY: the buffer is the slot's own, outlives the ring (declared after it), and is
+            // handed to nobody else while `under_way` holds the slot; descriptors live in `files`.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit().map_err(|source| self.lost(source))?;
+        }
+    }
+
+    fn wait(&mut self, wait: Wait) -> Result<(), TargetError> {
+        let waited = match wait {
+            Wait::No => self.ring.submit(),
+            Wait::One | Wait::Until(_) => {
+                let limit = self.answered + ANSWER_LIMIT;
+                let until = match wait {
+                    Wait::Until(until) if self.busy == 0 => until,
+                    Wait::Until(until) => until.min(limit),
+                    Wait::One | Wait::No => limit,
+                };
+                let left = until.saturating_duration_since(Instant::now());
+                let left = Timespec::from(left.max(Duration::from_nanos(1)));
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
+            }
+        };
+        match waited {
+            Ok(_) => Ok(()),
+            // The time is up, or a signal came.
+            Err(error) if matches!(error.raw_os_error(), Some(62 | 4 | 16)) => Ok(()),
+            Err(source) => Err(self.lost(source)),
+        }
+    }
+}
+
+impl Lane for UringLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.under_way[slot].is_none(), "the kernel has this buffer");
+        self.buffers.of(slot)
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        assert!(self.under_way[slot].is_none(), "one operation per slot");
+        assert!(op.len_bytes as usize <= self.buffers.of(slot).len(), "it fits its buffer");
+        if op.kind == OpKind::Flush {
+            self.flushing[slot] = self.unflushed.take();
+        }
+        if self.busy == 0 {
+            self.answered = Instant::now();
+        }
+        self.push(slot, UnderWay { op: *op, done: 0 })?;
+        // An operation that waits for others to be sent with is not in flight, though it counts as
+        // if it were: storage that is quick would look slower by a tenth.
+        self.wait(Wait::No)
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        match wait {
+            Wait::Until(until) if self.busy == 0 => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                return Ok(());
+            }
+            _ if self.busy == 0 => return Ok(()),
+            _ => self.wait(wait)?,
+        }
+        let at = Instant::now();
+        let mut answers = std::mem::take(&mut self.answers);
+        let completions = self.ring.completion();
+        answers.extend(completions.map(|c| (c.user_data() as usize, c.result())));
+        if !answers.is_empty() {
+            self.answered = at;
+        } else if wait != Wait::No && self.busy > 0 {
+            check_limit(&self.address, self.answered)?;
+        }
+        for (slot, result) in answers.drain(..) {
+            let work = self.under_way[slot].take().expect("the kernel answers once");
+            self.busy -= 1;
+            let UnderWay { op, done: done_before } = work;
+            let moves = matches!(op.kind, OpKind::Read | OpKind::Write);
+            let now_done = done_before + result.max(0).cast_unsigned();
+            let flushed = done_before as usize + 1;
+            let result = match result {
+                0 if op.kind == OpKind::Flush && flushed < self.flushing[slot].len() => {
+                    self.push(slot, UnderWay { op, done: flushed as u32 })?;
+                    continue;
+                }
+                0 if moves => Err(std::io::ErrorKind::UnexpectedEof.into()),
+                1.. if moves && now_done < op.len_bytes => {
+                    self.push(slot, UnderWay { op, done: now_done })?;
+                    continue;
+                }
+                0.. => Ok(()),
+                error => Err(std::io::Error::from_raw_os_error(-error)),
+            };
+            self.unflushed.note(&self.files, &op);
+            done.push(Done { slot, result, at });
+        }
+        self.answers = answers;
+        Ok(())
+    }
+}
+
+impl Drop for UringLane {
+    fn drop(&mut self) {
+        // The kernel may still write into the buffers: wait for what is under way.
+        while self.busy > 0 {
+            let mut done = Vec::new();
+            if self.reap(Wait::One, &mut done).is_err() {
+                // It cannot be waited for; rather leak the memory than share it.
+                self.buffers.leak();
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::{DatasetSpec, OpKind};
+    use crate::target::{Address, Lane, Op, Target, Wait, open};
+
+    fn one(lane: &mut dyn Lane, kind: OpKind, offset: u64) {
+        let len_bytes = if kind == OpKind::Flush { 0 } else { 4096 };
+        let durable = kind == OpKind::Write;
+        lane.submit(0, &Op { kind, offset, len_bytes, durable, source: 0 })
+            .expect("the ring takes it");
+        let mut done = Vec::new();
+        while done.is_empty() {
+            lane.reap(Wait::One, &mut done).expect("the ring answers");
+        }
+        assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
+    }
+
+    #[test]
+    fn a_flush_of_several_files_is_one_operation() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Directory(directory.path().to_owned());
+        let dataset = DatasetSpec { files: 3, file_bytes: 8192 };
+        let target: Box<dyn Target> = open(&address, &dataset).unwrap();
+        let mut lane = target.lane(2, 4096).unwrap();
+        for file in 0..3 {
+            one(&mut *lane, OpKind::Write, file * 8192);
+        }
+        one(&mut *lane, OpKind::Flush, 0);
+        one(&mut *lane, OpKind::Flush, 0);
+    }
+
+    /// As workers do: the lane is made by one thread and used by another.
+    #[test]
+    fn a_lane_is_used_by_a_thread_that_did_not_make_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::File(directory.path().join("data"));
+        let dataset = DatasetSpec { files: 1, file_bytes: 1 << 20 };
+        let target: Box<dyn Target> = open(&address, &dataset).unwrap();
+        let mut lane = target.lane(2, 4096).unwrap();
+        let used = std::thread::spawn(move || {
+            lane.buffer(0).fill(7);
+            one(&mut *lane, OpKind::Write, 8192);
+            one(&mut *lane, OpKind::Flush, 0);
+            lane.buffer(0).fill(0);
+            one(&mut *lane, OpKind::Read, 8192);
+            assert!(lane.buffer(0).iter().all(|byte| *byte == 7));
+            one(&mut *lane, OpKind::Read, 4096);
+            assert!(lane.buffer(0).iter().all(|byte| *byte == 0), "never written");
+        });
+        used.join().expect("as it was written");
+        drop(target.lane(2, 4096).expect("a lane that is never used goes as well"));
+    }
+}

@@ -1,0 +1,84 @@
+//! Valid inputs that the seeds of several targets share.
+//!
+//! Not here: inputs of one target (its `seeds`).
+//!
+//! Invariant: each call returns the same bytes.
+
+use weir_iscsi::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
+use weir_net::OutBuf;
+
+/// No digests: the state before negotiation.
+pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
+
+/// Removes trailing zeros.
+pub(crate) fn trimmed(bytes: &[u8]) -> Vec<u8> {
+    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes[..len].to_vec()
+}
+
+/// An iSCSI PDU.
+pub(crate) fn pdu(header: Header, data: &[u8], digests: Digests) -> Vec<u8> {
+    let mut out = OutBuf::default();
+    pdu::put(&mut out, header, data, digests);
+    out.filled().to_vec()
+}
+
+/// A login request that ends a stage.
+pub(crate) fn login(stage: u8, next_stage: u8) -> Header {
+    let login = Login {
+        transit: stage != next_stage,
+        continues: false,
+        stage,
+        next_stage,
+        version_min: 0,
+        isid: [0; 6],
+        tsih: 0,
+        itt: 0,
+        cid: 0,
+        cmd_sn: 0,
+        exp_stat_sn: 0,
+    };
+    login.encode()
+}
+
+/// A text request.
+pub(crate) fn text(cmd_sn: u32) -> Header {
+    request(opcode::TEXT, 0x80, cmd_sn)
+}
+
+/// A request with this CmdSN, which is also its task tag.
+fn request(opcode: u8, flags: u8, cmd_sn: u32) -> Header {
+    let mut header = Header::new(opcode, flags);
+    header.set_word(16, cmd_sn);
+    header.set_word(20, NO_TAG);
+    header.set_word(24, cmd_sn);
+    header
+}
+
+/// Requests of each kind in full feature phase, for one session.
+pub(crate) fn requests(digests: Digests) -> Vec<u8> {
+    let command = |flags, cmd_sn, expected_bytes, cdb: [u8; 2]| {
+        let mut header = request(opcode::COMMAND, flags, cmd_sn);
+        header.set_word(20, expected_bytes);
+        header.set(32, cdb);
+        header
+    };
+    let mut data_out = request(opcode::DATA_OUT, 0x80, 3);
+    data_out.set_word(24, 0);
+    let mut abort = request(opcode::MANAGEMENT, 0x81, 4);
+    abort.set_word(20, 3);
+    let parts: [(Header, &[u8]); 9] = [
+        (request(opcode::NOP_OUT, 0x80, 0), b"ping"),
+        // The nexus completes the first read immediately; the second one waits.
+        (command(0xC0, 1, 4096, [0x28, 255]), b""),
+        (command(0xC0, 2, 64, [0x29, 4]), b""),
+        // A write with immediate and unsolicited data.
+        (command(0x20, 3, 1024, [0x2A, 0]), &[1; 512]),
+        (data_out, &[2; 512]),
+        (abort, b""),
+        (text(5), b"SendTargets=All\0"),
+        (command(0x80, 6, 0, [0xf0, 0]), b""),
+        (request(opcode::LOGOUT, 0x80, 7), b""),
+    ];
+    parts.into_iter().flat_map(|(header, data)| pdu(header, data, digests)).collect()
+}

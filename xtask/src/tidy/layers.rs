@@ -1,0 +1,67 @@
+//! The layers: a crate imports only crates of the layers that its own layer may import.
+//!
+//! Not here: dev-dependencies, which tests may point anywhere; cycles inside a layer, which cargo
+//! forbids.
+//!
+//! Invariant: a workspace crate outside of a known folder is a finding.
+
+use std::path::Path;
+
+use super::{Finding, Rule};
+use crate::workspace::Package;
+
+/// A folder and what its crates may import.
+struct Layer {
+    folder: &'static str,
+    imports: &'static [&'static str],
+}
+
+const BASE: &str = "crates/base";
+const ENGINE: &str = "crates/engine";
+const PROTOCOL: &str = "crates/protocol";
+const CONTROL: &str = "crates/control";
+const TOOLS: &str = "crates/tools";
+
+/// Lowest layer first. Engine and protocol do not know each other; control joins them.
+const LAYERS: [Layer; 7] = [
+    Layer { folder: BASE, imports: &[BASE] },
+    Layer { folder: ENGINE, imports: &[BASE, ENGINE] },
+    Layer { folder: PROTOCOL, imports: &[BASE, PROTOCOL] },
+    Layer { folder: CONTROL, imports: &[BASE, ENGINE, PROTOCOL, CONTROL] },
+    Layer { folder: TOOLS, imports: &[BASE, ENGINE, PROTOCOL, CONTROL, TOOLS, "bin"] },
+    Layer { folder: "bin", imports: &[BASE, ENGINE, PROTOCOL, CONTROL, "bin"] },
+    Layer { folder: "xtask", imports: &[BASE] },
+];
+
+/// Tools that ship in the binary.
+const SHIPPED_TOOLS: [&str; 2] = ["weir-bench", "weir-initiator"];
+
+/// Findings of the whole workspace, which lies in `root`.
+pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
+    let layer_of = |name: &str| {
+        let package = packages.iter().find(|package| package.name == name)?;
+        let folder = package.folder(root);
+        Some(LAYERS.iter().find(|layer| folder.starts_with(layer.folder)))
+    };
+    let mut findings = Vec::new();
+    let mut find = |name: &str, what: String| {
+        let path = name.to_owned();
+        findings.push(Finding { rule: Rule::Layer, path, line: 1, count: 1, what });
+    };
+    for package in packages {
+        let Some(Some(own)) = layer_of(&package.name) else {
+            find(&package.name, "in no folder of a layer (xtask/src/tidy/layers.rs)".to_owned());
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|dependency| !dependency.is_dev()) {
+            // Crates of others are in no layer.
+            let Some(Some(other)) = layer_of(&dependency.name) else { continue };
+            let ships = own.folder == "bin" && SHIPPED_TOOLS.contains(&dependency.name.as_str());
+            if !own.imports.contains(&other.folder) && !ships {
+                let (here, name, there) = (own.folder, &dependency.name, other.folder);
+                find(&package.name, format!("{here} may not import {name} of {there}"));
+            }
+        }
+    }
+    findings
+}
