@@ -530,7 +530,7 @@ mod tests {
             "volume": "tank/v",
             "pool_guid": 1,
             "dataset": 2,
-            "to": format!("{}/tank/v", silent.local_addr().unwrap()),
+            "to": format!("https://{}/tank/v", silent.local_addr().unwrap()),
             "every_seconds": 60,
             "ca_file": concat!(
                 env!("CARGO_MANIFEST_DIR"),
