@@ -1,0 +1,4 @@
+//! The cleaner: empties segments that hold little.
+
+pub(crate) mod mover;
+pub(crate) mod run;

@@ -1,0 +1,177 @@
+//! The cleaner: moves what lives of mostly dead segments together, so that their places come back.
+//!
+//! Not here: reading and appending it (moving), the segment table and its remap tables (segments,
+//! moves), storing them (commit), what lives of a segment (live).
+//!
+//! Invariants:
+//! - it runs inside a write-out, after the trees of the txg can be read: nothing it moves can die
+//!   under it;
+//! - no list of freed blocks is kept: the owners are asked;
+//! - the bytes found alive must add up to the segment's counter, and each block must match its
+//!   checksum; a segment for which that fails is left as it is;
+//! - readers are sent to the new place only when it can be read; the old place is held as long as
+//!   that of a dead segment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{ErrorKind, VsegId};
+use weir_format::{RemapTable, SegmentEntry};
+
+use crate::cleaner::mover::Victim;
+use crate::error::PoolError;
+use crate::segments::reserve::Reserve;
+use crate::segments::victims::{Moved, Order};
+use crate::state::cleaner_statistics::Cleaned;
+use crate::state::pool::Pool;
+use crate::tree::snapshot_chain::Roots;
+use crate::txg::write_out::WriteOut;
+
+/// Segments that one commit may gain beside twice what it wrote: catches up without holding
+/// anybody up for long.
+const CATCH_UP_SEGMENTS: u64 = 4;
+
+/// Live bytes that one commit moves away from vdevs that are leaving: a fraction of a second of
+/// work for their disks.
+const EVACUATE_BYTES_PER_TXG: u64 = 64 << 20;
+
+/// How much to clean, from where.
+struct Plan {
+    gain_bytes: u64,
+    live_max: u64,
+    order: Order,
+}
+
+impl Pool {
+    /// Watermarks of this pool.
+    pub fn reserve(&self) -> Reserve {
+        Reserve::of(self.segments.areas.total_segments())
+    }
+
+    /// Whether cleaning can make room beside what commits bring back anyway.
+    pub fn can_clean(&self) -> bool {
+        self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
+    }
+
+    pub(crate) fn has_room_to_move(&self) -> bool {
+        let (free, _) = self.segments.free_now_and_later();
+        free as u64 > self.cleaner_floor()
+    }
+
+    /// Whether an idle pool should clean.
+    pub fn wants_idle_cleaning(&self) -> bool {
+        let some = |plan: Plan| !self.victims(plan.order, plan.live_max).is_empty();
+        self.has_room_to_move() && self.plan(true, 0).is_some_and(some)
+    }
+
+    fn victims(&self, order: Order, live_max: u64) -> Vec<(VsegId, SegmentEntry)> {
+        let txg = self.committed_txg().next();
+        self.segments.victims(txg, order, live_max)
+    }
+
+    /// Free segments below which nothing is moved: a victim may open one segment per vdev.
+    fn cleaner_floor(&self) -> u64 {
+        self.reserve().cleaner + self.segments.areas.open().len() as u64
+    }
+
+    fn plan(&self, idle: bool, written_bytes: u64) -> Option<Plan> {
+        let segment = self.segments.segment_bytes();
+        let (free, later) = self.segments.free_now_and_later();
+        let have = (free + later) as u64;
+        let Reserve { reserve, writers, always, idle: idle_below, .. } = self.reserve();
+        let most = 2 * written_bytes + CATCH_UP_SEGMENTS * segment;
+        let cheap = Plan { gain_bytes: most, live_max: segment / 2, order: Order::CostBenefit };
+        if have < reserve {
+            let order = if have < writers { Order::Greedy } else { Order::CostBenefit };
+            let gain_bytes = most.min((reserve - have) * segment);
+            return Some(Plan { gain_bytes, live_max: u64::MAX, order });
+        }
+        (have < always || (idle && have < idle_below)).then_some(cheap)
+    }
+
+    /// Cleans as much as the space left asks for. `roots`: every dataset as of this txg, readable.
+    ///
+    /// # Errors
+    /// A write failed. A segment that cannot be read or understood is left alone and is no error.
+    #[boxed(?Send)]
+    pub async fn clean(
+        &self,
+        out: &mut WriteOut<'_>,
+        roots: &Roots,
+        idle: bool,
+    ) -> Result<(), PoolError> {
+        if let Some(plan) = self.plan(idle, out.written_bytes) {
+            let victims = self.victims(plan.order, plan.live_max);
+            let gain = |entry: &SegmentEntry| {
+                self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes)
+            };
+            self.move_some(out, roots, take_until(victims, plan.gain_bytes, gain)).await?;
+        }
+        let live = |entry: &SegmentEntry| u64::from(entry.live_bytes);
+        let evacuees = take_until(self.segments.evacuees(), EVACUATE_BYTES_PER_TXG, live);
+        self.move_some(out, roots, evacuees).await
+    }
+
+    /// Moves what lives of segments, while there is room.
+    async fn move_some(
+        &self,
+        out: &mut WriteOut<'_>,
+        roots: &Roots,
+        victims: Vec<Victim>,
+    ) -> Result<(), PoolError> {
+        if victims.is_empty() || !self.has_room_to_move() {
+            return Ok(());
+        }
+        let done = self.move_victims(out, roots, victims).await?;
+        if done.is_empty() {
+            return Ok(());
+        }
+        out.finish_clean().await?;
+        for ((vseg, _), moved) in &done {
+            match self.remaps_of(moved).await {
+                Ok(tables) => self.segments.install(*vseg, moved, &tables, out.txg),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(vseg = vseg.0, %error, "segment cannot be cleaned");
+                    self.segments.set_unclean(*vseg);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let moved = done.iter().flat_map(|(_, moved)| moved);
+        let moved_bytes = moved.map(|moved| moved.ptr.stored_bytes() as u64).sum();
+        let cleaned = Cleaned { segments: done.len() as u64, moved_bytes };
+        self.cleanings.add(self.clock.monotonic(), cleaned);
+        tracing::debug!(segments = done.len(), moved_bytes, "segments cleaned");
+        Ok(())
+    }
+
+    /// The remap tables that moved blocks are found through now.
+    async fn remaps_of(
+        &self,
+        moved: &[Moved],
+    ) -> Result<BTreeMap<VsegId, Arc<RemapTable>>, PoolError> {
+        let vsegs: BTreeSet<VsegId> = moved.iter().map(|moved| moved.ptr.vseg).collect();
+        let mut tables = BTreeMap::new();
+        for vseg in vsegs {
+            let table = self.translated(|segments| segments.table(vseg)).await?;
+            tables.extend(table.map(|table| (vseg, table)));
+        }
+        Ok(tables)
+    }
+}
+
+/// The first victims, until `count` of them adds up to `budget`.
+fn take_until(
+    mut victims: Vec<Victim>,
+    budget: u64,
+    count: impl Fn(&SegmentEntry) -> u64,
+) -> Vec<Victim> {
+    let mut counted = 0;
+    victims.retain(|(_, entry)| {
+        let wanted = counted < budget;
+        counted += count(entry);
+        wanted
+    });
+    victims
+}

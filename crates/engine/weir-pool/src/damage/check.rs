@@ -1,0 +1,281 @@
+//! Comparing what a pool counts with what its trees lead to.
+//!
+//! Not here: what volumes and snapshots say of their space (weir-dataset), whether blocks can be
+//! read (scan).
+//!
+//! Invariants:
+//! - nothing is changed. Every check walks every tree, with no write-out under way;
+//! - what is below a node that cannot be read is left out. Then, and as long as a pool that was
+//!   damaged was not recounted, a counter may be too high; one that is too low is always wrong;
+//! - of segments whose entries were lost there is no counter and no place: that is told elsewhere.
+
+use std::collections::BTreeMap;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::VsegId;
+use weir_base::hash::HashSet;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, ReferenceTable};
+
+use crate::error::PoolError;
+use crate::state::pool::Pool;
+use crate::tree::radix_tree::Tree;
+use crate::tree::snapshot_chain::{Held, Roots};
+
+/// A count of references that is not what the trees say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongCount {
+    /// Of one block.
+    References {
+        /// Segment that pointers to it name.
+        vseg: VsegId,
+        /// Byte offset in it.
+        offset: u64,
+        /// As the segment's table says; 0 if the block is not in it.
+        counted: u64,
+        /// Pointers that lead to it.
+        found: u64,
+    },
+    /// Of all: the bytes that sharing saves.
+    Saved {
+        /// As the pool says.
+        counted: u64,
+        /// As the trees say.
+        found: u64,
+    },
+}
+
+impl WrongCount {
+    /// Whether more is counted than was found.
+    pub(crate) fn exceeds(&self) -> bool {
+        match self {
+            Self::References { counted, found, .. } | Self::Saved { counted, found } => {
+                counted > found
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Compares the live-byte counter of every segment with what the trees refer to.
+    ///
+    /// A block that was moved counts in the segment its pointer names and in the one that holds it,
+    /// and one that several pointers lead to counts once.
+    ///
+    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
+    /// invariant I5 holds, as far as damage lets it.
+    #[boxed(?Send)]
+    pub async fn check_live_bytes(
+        &self,
+        roots: &Roots,
+    ) -> Result<Vec<(VsegId, u64, u64)>, PoolError> {
+        let mut sums = BTreeMap::<VsegId, (u64, u64)>::new();
+        for (vseg, live) in self.segments.live_by_segment() {
+            sums.entry(vseg).or_default().0 = u64::from(live);
+        }
+        let (mut unread, mut countable) = (Vec::new(), Vec::new());
+        let shared = self.shared_segments();
+        let mut add = |ptr: BlockPtr| {
+            let bytes = ptr.stored_bytes() as u64;
+            sums.entry(ptr.vseg).or_default().1 += bytes;
+            match self.segments.host_of(&ptr) {
+                Ok(Some(host)) => sums.entry(host).or_default().1 += bytes,
+                Ok(None) => {}
+                Err(_) => unread.push(ptr),
+            }
+        };
+        let mut visit = |ptr: BlockPtr| {
+            if shared.contains(&ptr.vseg) {
+                countable.push(ptr);
+            } else {
+                add(ptr);
+            }
+        };
+        let lost = self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.may_exceed(lost, roots);
+        countable.sort_unstable_by_key(BlockPtr::address);
+        countable.dedup_by_key(|ptr| ptr.address());
+        countable.into_iter().for_each(add);
+        unread.sort_unstable_by_key(|ptr| ptr.vseg);
+        for ptr in unread {
+            if let Some(host) = self.translated(|segments| segments.host_of(&ptr)).await? {
+                sums.entry(host).or_default().1 += ptr.stored_bytes() as u64;
+            }
+        }
+        let differs = |counted, found| counted < found || (counted > found && !may_exceed);
+        let differ = sums.into_iter().filter(|(_, (counted, found))| differs(*counted, *found));
+        let differ = differ.filter(|(vseg, _)| !self.segments.is_lost(*vseg));
+        Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
+    }
+
+    /// True if the entry of the segment that a pointer names, or that holds its block, was lost.
+    fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
+        let host = self.segments.host_of(ptr).ok().flatten();
+        self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
+    }
+
+    /// Segments of which blocks were shared.
+    fn shared_segments(&self) -> HashSet<VsegId> {
+        self.segments.with_references().into_iter().collect()
+    }
+
+    /// Whether counters may exceed the result of a walk that could not read `lost` nodes.
+    fn may_exceed(&self, lost: u64, roots: &Roots) -> bool {
+        lost > 0 || self.damaged_since().is_some() || roots.has_lost()
+    }
+
+    /// Every pointer of every tree once, however many versions of a volume share it. Returns the
+    /// number of unreadable nodes.
+    pub(crate) async fn walk_all(
+        &self,
+        roots: &Roots,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
+        let mut lost = 0;
+        let own = {
+            let committed = self.committed.lock();
+            [committed.segments, committed.datasets, committed.remaps, committed.references]
+        };
+        for root in own {
+            lost += Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
+        }
+        Ok(lost + self.walk_datasets(roots, visit).await?)
+    }
+
+    /// As [`Self::walk_all`], of the trees of datasets alone.
+    pub(crate) async fn walk_datasets(
+        &self,
+        roots: &Roots,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
+        let (mut lost, mut partial) = (0, HashSet::default());
+        for line in roots.lines() {
+            for (index, version) in line.versions.iter().enumerate() {
+                let (tree, held) = (Tree::new(self, version.root), line.held_before(index));
+                let seen = Some(&mut partial);
+                lost += tree.walk_replaced(&held, version.freed_to, seen, visit).await?;
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Two pointers that lead to the same place and not to the same block, or one that leads
+    /// nowhere.
+    ///
+    /// `roots`: all datasets. `None` when all is well.
+    #[boxed(?Send)]
+    pub async fn check_places(
+        &self,
+        roots: &Roots,
+    ) -> Result<Option<(BlockPtr, BlockPtr)>, PoolError> {
+        let mut placed = Vec::new();
+        let mut nowhere = None;
+        let mut unread = Vec::new();
+        let mut visit = |ptr: BlockPtr| match self.segments.locate(&ptr) {
+            Ok(Some(place)) => placed.push((place.vdev, place.at, ptr)),
+            Ok(None) if self.is_in_lost_segment(&ptr) => {}
+            Ok(None) => nowhere = Some(ptr),
+            Err(_) => unread.push(ptr),
+        };
+        let _lost = self.walk_all(roots, &mut visit).await?;
+        unread.sort_unstable_by_key(|ptr| ptr.vseg);
+        for ptr in unread {
+            match self.translated(|segments| segments.locate(&ptr)).await? {
+                Some(place) => placed.push((place.vdev, place.at, ptr)),
+                None if self.is_in_lost_segment(&ptr) => {}
+                None => nowhere = Some(ptr),
+            }
+        }
+        if let Some(ptr) = nowhere {
+            return Ok(Some((ptr, ptr)));
+        }
+        placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
+        let shared = self.shared_segments();
+        // References to one block; how many there should be is another check.
+        placed.dedup_by(|(_, _, b), (_, _, a)| shared.contains(&a.vseg) && is_same_block(a, b));
+        let overlap = placed.windows(2).find(|pair| {
+            let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
+            va == vb && a + first.stored_bytes() as u64 > *b
+        });
+        Ok(overlap.map(|pair| (pair[0].2, pair[1].2)))
+    }
+
+    /// Compares the counts of references with the pointers that lead to the blocks.
+    ///
+    /// `roots`: all datasets. Returns what differs: empty when all is well.
+    #[boxed(?Send)]
+    pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
+        let (mut wrong, may_exceed) = self.count_references(roots).await?;
+        wrong.retain(|wrong| !(may_exceed && wrong.exceeds()));
+        Ok(wrong)
+    }
+
+    /// As [`Self::check_references`], with what damage excuses, and whether it may.
+    pub(crate) async fn count_references(
+        &self,
+        roots: &Roots,
+    ) -> Result<(Vec<WrongCount>, bool), PoolError> {
+        let shared = self.shared_segments();
+        let mut found = BTreeMap::<VsegId, Vec<BlockPtr>>::new();
+        found.extend(shared.iter().map(|vseg| (*vseg, Vec::new())));
+        let mut visit = |ptr: BlockPtr| {
+            if shared.contains(&ptr.vseg) {
+                found.entry(ptr.vseg).or_default().push(ptr);
+            }
+        };
+        let lost = self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.may_exceed(lost, roots);
+        let (mut wrong, mut saved, mut is_unknown) = (Vec::new(), 0, false);
+        for (vseg, ptrs) in found {
+            let table = self.translated(|segments| segments.references_of(vseg)).await?;
+            if table.as_ref().is_some_and(|table| table.is_unknown()) {
+                // Its counts were lost, and nothing of it is freed.
+                is_unknown = true;
+                continue;
+            }
+            saved += compare(vseg, table.as_deref(), ptrs, &mut wrong);
+        }
+        let counted = self.space().saved_bytes;
+        if counted != saved && !is_unknown {
+            wrong.push(WrongCount::Saved { counted, found: saved });
+        }
+        Ok((wrong, may_exceed))
+    }
+}
+
+/// Whether two pointers lead to one block and say the same of it.
+fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
+    let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
+    (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
+}
+
+/// Compares one segment's counts with the pointers found; the bytes that these save.
+fn compare(
+    vseg: VsegId,
+    table: Option<&ReferenceTable>,
+    mut ptrs: Vec<BlockPtr>,
+    wrong: &mut Vec<WrongCount>,
+) -> u64 {
+    let mut differ = |units: u32, counted: u64, found: u64| {
+        let offset = u64::from(units) * PACK_BYTES as u64;
+        wrong.push(WrongCount::References { vseg, offset, counted, found });
+    };
+    let mut saved = 0;
+    ptrs.sort_unstable_by_key(|ptr| ptr.offset_units);
+    let mut seen = HashSet::default();
+    for same in ptrs.chunk_by(|a, b| a.offset_units == b.offset_units) {
+        let (units, found) = (same[0].offset_units, same.len() as u64);
+        let counted = table.and_then(|table| table.count(units));
+        seen.insert(units);
+        saved += (found - 1) * same[0].stored_bytes() as u64;
+        if counted.map_or(1, u64::from) != found {
+            differ(units, counted.map_or(0, u64::from), found);
+        }
+    }
+    for (units, counted) in table.into_iter().flat_map(ReferenceTable::entries) {
+        if !seen.contains(&units) {
+            differ(units, u64::from(counted), 0);
+        }
+    }
+    saved
+}

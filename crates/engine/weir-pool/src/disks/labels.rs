@@ -1,0 +1,266 @@
+//! Reading and writing labels: config copies and uberblock slots.
+//!
+//! Not here: which uberblock an import believes (import), when one is written (commit).
+//!
+//! Invariants:
+//! - an uberblock goes to both labels of every leg in use and is durable when this returns;
+//! - txg N never overwrites the slots of the 127 txgs before it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use weir_base::Guid;
+use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_format::layout::{
+    CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
+};
+use weir_format::{FormatError, Label, Owner, Uberblock};
+
+use crate::disks::vdev::Vdevs;
+use crate::error::PoolError;
+
+/// Writes both labels of one new disk: config, empty ring.
+///
+/// # Durability
+/// Durable when this returns.
+pub(crate) async fn write_labels(device: &dyn Device, label: &Label) -> Result<(), DeviceError> {
+    let (_, vdev) = label
+        .place()
+        .map(|(vdev, _)| (vdev, &label.vdevs[vdev]))
+        .expect("a label names its own disk");
+    let content = Arc::new(label_content(label));
+    for offset in label_offsets(vdev.disk_bytes) {
+        let range = 0..LABEL_BYTES as usize;
+        device.write_at(offset, Arc::clone(&content), range, Durability::Cached).await?;
+    }
+    device.flush().await
+}
+
+fn label_content(label: &Label) -> IoBuf {
+    let mut content = IoBuf::zeroed(LABEL_BYTES as usize);
+    let config = label.encode();
+    content[..CONFIG_BYTES].copy_from_slice(&config);
+    content[CONFIG_BYTES..2 * CONFIG_BYTES].copy_from_slice(&config);
+    content
+}
+
+/// Writes the second label, with an empty ring, of a disk of which `disk_bytes` will be used; the
+/// first one stays as it is.
+///
+/// # Durability
+/// Durable when this returns.
+pub(crate) async fn write_second_label(
+    device: &dyn Device,
+    label: &Label,
+    disk_bytes: u64,
+) -> Result<(), DeviceError> {
+    let [_, second] = label_offsets(disk_bytes);
+    let (content, range) = (Arc::new(label_content(label)), 0..LABEL_BYTES as usize);
+    device.write_at(second, content, range, Durability::Cached).await?;
+    device.flush().await
+}
+
+/// Rewrites the config copies of one disk that differ from `label`, ring and all else untouched.
+/// Returns the bytes rewritten.
+///
+/// # Durability
+/// After the next flush; a crash before it leaves each copy old, new or torn, never all of them
+/// torn: the copies of the first label are durable before those of the second are touched.
+pub(crate) async fn repair_config(
+    device: &dyn Device,
+    label: &Label,
+    disk_bytes: u64,
+) -> Result<u64, DeviceError> {
+    let wanted = label.encode();
+    let mut repaired = 0;
+    for start in label_offsets(disk_bytes) {
+        if repaired > 0 {
+            device.flush().await?;
+        }
+        for at in [start, start + CONFIG_BYTES as u64] {
+            let (done, mut copy) = device.read_at(at, IoBuf::zeroed(CONFIG_BYTES)).await;
+            if done.is_ok() && copy[..] == wanted[..] {
+                continue;
+            }
+            copy.copy_from_slice(&wanted);
+            let range = 0..CONFIG_BYTES;
+            device.write_at(at, Arc::new(copy), range, Durability::Cached).await?;
+            repaired += CONFIG_BYTES as u64;
+        }
+    }
+    Ok(repaired)
+}
+
+/// Overwrites every config copy and uberblock with zeros.
+pub(crate) async fn erase_labels(device: &dyn Device, disk_bytes: u64) -> Result<(), DeviceError> {
+    let zeros = Arc::new(IoBuf::zeroed(LABEL_BYTES as usize));
+    for offset in label_offsets(disk_bytes) {
+        let range = 0..LABEL_BYTES as usize;
+        device.write_at(offset, Arc::clone(&zeros), range, Durability::Cached).await?;
+    }
+    device.flush().await
+}
+
+/// What the labels of one disk say.
+pub(crate) struct DiskLabels {
+    pub(crate) label: Label,
+    /// Every valid uberblock of the pool on this disk, in no order.
+    pub(crate) uberblocks: Vec<Uberblock>,
+    /// Slots of the ring that are damaged in each copy that could be read, in no order.
+    pub(crate) damaged_slots: Vec<u64>,
+    /// The process that has the pool open, or had it open last.
+    pub(crate) owner: Option<Owner>,
+}
+
+/// Reads the labels of one disk; `Ok(Err(_))` tells why there is no usable one.
+///
+/// # Errors
+/// Only when the disk cannot be read at all.
+pub(crate) async fn read_labels(
+    device: &dyn Device,
+) -> Result<Result<DiskLabels, FormatError>, DeviceError> {
+    let len = device.geometry().len_bytes;
+    let mut best: Result<Label, FormatError> = Err(FormatError::Magic { what: "label" });
+    let mut rings = Vec::new();
+    // Label B stands at the end of the used part, which a longer sibling's disk does not fill.
+    let mut offsets = vec![0];
+    if len >= 2 * LABEL_BYTES {
+        offsets.push(len - LABEL_BYTES);
+    }
+    let mut index = 0;
+    let mut first_error = None;
+    while let Some(&offset) = offsets.get(index) {
+        index += 1;
+        let (done, content) = device.read_at(offset, IoBuf::zeroed(LABEL_BYTES as usize)).await;
+        if let Err(error) = done {
+            first_error.get_or_insert(error);
+            continue;
+        }
+        for copy in content[..2 * CONFIG_BYTES].chunks(CONFIG_BYTES) {
+            keep_best(&mut best, Label::decode(copy));
+        }
+        if let Ok(label) = &best {
+            let used = label.place().map(|(vdev, _)| label.vdevs[vdev].disk_bytes);
+            let second = used.filter(|used| *used <= len).map(|used| used - LABEL_BYTES);
+            if let Some(second) = second.filter(|second| !offsets.contains(second)) {
+                offsets.push(second);
+            }
+        }
+        rings.push((offset, content));
+    }
+    if let (true, Some(error)) = (rings.is_empty(), first_error) {
+        return Err(error);
+    }
+    Ok(best.map(|label| {
+        // A disk may be longer than its used part: then the read at its end found no label.
+        let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
+        let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
+        let damaged_slots = damaged_slots(
+            &own.map(|(_, label)| &label[RING_OFFSET as usize..]).collect::<Vec<_>>(),
+        );
+        let rings: Vec<IoBuf> = rings.into_iter().map(|(_, ring)| ring).collect();
+        let (uberblocks, owner) = (ring_slots(&rings, label.pool), owner_of(&rings, label.pool));
+        DiskLabels { label, uberblocks, damaged_slots, owner }
+    }))
+}
+
+/// A readable config beats any error; the newest config wins; a version error beats "no label".
+fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
+    let better = match (&*best, &found) {
+        (Ok(old), Ok(new)) => new.txg > old.txg,
+        (Ok(_), Err(_)) => false,
+        (Err(_), Ok(_)) => true,
+        (Err(old), Err(new)) => {
+            matches!(old, FormatError::Magic { .. }) && !matches!(new, FormatError::Magic { .. })
+        }
+    };
+    if better {
+        *best = found;
+    }
+}
+
+fn owner_of(rings: &[IoBuf], pool: Guid) -> Option<Owner> {
+    let slots = rings.iter().map(|ring| &ring[OWNER_OFFSET as usize..][..SLOT_BYTES]);
+    slots.filter_map(|slot| Owner::decode(slot).ok()).find(|owner| owner.pool == pool)
+}
+
+fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
+    let mut found: Vec<Uberblock> = Vec::new();
+    for ring in rings {
+        for slot in ring[RING_OFFSET as usize..].chunks(SLOT_BYTES) {
+            let valid = Uberblock::decode(slot).ok().filter(|ub| ub.pool == pool);
+            found.extend(valid.filter(|ub| !found.contains(ub)));
+        }
+    }
+    found
+}
+
+/// A slot that was never written is zeros.
+fn damaged_slots(rings: &[&[u8]]) -> Vec<u64> {
+    let is_damaged = |ring: &[u8], slot: u64| {
+        let at = slot as usize * SLOT_BYTES;
+        let bytes = &ring[at..at + SLOT_BYTES];
+        let damaged = Uberblock::decode(bytes).is_err_and(|error| !error.is_other_version());
+        damaged && bytes.iter().any(|byte| *byte != 0)
+    };
+    let in_each = |slot: &u64| rings.iter().all(|ring| is_damaged(ring, *slot));
+    (0..RING_SLOTS).filter(|slot| !rings.is_empty() && in_each(slot)).collect()
+}
+
+/// Reads the rings of one disk. Returns the numbers of the slots that are damaged in each copy that
+/// could be read.
+pub(crate) async fn find_damaged_slots(device: &dyn Device, disk_bytes: u64) -> Vec<u64> {
+    let mut rings = Vec::new();
+    for label in label_offsets(disk_bytes) {
+        let buf = IoBuf::zeroed(RING_SLOTS as usize * SLOT_BYTES);
+        let (done, ring) = device.read_at(label + RING_OFFSET, buf).await;
+        rings.extend(done.is_ok().then_some(ring));
+    }
+    damaged_slots(&rings.iter().map(|ring| &ring[..]).collect::<Vec<_>>())
+}
+
+/// Overwrites both copies of a ring slot of one disk with zeros.
+///
+/// # Durability
+/// After the next flush.
+pub(crate) async fn zero_slot(
+    device: &dyn Device,
+    disk_bytes: u64,
+    slot: u64,
+) -> Result<(), DeviceError> {
+    let zeros = Arc::new(IoBuf::zeroed(SLOT_BYTES));
+    for label in label_offsets(disk_bytes) {
+        let at = label + RING_OFFSET + slot * SLOT_BYTES as u64;
+        device.write_at(at, Arc::clone(&zeros), 0..SLOT_BYTES, Durability::Cached).await?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock to both labels of every leg in use.
+///
+/// # Durability
+/// Durable on every leg that is not faulted when this returns `Ok`; both slots may be torn by a
+/// crash before that, which leaves the slots of earlier txgs whole.
+///
+/// # Errors
+/// When a vdev that holds segments has too few legs left.
+pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
+    let mut slot = IoBuf::zeroed(SLOT_BYTES);
+    slot.copy_from_slice(&uberblock.encode());
+    let slot = Arc::new(slot);
+    let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
+    let writes = vdevs.in_service().map(|vdev| {
+        let slot = &slot;
+        vdev.unless_dispensable(async move {
+            let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
+            // Both are issued before either is awaited; one flush then covers both.
+            let (a, b) = futures_util::join!(
+                vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
+                vdev.write(second, slot, 0..SLOT_BYTES, Durability::Cached),
+            );
+            a.and(b)?;
+            vdev.flush().await
+        })
+    });
+    join_all(writes).await.into_iter().collect()
+}

@@ -1,0 +1,178 @@
+//! The vdevs of a pool and the legs of a vdev: lists that grow, and whose members leave, while
+//! others read them.
+//!
+//! Not here: when that may be done (the pool's vdevs and legs), what a vdev or a leg is (vdev).
+//!
+//! Invariants:
+//! - who somebody looks at stays where it is until the pool is closed, in use or not;
+//! - a position keeps its number: rows of raidz are laid out by that of a leg, and places on disk
+//!   are named by that of a vdev.
+
+use std::ops::Index;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_format::VdevRole;
+
+use super::vdev::{Leg, Vdev};
+use crate::disks::owner_guard::OwnerGuard;
+
+/// The vdevs of a pool, by number; boxed, because they are handed on by value.
+pub(crate) struct Vdevs(Box<Inner>);
+
+struct Inner {
+    list: boxcar::Vec<Vdev>,
+    guard: Arc<OwnerGuard>,
+}
+
+impl Vdevs {
+    pub(crate) fn new(vdevs: Vec<Vdev>, guard: Arc<OwnerGuard>) -> Self {
+        Self(Box::new(Inner { list: vdevs.into_iter().collect(), guard }))
+    }
+
+    /// The owner check before each write to their disks.
+    pub(crate) fn guard(&self) -> &Arc<OwnerGuard> {
+        &self.0.guard
+    }
+
+    /// Every number ever given out.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Vdev> {
+        self.0.list.iter().map(|(_, vdev)| vdev)
+    }
+
+    /// Those that were not removed, spares among them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Vdev> {
+        self.all().filter(|vdev| vdev.role() != VdevRole::Removed)
+    }
+
+    /// Those that commits write to.
+    pub(crate) fn in_service(&self) -> impl Iterator<Item = &Vdev> {
+        self.iter().filter(|vdev| vdev.role() != VdevRole::Spare)
+    }
+
+    /// Those that hold segments.
+    pub(crate) fn with_segments(&self) -> impl Iterator<Item = &Vdev> {
+        self.iter().filter(|vdev| vdev.role().holds_segments())
+    }
+
+    /// Every disk of the pool.
+    pub(crate) fn legs(&self) -> impl Iterator<Item = &Leg> {
+        self.iter().flat_map(|vdev| &vdev.legs)
+    }
+
+    /// Number of the next one.
+    pub(crate) fn count(&self) -> usize {
+        self.0.list.count()
+    }
+
+    /// Adds one, under the number it was made with.
+    pub(crate) fn push(&self, vdev: Vdev) -> &Vdev {
+        let number = usize::from(vdev.index);
+        let index = self.0.list.push(vdev);
+        assert_eq!(index, number, "one vdev is added at a time");
+        &self.0.list[index]
+    }
+}
+
+impl Index<usize> for Vdevs {
+    type Output = Vdev;
+
+    fn index(&self, index: usize) -> &Vdev {
+        &self.0.list[index]
+    }
+}
+
+/// One position: who has it now, and who had it before.
+struct Position {
+    holders: boxcar::Vec<Leg>,
+    left: AtomicBool,
+}
+
+impl Position {
+    fn of(leg: Leg) -> Self {
+        Self { holders: boxcar::vec![leg], left: AtomicBool::new(false) }
+    }
+
+    fn holder(&self) -> &Leg {
+        let newest = self.holders.iter().last();
+        newest.map(|(_, leg)| leg).expect("a position begins with a leg")
+    }
+}
+
+/// The legs of a vdev.
+pub(crate) struct Legs(boxcar::Vec<Position>);
+
+impl Legs {
+    pub(crate) fn new(legs: Vec<Leg>) -> Self {
+        Self(legs.into_iter().map(Position::of).collect())
+    }
+
+    /// Those that belong to the vdev now.
+    pub(crate) fn iter(&self) -> Iter<'_> {
+        Iter { legs: self, next: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&self, leg: Leg) -> &Leg {
+        let index = self.0.push(Position::of(leg));
+        &self[index]
+    }
+
+    /// Puts another in the place of `old`.
+    pub(crate) fn replace(&self, old: &Leg, new: Leg) -> &Leg {
+        let position = self.position(old);
+        position.holders.push(new);
+        position.holder()
+    }
+
+    /// Takes one out of the list.
+    pub(crate) fn remove(&self, leg: &Leg) {
+        self.position(leg).left.store(true, Ordering::Release);
+    }
+
+    fn position(&self, leg: &Leg) -> &Position {
+        let mut all = self.0.iter().map(|(_, position)| position);
+        all.find(|position| std::ptr::eq(position.holder(), leg)).expect("a leg of this vdev")
+    }
+}
+
+impl Index<usize> for Legs {
+    type Output = Leg;
+
+    fn index(&self, index: usize) -> &Leg {
+        self.0[index].holder()
+    }
+}
+
+/// Legs in the order of their positions.
+pub(crate) struct Iter<'a> {
+    legs: &'a Legs,
+    next: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a Leg;
+
+    fn next(&mut self) -> Option<&'a Leg> {
+        loop {
+            let position = self.legs.0.get(self.next)?;
+            self.next += 1;
+            if !position.left.load(Ordering::Acquire) {
+                return Some(position.holder());
+            }
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Legs {
+    type Item = &'a Leg;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}

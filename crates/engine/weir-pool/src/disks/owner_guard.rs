@@ -1,0 +1,240 @@
+//! Stops the writes of a server that another server replaced while it was paused.
+//!
+//! Not here: the owner slot's content and its rewrites (owner).
+//!
+//! Invariants:
+//! - once the owner slot was not read for [`OWNER_LOOK_MAX`], each disk's next write or discard
+//!   reads that disk's slot first;
+//! - once a slot names another opening, the guard rejects every write and discard.
+//!
+//! A pause between the check and the system call is not seen, and neither is a pause in which
+//! neither of the machine's clocks advances. The next beat or commit still reads the slot then.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
+
+use weir_base::limits::OWNER_LOOK_MAX;
+use weir_base::{Clock, Guid};
+use weir_device::{
+    Device, DeviceError, DeviceOp, DeviceStats, DiskWatch, Durability, Geometry, IoBuf, IoFuture,
+    ReadFuture,
+};
+use weir_format::Owner;
+
+use crate::import::create::watched;
+use crate::planted_bugs::PlantedBug;
+use crate::topology::claim::read_slot;
+
+/// Times that one write reads the slot of a disk that answers later than [`OWNER_LOOK_MAX`].
+const LOOKS_MAX: usize = 3;
+
+/// When a slot was last read, in milliseconds of each clock. The monotonic clock stands still while
+/// a machine is suspended; the other does not.
+#[derive(Debug, Default)]
+struct Looked {
+    monotonic: AtomicU64,
+    unix: AtomicU64,
+}
+
+/// A moment by both clocks, in milliseconds.
+#[derive(Clone, Copy)]
+struct Moment {
+    monotonic: u64,
+    unix: u64,
+}
+
+impl Moment {
+    fn now(clock: &dyn Clock) -> Self {
+        Self { monotonic: clock.monotonic().as_millis() as u64, unix: clock.unix_ms() }
+    }
+}
+
+impl Looked {
+    fn set(&self, at: Moment) {
+        self.monotonic.fetch_max(at.monotonic, Ordering::AcqRel);
+        // This clock may be set back.
+        self.unix.store(at.unix, Ordering::Release);
+    }
+
+    fn is_recent(&self, now: Moment) -> bool {
+        let max = OWNER_LOOK_MAX.as_millis() as u64;
+        now.monotonic.saturating_sub(self.monotonic.load(Ordering::Acquire)) < max
+            && now.unix.saturating_sub(self.unix.load(Ordering::Acquire)) < max
+    }
+}
+
+/// The slots that this server wrote or may have found.
+struct Own {
+    pool: Guid,
+    /// This opening and earlier ones, whose slots may not have been rewritten yet.
+    openings: Vec<Guid>,
+}
+
+/// Checks before writes that this server still owns the pool.
+pub(crate) struct OwnerGuard {
+    clock: Arc<dyn Clock>,
+    bug: PlantedBug,
+    /// Unset while no server has announced itself: then nothing is checked.
+    own: OnceLock<Own>,
+    /// The last read of the slot in a beat or commit.
+    looked: Looked,
+    /// The server that took the pool.
+    other: OnceLock<Owner>,
+}
+
+impl OwnerGuard {
+    pub(crate) fn new(clock: &Arc<dyn Clock>, bug: PlantedBug) -> Arc<Self> {
+        let (clock, looked) = (Arc::clone(clock), Looked::default());
+        Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
+    }
+
+    /// From here on slots of `pool` that name an opening outside `openings` stop all writes.
+    pub(crate) fn start(&self, pool: Guid, openings: Vec<Guid>) {
+        self.looked.set(Moment::now(&*self.clock));
+        assert!(self.own.set(Own { pool, openings }).is_ok(), "a pool has one owner slot");
+    }
+
+    /// The server that took the pool, once a slot named it.
+    pub(crate) fn other(&self) -> Option<&Owner> {
+        self.other.get()
+    }
+
+    /// Runs `read`, which reads the slot of some disk, and judges the slot.
+    pub(crate) async fn look(&self, read: impl Future<Output = Option<Owner>>) {
+        self.look_for(&self.looked, read).await;
+    }
+
+    /// Returns false where `read` found no slot: that says nothing.
+    async fn look_for(&self, looked: &Looked, read: impl Future<Output = Option<Owner>>) -> bool {
+        let begun = Moment::now(&*self.clock);
+        let slot = read.await;
+        let (Some(own), Some(slot)) = (self.own.get(), slot) else { return false };
+        if slot.pool == own.pool && !own.openings.contains(&slot.opening) {
+            drop(self.other.set(slot));
+        } else {
+            looked.set(begun);
+        }
+        true
+    }
+
+    /// The disk with its watch, whose writes check this guard.
+    pub(crate) fn guard(self: &Arc<Self>, disk: Arc<dyn Device>) -> Arc<dyn Device> {
+        let behind = watched(disk, &self.clock);
+        Arc::new(GuardedDevice { behind, guard: Arc::clone(self), looked: Looked::default() })
+    }
+}
+
+/// Why a write did not reach the disk.
+#[derive(Debug)]
+struct NotOwner(Owner);
+
+impl fmt::Display for NotOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {} has taken the pool", self.0.pid, self.0.host)
+    }
+}
+
+impl std::error::Error for NotOwner {}
+
+/// True if an operation failed because another server took the pool: the disk is not at fault.
+pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
+    error.source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<NotOwner>)
+}
+
+/// A disk of a pool; its writes and discards check the guard first.
+struct GuardedDevice {
+    behind: Arc<dyn Device>,
+    guard: Arc<OwnerGuard>,
+    /// The last read of this disk's slot by a write.
+    looked: Looked,
+}
+
+impl GuardedDevice {
+    /// True if a write may go to the disk without a read of the slot.
+    fn may_write(&self) -> bool {
+        let guard = &self.guard;
+        if guard.own.get().is_none() || guard.bug == PlantedBug::OwnerNotChecked {
+            return true;
+        }
+        let now = Moment::now(&*guard.clock);
+        guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
+    }
+
+    /// Reads the slot until that took less than [`OWNER_LOOK_MAX`], at most [`LOOKS_MAX`] times.
+    async fn check(&self, op: DeviceOp, offset: u64) -> Result<(), DeviceError> {
+        for _ in 0..LOOKS_MAX {
+            if self.may_write() {
+                break;
+            }
+            let guard = &self.guard;
+            let found = guard.other().is_some()
+                || guard.look_for(&self.looked, read_slot(&*self.behind)).await;
+            if let Some(other) = guard.other() {
+                let source = io::Error::other(NotOwner(other.clone()));
+                return Err(DeviceError { path: self.path().to_owned(), op, offset, source });
+            }
+            if !found {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for GuardedDevice {
+    fn path(&self) -> &str {
+        self.behind.path()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.behind.geometry()
+    }
+
+    fn current_len(&self) -> Option<u64> {
+        self.behind.current_len()
+    }
+
+    fn stats(&self) -> &DeviceStats {
+        self.behind.stats()
+    }
+
+    fn watch(&self) -> Option<&DiskWatch> {
+        self.behind.watch()
+    }
+
+    fn read_at(&self, offset: u64, buf: IoBuf) -> ReadFuture<'_> {
+        self.behind.read_at(offset, buf)
+    }
+
+    fn write_at(
+        &self,
+        offset: u64,
+        data: Arc<IoBuf>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> IoFuture<'_, Result<(), DeviceError>> {
+        if self.may_write() {
+            return self.behind.write_at(offset, data, range, durability);
+        }
+        Box::pin(async move {
+            self.check(DeviceOp::Write, offset).await?;
+            self.behind.write_at(offset, data, range, durability).await
+        })
+    }
+
+    fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
+        self.behind.flush()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> IoFuture<'_, Result<(), DeviceError>> {
+        if self.may_write() {
+            return self.behind.discard(offset, len_bytes);
+        }
+        Box::pin(async move {
+            self.check(DeviceOp::Discard, offset).await?;
+            self.behind.discard(offset, len_bytes).await
+        })
+    }
+}

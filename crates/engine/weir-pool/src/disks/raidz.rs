@@ -1,0 +1,247 @@
+//! Raidz: reading single strips from the legs that hold them, and around those that cannot, or not
+//! in time.
+//!
+//! Not here: geometry (rows), reading the other strips of a row (gather), computing what is missing
+//! or wrong (reconstruct), writing rows (write), the parity itself (weir-codec).
+//!
+//! Invariants:
+//! - a read asks only the legs that hold the bytes while those can be used, answer in time and give
+//!   the right bytes, and did not keep another read waiting a moment ago;
+//! - where one does not, the wanted bytes are those that are there first: from that leg after all,
+//!   or computed from other strips of their rows;
+//! - a leg that is only slow is waited for where the others do not do. No error is counted against
+//!   it, and nothing is written to it because it was slow.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, join_all, select};
+use weir_base::clock::Sleep;
+use weir_base::limits::{DISK_SILENT, HEDGE_MAX};
+use weir_device::IoBuf;
+
+use super::rows::{Piece, Rows};
+use super::vdev::{Leg, Vdev};
+use crate::error::PoolError;
+use gather::{Gather, Reading};
+
+mod gather;
+mod reconstruct;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(crate) use reconstruct::subsets;
+
+/// Pieces, and which of them were answered.
+struct Own<'a> {
+    rows: &'a Rows,
+    pieces: Vec<Piece>,
+    answered: Vec<Cell<bool>>,
+}
+
+impl Own<'_> {
+    /// Legs that have not answered.
+    fn unanswered(&self) -> impl Iterator<Item = usize> {
+        let pieces = self.pieces.iter().zip(&self.answered);
+        let waiting = pieces.filter(|(_, answered)| !answered.get());
+        waiting.map(|(piece, _)| self.rows.leg(piece.row, piece.strip))
+    }
+}
+
+impl Vdev {
+    fn leg_of(&self, rows: &Rows, row: u64, strip: usize) -> &Leg {
+        &self.legs[rows.leg(row, strip)]
+    }
+
+    /// Reads whole sectors of the segment area, unverified; what is on legs that are missing or
+    /// slow is computed.
+    #[boxed(?Send)]
+    pub(super) async fn read_raidz(
+        &self,
+        rows: &Rows,
+        at: u64,
+        len: usize,
+    ) -> Result<IoBuf, PoolError> {
+        match self.read_or_gather(rows, at, len, |_| true).await {
+            Ok(buf) => Ok(buf),
+            Err(gather) => {
+                let mut out = IoBuf::zeroed(len);
+                self.assemble_all(rows, &gather.readings, &mut out)?;
+                Ok(out)
+            }
+        }
+    }
+
+    /// As [`Vdev::read_verified`]: `wanted` are the verified bytes of the `len` from `at` on.
+    pub(super) async fn read_raidz_verified(
+        &self,
+        rows: &Rows,
+        at: u64,
+        len: usize,
+        wanted: Range<usize>,
+        verify: impl Fn(&[u8]) -> bool,
+    ) -> Result<IoBuf, PoolError> {
+        let right = |out: &[u8]| verify(&out[wanted.clone()]);
+        let mut gather = match self.read_or_gather(rows, at, len, right).await {
+            Ok(buf) => return Ok(buf),
+            Err(gather) => gather,
+        };
+        let mut out = IoBuf::zeroed(len);
+        let mut chosen: Vec<Vec<usize>> = gather.readings.iter().map(Reading::lost).collect();
+        let assembled = self.assemble_all(rows, &gather.readings, &mut out);
+        if assembled.is_err() || !right(&out) {
+            gather.all().await;
+            chosen = loop {
+                if let Some(found) = self.try_losses(rows, &gather.readings, &mut out, right) {
+                    break found;
+                }
+                if !gather.one_more().await {
+                    return Err(self.blame(rows, &gather.readings, at).await);
+                }
+            };
+            gather.bypass_rest();
+        }
+        tracing::debug!(vdev = self.index, at, "row reconstructed");
+        for (reading, lost) in gather.readings.iter().zip(&chosen) {
+            self.heal_slice(rows, reading, lost, &wanted).await;
+        }
+        Ok(out)
+    }
+
+    /// Reads from the legs that hold the bytes. Where that is not to be, `Err` has enough of the
+    /// other strips, unless there are not enough.
+    async fn read_or_gather<'a>(
+        &'a self,
+        rows: &'a Rows,
+        at: u64,
+        len: usize,
+        right: impl Fn(&[u8]) -> bool,
+    ) -> Result<IoBuf, Gather<'a>> {
+        let pieces = rows.pieces(at..at + len as u64);
+        let answered = vec![Cell::new(false); pieces.len()];
+        let own = Own { rows, pieces, answered };
+        let mut read = pin!(self.read_pieces(&own, len));
+        let (mut failed, mut late) = (Vec::new(), Vec::new());
+        if self.asks_own_legs(&own) {
+            match self.in_time(&own, read.as_mut()).await {
+                Ok(Ok(buf)) if right(&buf) => return Ok(buf),
+                Ok(Ok(_)) => {}
+                Ok(Err(unread)) => failed = unread,
+                Err(legs) => late = legs,
+            }
+        }
+        late.iter().for_each(|leg| self.legs[*leg].note_bypass());
+        let is_late = !late.is_empty();
+        let mut gather = Gather::new(self, rows, own.pieces.clone(), &failed, late);
+        if is_late {
+            let enough = pin!(gather.enough());
+            if let Either::Left((Ok(buf), _)) = select(read, enough).await
+                && right(&buf)
+            {
+                return Ok(buf);
+            }
+        }
+        gather.enough().await;
+        Err(gather)
+    }
+
+    /// Whether the legs that hold the bytes are the ones to ask.
+    fn asks_own_legs(&self, own: &Own<'_>) -> bool {
+        let mut avoided = Vec::new();
+        for piece in &own.pieces {
+            let index = own.rows.leg(piece.row, piece.strip);
+            let leg = &self.legs[index];
+            if leg.usable().is_none() {
+                return false;
+            }
+            if leg.is_avoided() {
+                avoided.push(index);
+            }
+        }
+        avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
+    }
+
+    /// Whether other legs that are up to date have everything: such as answer in time, so that
+    /// disks that are all busy are not asked for yet more; without legs that do not answer at all,
+    /// also slow ones.
+    fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
+        let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
+        let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));
+        let answers = |leg: &Leg| if stuck { !is_silent(leg) } else { !leg.is_avoided() };
+        let legs = self.legs.iter().enumerate().filter(|(index, _)| !slow.contains(index));
+        legs.filter(|(_, leg)| leg.is_whole() && answers(leg)).count() >= rows.data
+    }
+
+    /// What was read; or the legs that take too long, if the others can do without them.
+    async fn in_time<T>(
+        &self,
+        own: &Own<'_>,
+        mut read: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, Vec<usize>> {
+        let patience = |leg: usize| self.legs[leg].patience();
+        let (mut waited, mut timer): (Duration, Option<Sleep>) = (Duration::ZERO, None);
+        poll_fn(|context| {
+            if let Poll::Ready(read) = read.as_mut().poll(context) {
+                return Poll::Ready(Ok(read));
+            }
+            loop {
+                // Not before it is known that there is something to wait for.
+                let timer_of = || {
+                    let next = own.unanswered().map(patience).filter(|next| *next > waited).min();
+                    let pause = next.map_or(HEDGE_MAX, |next| next.saturating_sub(waited));
+                    waited += pause;
+                    self.clock.sleep(pause)
+                };
+                ready!(timer.get_or_insert_with(timer_of).as_mut().poll(context));
+                timer = None;
+                let mut late: Vec<usize> =
+                    own.unanswered().filter(|leg| patience(*leg) <= waited).collect();
+                late.sort_unstable();
+                late.dedup();
+                if !late.is_empty() && self.can_do_without(own.rows, &late) {
+                    return Poll::Ready(Err(late));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads pieces from their own legs, or tells which (row and strip) could not be read.
+    async fn read_pieces(&self, own: &Own<'_>, len: usize) -> Result<IoBuf, Vec<(u64, usize)>> {
+        let Own { rows, pieces, answered } = own;
+        let reads = pieces.iter().zip(answered).map(|(piece, answered)| async move {
+            let buf = self.read_piece(rows, piece).await;
+            answered.set(true);
+            buf
+        });
+        let mut bufs = join_all(reads).await;
+        if let [only] = bufs.as_mut_slice() {
+            let place = (pieces[0].row, pieces[0].strip);
+            return only.take().ok_or_else(|| vec![place]);
+        }
+        let mut out = IoBuf::zeroed(len);
+        let mut failed = Vec::new();
+        for (piece, buf) in pieces.iter().zip(bufs) {
+            match buf {
+                Some(buf) => out[piece.place()].copy_from_slice(&buf),
+                None => failed.push((piece.row, piece.strip)),
+            }
+        }
+        if failed.is_empty() { Ok(out) } else { Err(failed) }
+    }
+
+    /// Bytes of one strip; `None` without its disk or after a read error, which is counted.
+    async fn read_piece(&self, rows: &Rows, piece: &Piece) -> Option<IoBuf> {
+        let leg = self.leg_of(rows, piece.row, piece.strip);
+        let at = self.base + rows.leg_offset(piece.row, piece.within.start);
+        let (done, buf) = leg.usable()?.read_at(at, IoBuf::for_read(piece.len())).await;
+        done.map_err(|error| leg.count_read_error(&error)).ok()?;
+        Some(buf)
+    }
+}

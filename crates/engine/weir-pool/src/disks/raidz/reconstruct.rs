@@ -1,0 +1,269 @@
+//! Computing strips from the others, finding which strips are wrong, and writing back what was
+//! proved.
+//!
+//! Not here: reading the strips (gather), parity itself (weir-codec).
+//!
+//! Invariants:
+//! - which strips are wrong is not believed of any leg but found by trying: the checksum decides. A
+//!   leg is likely to be wrong in every row of a block, so whole legs are tried first;
+//! - a leg's bytes count as its errors only if it was not stale when it was asked for them;
+//! - only bytes that a checksum proved are written back. What the same reconstruction says of other
+//!   strips is not proved: errors of two legs can cancel each other out in the one strip that was
+//!   asked for (both overwritten with zeros, say, where they held the same bytes);
+//! - a strip that was not read is neither counted as wrong nor written: its leg may only be slow.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use weir_base::limits::RECONSTRUCTIONS_MAX;
+use weir_codec::parity::Recovery;
+use weir_device::IoBuf;
+
+use super::super::rows::{Piece, Rows};
+use super::super::vdev::{Doubt, Vdev};
+use super::gather::{Reading, Strip};
+use crate::error::PoolError;
+
+impl Reading {
+    /// What a strip would be if `lost` were lost.
+    fn computed(&self, recovery: &Recovery, lost: &[usize], strip: usize) -> IoBuf {
+        let strips: Vec<Option<&[u8]>> = (0..self.strips.len())
+            .map(|other| self.read(other).filter(|_| !lost.contains(&other)))
+            .collect();
+        let mut out = IoBuf::zeroed(self.len());
+        recovery.strip(strip, &strips, &mut out);
+        out
+    }
+
+    /// Fills the slice's pieces of `out`, taking the strips in `lost` from the others.
+    fn assemble(&self, rows: &Rows, lost: &[usize], out: &mut [u8]) {
+        let recovery = Recovery::new(rows.data, rows.parity, lost);
+        for piece in &self.slice.pieces {
+            let place = self.place(piece);
+            let out = &mut out[piece.place()];
+            match self.read(piece.strip).filter(|_| !lost.contains(&piece.strip)) {
+                Some(buf) => out.copy_from_slice(&buf[place]),
+                None => {
+                    let computed = self.computed(&recovery, lost, piece.strip);
+                    out.copy_from_slice(&computed[place]);
+                }
+            }
+        }
+    }
+}
+
+impl Vdev {
+    /// Fills `out` from what was read, taking what was not for lost.
+    pub(super) fn assemble_all(
+        &self,
+        rows: &Rows,
+        readings: &[Reading],
+        out: &mut [u8],
+    ) -> Result<(), PoolError> {
+        for reading in readings {
+            let lost = reading.lost();
+            if lost.len() > rows.parity {
+                return Err(self.lost());
+            }
+            reading.assemble(rows, &lost, out);
+        }
+        Ok(())
+    }
+
+    /// Tries which strips of each slice to take for lost until `verify` accepts the result; `None`
+    /// if no combination is right.
+    pub(super) fn try_losses(
+        &self,
+        rows: &Rows,
+        readings: &[Reading],
+        out: &mut [u8],
+        verify: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<Vec<usize>>> {
+        if readings.len() > 1
+            && let Some(found) = self.try_legs(rows, readings, out, &verify)
+        {
+            return Some(found);
+        }
+        let choices: Vec<Vec<Vec<usize>>> =
+            readings.iter().map(|reading| self.choices(rows, reading)).collect();
+        if choices.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let mut current = vec![0; choices.len()];
+        for (reading, choices) in readings.iter().zip(&choices) {
+            reading.assemble(rows, &choices[0], out);
+        }
+        for _ in 0..RECONSTRUCTIONS_MAX {
+            if verify(out) {
+                return Some(choices.iter().zip(current).map(|(all, n)| all[n].clone()).collect());
+            }
+            // Counts up, the first slice fastest.
+            let mut slice = 0;
+            loop {
+                let choice = current.get_mut(slice)?;
+                *choice = (*choice + 1) % choices[slice].len();
+                readings[slice].assemble(rows, &choices[slice][*choice], out);
+                if *choice > 0 {
+                    break;
+                }
+                slice += 1;
+            }
+        }
+        tracing::error!(vdev = self.index, "gave up looking for the damaged disks of a row");
+        None
+    }
+
+    /// Takes the strips of the same legs for lost in every slice: each set of as many legs as there
+    /// is parity or fewer, small sets and legs in doubt first.
+    fn try_legs(
+        &self,
+        rows: &Rows,
+        readings: &[Reading],
+        out: &mut [u8],
+        verify: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<Vec<usize>>> {
+        let legs: Vec<usize> = (0..rows.strips()).collect();
+        let mut sets: Vec<Vec<usize>> =
+            (0..=rows.parity).flat_map(|size| subsets(&legs, size)).collect();
+        let doubts = |set: &Vec<usize>| {
+            let count = |doubt| set.iter().filter(|leg| self.legs[**leg].doubt() == doubt).count();
+            (count(Doubt::Stale), count(Doubt::Unconfirmed))
+        };
+        sets.sort_by_cached_key(|set| (set.len(), Reverse(doubts(set))));
+        let lost_with = |set: &[usize]| {
+            let of = |reading: &Reading| {
+                let is_lost = |strip: &usize| {
+                    let leg = rows.leg(reading.slice.row, *strip);
+                    reading.read(*strip).is_none() || set.contains(&leg)
+                };
+                let lost: Vec<usize> = (0..rows.strips()).filter(is_lost).collect();
+                (lost.len() <= rows.parity).then_some(lost)
+            };
+            readings.iter().map(of).collect::<Option<Vec<_>>>()
+        };
+        sets.iter().find_map(|set| {
+            let lost = lost_with(set)?;
+            for (reading, lost) in readings.iter().zip(&lost) {
+                reading.assemble(rows, lost, out);
+            }
+            verify(out).then_some(lost)
+        })
+    }
+
+    /// What may be lost of a slice, likely first: nothing but what is not there, then every set of
+    /// as many strips as there is parity that makes a difference.
+    fn choices(&self, rows: &Rows, reading: &Reading) -> Vec<Vec<usize>> {
+        let unknown = reading.unknown();
+        let Some(more) = rows.parity.checked_sub(unknown.len()) else { return Vec::new() };
+        let known: Vec<usize> = (0..rows.strips()).filter(|s| !unknown.contains(s)).collect();
+        let mut sets: Vec<Vec<usize>> = subsets(&known, more)
+            .into_iter()
+            .map(|set| {
+                let mut lost: Vec<usize> = set.into_iter().chain(unknown.clone()).collect();
+                lost.sort_unstable();
+                lost
+            })
+            .filter(|lost| lost.iter().any(|strip| reading.wants(*strip)))
+            .collect();
+        let of = |strip: &usize| self.leg_of(rows, reading.slice.row, *strip).doubt();
+        let doubts = |lost: &Vec<usize>| {
+            let count = |doubt| lost.iter().filter(|strip| of(strip) == doubt).count();
+            (count(Doubt::Stale), count(Doubt::Unconfirmed))
+        };
+        sets.sort_by_cached_key(|lost| Reverse(doubts(lost)));
+        if !unknown.iter().any(|strip| reading.wants(*strip)) {
+            sets.insert(0, unknown);
+        }
+        sets
+    }
+
+    /// Counts damage that no combination explains and says what is the matter.
+    pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
+        for reading in readings {
+            for piece in &reading.slice.pieces {
+                let leg = self.leg_of(rows, piece.row, piece.strip);
+                let doubt = match &reading.strips[piece.strip] {
+                    Strip::Read(_, doubt) => *doubt,
+                    Strip::Unread | Strip::Asked(_) | Strip::Missing => leg.doubt(),
+                };
+                let at = rows.leg_offset(piece.row, piece.within.start);
+                leg.count_wrong_bytes(doubt, self.base + at);
+            }
+        }
+        if readings.iter().any(|reading| reading.unknown().len() > rows.parity) {
+            return self.unreadable(at).await;
+        }
+        self.damaged(at)
+    }
+
+    /// Rewrites those of the wanted bytes that were computed and differ from what is on their legs.
+    pub(super) async fn heal_slice(
+        &self,
+        rows: &Rows,
+        reading: &Reading,
+        lost: &[usize],
+        wanted: &Range<usize>,
+    ) {
+        let recovery = Recovery::new(rows.data, rows.parity, lost);
+        let computed = |piece: &&Piece| lost.contains(&piece.strip);
+        for piece in reading.slice.pieces.iter().filter(computed) {
+            let place = piece.place();
+            let proved = place.start.max(wanted.start)..place.end.min(wanted.end);
+            if !proved.is_empty() {
+                let shift = reading.place(piece).start;
+                let proved = proved.start - piece.at + shift..proved.end - piece.at + shift;
+                let good = reading.computed(&recovery, lost, piece.strip);
+                self.heal_strip(rows, reading, piece.strip, &good, proved).await;
+            }
+        }
+    }
+
+    /// Brings the proved bytes of one strip back if they differ.
+    async fn heal_strip(
+        &self,
+        rows: &Rows,
+        reading: &Reading,
+        strip: usize,
+        good: &IoBuf,
+        proved: Range<usize>,
+    ) {
+        let leg = self.leg_of(rows, reading.slice.row, strip);
+        let read = match &reading.strips[strip] {
+            Strip::Unread | Strip::Asked(_) => return,
+            Strip::Read(theirs, _) if theirs[proved.clone()] == good[proved.clone()] => return,
+            Strip::Read(theirs, doubt) => {
+                let start = reading.slice.within.start + proved.start as u64;
+                let at = rows.leg_offset(reading.slice.row, start);
+                leg.count_wrong_bytes(*doubt, self.base + at);
+                Some(theirs)
+            }
+            Strip::Missing => None,
+        };
+        // Whole sectors, and no more of the neighbours than those hold.
+        let sector = self.sector_bytes() as usize;
+        let start = proved.start - proved.start % sector;
+        let sectors = start..proved.end.next_multiple_of(sector);
+        let mut part = IoBuf::zeroed(sectors.len());
+        part.copy_from_slice(&good[sectors.clone()]);
+        let read = read.map(|theirs| &theirs[sectors]);
+        let at = self.base
+            + rows.leg_offset(reading.slice.row, reading.slice.within.start + start as u64);
+        let proved = proved.start - start..proved.end - start;
+        self.heal((leg, read), at, &part, proved).await;
+    }
+}
+
+/// Every set of `size` of these, in order.
+pub(crate) fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
+    if size == 0 {
+        return vec![Vec::new()];
+    }
+    let mut sets = Vec::new();
+    for (index, first) in of.iter().enumerate() {
+        for mut rest in subsets(&of[index + 1..], size - 1) {
+            rest.insert(0, *first);
+            sets.push(rest);
+        }
+    }
+    sets
+}

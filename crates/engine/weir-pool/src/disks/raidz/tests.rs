@@ -1,0 +1,367 @@
+//! Raidz reads around legs that freeze or are slow.
+//!
+//! Not here: damage and losses of legs that answer (weir-dataset's tests).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use futures_util::future::join;
+use weir_base::Txg;
+use weir_base::limits::{AVOID_MIN, HEDGE_MIN};
+use weir_device::{Device, DeviceOp, DiskOp, Faults, MemoryDevice, new_runtime};
+use weir_format::VdevKind;
+use weir_format::layout::LABEL_BYTES;
+
+use super::*;
+use crate::disks::hedge::tests::vdev_of;
+
+const STRIP: usize = 4096;
+const DATA: usize = 3;
+const ROWS: usize = 8;
+const LEN: usize = ROWS * DATA * STRIP;
+/// Far more than any read takes that does not wait for a frozen leg.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A raidz vdev in memory whose rows are written, and what goes wrong with its disks.
+struct Bench {
+    vdev: Vdev,
+    memory: Vec<Arc<MemoryDevice>>,
+    faults: Vec<Arc<Faults>>,
+    content: Vec<u8>,
+}
+
+impl Bench {
+    async fn new(parity: usize) -> Self {
+        let legs = DATA + parity;
+        let len = LABEL_BYTES as usize + ROWS * STRIP;
+        let disk = |n| Arc::new(MemoryDevice::new(format!("disk{n}"), len));
+        let memory: Vec<_> = (0..legs).map(disk).collect();
+        let kind = [VdevKind::Raidz1, VdevKind::Raidz2, VdevKind::Raidz3][parity - 1];
+        let (vdev, faults) = vdev_of(kind, &memory);
+        let content: Vec<u8> = (0..LEN).map(|at| (at / 64 * 31 + at) as u8).collect();
+        let mut rows = IoBuf::zeroed(LEN);
+        rows.copy_from_slice(&content);
+        vdev.write_rows(0, &Arc::new(rows), 0..LEN).await.unwrap();
+        Self { vdev, memory, faults, content }
+    }
+
+    /// Reads what must be there, verified, and not waiting for long.
+    async fn read(&self, range: Range<usize>) {
+        let must = &self.content[range.clone()];
+        let verify = |bytes: &[u8]| bytes == must;
+        let read = self.vdev.read_verified(0, range.start as u64, range.len(), verify);
+        compio::time::timeout(LIMIT, read).await.expect("it hangs").unwrap();
+    }
+
+    async fn read_unverified(&self, range: Range<usize>) {
+        let read = self.vdev.read_unverified(0, range.start as u64, range.len());
+        let (buf, at) = compio::time::timeout(LIMIT, read).await.expect("it hangs").unwrap();
+        assert!(buf[at..at + range.len()] == self.content[range], "other bytes");
+    }
+
+    fn freeze(&self, legs: Range<usize>) {
+        legs.for_each(|leg| self.faults[leg].freeze());
+    }
+
+    fn bypassed(&self) -> Vec<u64> {
+        self.vdev.legs.iter().map(|leg| leg.figures().map_or(0, |seen| seen.bypassed)).collect()
+    }
+
+    /// Reads that each leg completed.
+    fn reads(&self) -> Vec<u64> {
+        let count = |leg: &Leg| leg.figures().map_or(0, |seen| seen.of(DiskOp::Read).count);
+        self.vdev.legs.iter().map(count).collect()
+    }
+
+    /// Checksum errors of each leg.
+    fn wrong(&self) -> Vec<u64> {
+        self.vdev.legs.iter().map(|leg| leg.checksum_errors.total()).collect()
+    }
+
+    /// Nothing was counted against any leg, and nothing written but the rows.
+    fn assert_nobody_blamed(&self) {
+        let of = |leg: &Leg| leg.read_errors.load(Ordering::Relaxed);
+        assert_eq!(
+            self.vdev.legs.iter().map(of).sum::<u64>() + self.wrong().iter().sum::<u64>(),
+            0
+        );
+        let writes = |disk: &Arc<MemoryDevice>| disk.stats().writes.load(Ordering::Relaxed);
+        assert!(self.memory.iter().all(|disk| writes(disk) == 1), "a slow leg was written");
+    }
+
+    fn damage(&self, leg: usize, row: usize) {
+        let at = LABEL_BYTES as usize + row * STRIP;
+        self.memory[leg].corrupt(at..at + STRIP, |byte| *byte ^= 0x55);
+    }
+
+    async fn is_damaged(&self, leg: usize, row: usize) -> bool {
+        let strip = (leg + self.memory.len() - row % self.memory.len()) % self.memory.len();
+        let at = (row * DATA + strip) * STRIP;
+        let on_disk = LABEL_BYTES + (row * STRIP) as u64;
+        let (done, buf) = self.memory[leg].read_at(on_disk, IoBuf::zeroed(STRIP)).await;
+        done.unwrap();
+        buf[..] != self.content[at..at + STRIP]
+    }
+}
+
+fn run(test: impl AsyncFn()) {
+    new_runtime().unwrap().block_on(test());
+}
+
+/// The bytes of a strip of the first row, whose strips are on the legs of the same number.
+fn strip(strip: usize) -> Range<usize> {
+    strip * STRIP..(strip + 1) * STRIP
+}
+
+#[test]
+fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            bench.freeze(0..1);
+            let start = Instant::now();
+            bench.read(strip(0)).await;
+            assert!(start.elapsed() >= HEDGE_MIN && start.elapsed() < HEDGE_MAX * 4);
+            let once = [1].into_iter().chain(vec![0; DATA + parity - 1]).collect::<Vec<_>>();
+            assert_eq!(bench.bypassed(), once);
+            for _ in 0..10 {
+                bench.read(0..LEN).await;
+                bench.read(100..STRIP + 100).await;
+                bench.read_unverified(0..2 * STRIP).await;
+            }
+            assert_eq!(bench.bypassed(), once, "asked last, so not waited for");
+            bench.assert_nobody_blamed();
+        }
+    });
+}
+
+// A read got old bytes from a stale leg and identified the wrong strip only after the resilver had
+// ended: the pool counted the missed write as an error of the disk.
+#[test]
+fn bytes_read_while_a_leg_was_stale_are_no_error_after_its_resilver() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            let stale = &bench.vdev.legs[0];
+            stale.set_stale(Txg(1));
+            bench.damage(0, 0);
+            bench.freeze(1..DATA + parity);
+            let resilver_ends = async {
+                // The read asks the leg alone, then with all others.
+                while bench.reads()[0] < 2 {
+                    compio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(stale.set_copied(stale.absences()));
+                stale.settle_copied();
+                bench.faults.iter().for_each(|faults| faults.clear());
+            };
+            join(bench.read(strip(0)), resilver_ends).await;
+            assert!(stale.is_up_to_date());
+            assert_eq!(bench.wrong(), vec![0; DATA + parity]);
+        }
+    });
+}
+
+// Combinations were tried row by row: in a block of many rows a disk with wrong bytes in all of
+// them cost seconds of the pool's thread, and two such disks cost the block.
+#[test]
+fn legs_that_are_wrong_in_every_row_of_a_block_are_found() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            for leg in DATA..DATA + parity {
+                (0..ROWS).for_each(|row| bench.damage(leg, row));
+            }
+            bench.read(0..LEN).await;
+            let wrong = bench.wrong();
+            assert!(wrong[..DATA].iter().all(|count| *count == 0), "{wrong:?}");
+            assert!(wrong[DATA..].iter().all(|count| *count > 0), "{wrong:?}");
+            bench.read(0..LEN).await;
+            assert_eq!(bench.wrong(), wrong, "they are repaired");
+        }
+    });
+}
+
+#[test]
+fn old_bytes_of_a_stale_leg_are_no_error_of_its_disk() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            bench.vdev.legs[0].set_stale(Txg(1));
+            (1..DATA + parity).for_each(|leg| bench.vdev.legs[leg].set_unconfirmed(Txg(1)));
+            bench.damage(0, 0);
+            bench.read(0..LEN).await;
+            assert_eq!(bench.wrong(), vec![0; DATA + parity]);
+            assert!(!bench.is_damaged(0, 0).await, "it has the right bytes now");
+        }
+    });
+}
+
+#[test]
+fn unverified_reads_go_around_a_frozen_leg() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            bench.freeze(1..2);
+            bench.read_unverified(0..LEN).await;
+            assert_eq!(bench.bypassed()[..3], [0, 1, 0], "once for a read, however many strips");
+            bench.assert_nobody_blamed();
+        }
+    });
+}
+
+#[test]
+fn as_many_legs_as_there_is_parity_may_freeze_wherever_they_are() {
+    run(async || {
+        for parity in 1..=3 {
+            for first in 0..=DATA {
+                let bench = Bench::new(parity).await;
+                bench.freeze(first..first + parity);
+                // One strip, so that legs are met one by one; then all of them at once.
+                bench.read(strip(first.min(DATA - 1))).await;
+                bench.read(0..LEN).await;
+                bench.read_unverified(0..LEN).await;
+                bench.assert_nobody_blamed();
+            }
+        }
+    });
+}
+
+#[test]
+fn with_more_frozen_than_parity_a_read_waits_until_enough_answer() {
+    run(async || {
+        for parity in 1..=3 {
+            for (wanted, thawing) in [(0..1, 0), (0..1, 1), (0..DATA, 0), (0..DATA, 1)] {
+                let bench = Bench::new(parity).await;
+                bench.freeze(0..parity + 1);
+                let pause = Duration::from_millis(200);
+                let thaw = async {
+                    compio::time::sleep(pause).await;
+                    bench.faults[thawing].clear();
+                };
+                let start = Instant::now();
+                let wanted = wanted.start * STRIP..wanted.end * STRIP;
+                futures_util::join!(bench.read(wanted), thaw);
+                assert!(start.elapsed() >= pause, "answered by nobody");
+                bench.assert_nobody_blamed();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_damaged_strip_is_found_beside_a_frozen_leg() {
+    run(async || {
+        // The damaged one is wanted, or is what the frozen one is computed from.
+        for (damaged, frozen, read) in [(0, 1, 0), (0, 4, 0), (1, 0, 0), (1, 0, 1), (0, 1, 1)] {
+            let bench = Bench::new(2).await;
+            bench.damage(damaged, 0);
+            bench.freeze(frozen..frozen + 1);
+            bench.read(strip(read)).await;
+            let wrong: Vec<u64> = (0..5).map(|n| u64::from(n == damaged && n == read)).collect();
+            assert_eq!(bench.wrong(), wrong, "only who was asked for and is wrong");
+            assert_eq!(
+                bench.is_damaged(damaged, 0).await,
+                damaged != read,
+                "repaired if it was proved"
+            );
+            bench.read(0..DATA * STRIP).await;
+            assert!(!bench.is_damaged(damaged, 0).await);
+            assert_eq!(bench.wrong().iter().sum::<u64>(), 1);
+            assert_eq!(bench.memory[frozen].stats().writes.load(Ordering::Relaxed), 1);
+        }
+    });
+}
+
+#[test]
+fn a_slow_leg_is_waited_for_where_the_others_are_wrong_fail_or_freeze() {
+    run(async || {
+        let slow = Duration::from_millis(150);
+        let wrong = Bench::new(1).await;
+        wrong.damage(3, 0);
+        wrong.faults[0].delay(slow);
+        wrong.read(strip(0)).await;
+        wrong.assert_nobody_blamed();
+
+        let failing = Bench::new(1).await;
+        failing.faults[2].fail(DeviceOp::Read);
+        failing.faults[0].delay(slow);
+        failing.read(strip(0)).await;
+        assert_eq!(failing.wrong(), [0; 4]);
+
+        let frozen = Bench::new(1).await;
+        frozen.freeze(2..3);
+        frozen.faults[0].delay(slow);
+        let start = Instant::now();
+        frozen.read(strip(0)).await;
+        assert!(start.elapsed() >= slow && start.elapsed() < LIMIT / 2);
+        frozen.read(0..LEN).await;
+        frozen.assert_nobody_blamed();
+    });
+}
+
+#[test]
+fn a_frozen_leg_is_gone_around_by_way_of_one_that_is_only_slow() {
+    run(async || {
+        let bench = Bench::new(1).await;
+        // Avoided for longer than anybody shall wait.
+        (0..5).for_each(|_| bench.vdev.legs[0].note_bypass());
+        bench.faults[0].delay(Duration::from_millis(50));
+        bench.freeze(2..3);
+        bench.vdev.legs[2].note_bypass();
+        let start = Instant::now();
+        bench.read(0..LEN).await;
+        assert!(start.elapsed() < DISK_SILENT + 3 * HEDGE_MAX);
+        bench.assert_nobody_blamed();
+    });
+}
+
+#[test]
+fn a_leg_that_is_missing_counts_as_one_that_cannot_be_gone_around() {
+    run(async || {
+        let bench = Bench::new(2).await;
+        bench.vdev.legs[1].set_offline();
+        bench.freeze(0..1);
+        bench.read(0..LEN).await;
+        bench.read(strip(0)).await;
+        bench.freeze(4..5);
+        let thaw = async {
+            compio::time::sleep(Duration::from_millis(200)).await;
+            bench.faults[0].clear();
+        };
+        futures_util::join!(bench.read(0..LEN), thaw);
+        bench.assert_nobody_blamed();
+    });
+}
+
+#[test]
+fn a_leg_that_answers_again_is_used_again() {
+    run(async || {
+        let bench = Bench::new(1).await;
+        bench.freeze(0..1);
+        bench.read(strip(0)).await;
+        bench.faults[0].clear();
+        let before = bench.reads();
+        bench.read(strip(0)).await;
+        assert_eq!(bench.reads()[0], before[0], "avoided for a while");
+        compio::time::sleep(AVOID_MIN + HEDGE_MIN).await;
+        let before = bench.reads();
+        bench.read(strip(0)).await;
+        assert_eq!(bench.reads(), [before[0] + 1, before[1], before[2], before[3]]);
+        assert_eq!(bench.bypassed(), [1, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn only_the_legs_that_hold_the_bytes_are_asked_while_they_answer_in_time() {
+    run(async || {
+        let bench = Bench::new(2).await;
+        bench.faults[1].delay(HEDGE_MIN / 4);
+        bench.read(strip(1)).await;
+        bench.read(100..200).await;
+        bench.read(0..2 * STRIP).await;
+        assert_eq!((bench.reads(), bench.bypassed()), (vec![2, 2, 0, 0, 0], vec![0; 5]));
+        bench.assert_nobody_blamed();
+    });
+}

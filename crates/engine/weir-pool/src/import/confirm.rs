@@ -1,0 +1,128 @@
+//! Which legs hold what an uberblock leads to: the uberblock's own list, lowered by the uberblock
+//! ring of each leg.
+//!
+//! Not here: choosing the uberblock (import), legs that went on without the others (import,
+//! `Diverged`).
+//!
+//! A commit writes its uberblock to every leg in use before the next txg begins, and a leg that
+//! fails meanwhile is listed as stale from then on. So the ring of a leg that is not listed ends at
+//! the pool's newest txg, or one txg earlier where the power failed between two legs. A ring that
+//! ends earlier belongs to an old copy of the disk, or to a disk that lost writes it had called
+//! durable.
+//!
+//! Invariants:
+//! - claims do not count: they repeat an older uberblock, and a leg without them misses nothing;
+//! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
+//! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
+//!   were flushed before its uberblock was written, so the leg counts as whole and is resilvered;
+//! - a leg whose own newest uberblock calls it stale or unconfirmed holds everything only up to the
+//!   txg named there: a copy of a disk that was being resilvered, for example;
+//! - of what the uberblock lists and what the ring says, the earlier txg counts.
+
+use weir_base::{Guid, Txg};
+use weir_format::{Opening, StaleLeg, Uberblock};
+
+use crate::disks::vdev::{Leg, Vdev, Vdevs};
+use crate::import::found::Found;
+use crate::import::open_pool::{is_part_of, lead_to_same, leads_to};
+use crate::planted_bugs::PlantedBug;
+
+/// Marks each leg as `uberblock` and the leg's own ring say.
+pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
+    let content_txg = content_txg(uberblock, found);
+    for vdev in vdevs.in_service() {
+        let joined_with_it = first_txg(vdev, uberblock, found).is_none_or(|txg| txg >= content_txg);
+        for leg in &vdev.legs {
+            let listed = |list: &[StaleLeg]| {
+                list.iter().find(|stale| stale.guid == leg.guid).map(|stale| stale.after)
+            };
+            if let Some(after) = listed(&uberblock.stale_legs) {
+                leg.set_stale_since(after);
+            }
+            if let Some(after) = listed(&uberblock.unconfirmed_legs) {
+                leg.set_unconfirmed(after);
+            }
+            if bug == PlantedBug::OldLegTrusted {
+                continue;
+            }
+            let end_of = |own| ring_end(leg.guid, own, &uberblock.lineage, uberblock.txg);
+            match found.uberblocks_of(leg.guid).map(end_of) {
+                // Not there. When it comes back its ring is read.
+                None => {}
+                Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
+                Some(None) => note_old(leg, RingEnd::NONE, content_txg),
+                Some(Some(end)) if end.last >= content_txg => {}
+                Some(Some(end)) if end.last.next() == content_txg => {
+                    if listed(&uberblock.stale_legs).is_some() {
+                        leg.set_stale_since(end.complete);
+                    } else {
+                        leg.set_unconfirmed(end.complete);
+                    }
+                }
+                Some(Some(end)) => note_old(leg, end, content_txg),
+            }
+        }
+    }
+}
+
+/// The txg that wrote what an uberblock leads to: all newer ones are claims.
+///
+/// The first txg of each opening but the oldest is a claim. The disk that has the uberblock with
+/// the content may be away, so this is read from the lineage; rings help where that is cut off.
+fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
+    let mut content = uberblock.txg;
+    for (opening, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
+        if opening.first != content {
+            break;
+        }
+        content = Txg(content.0.saturating_sub(1));
+    }
+    let same = found.uberblocks().filter(|other| lead_to_same(other, uberblock));
+    same.map(|other| other.txg).min().map_or(content, |oldest| oldest.min(content))
+}
+
+fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
+    let known = leg.stale_after().is_some_and(|after| after <= end.complete);
+    if !known {
+        let (disk, end, newest) = (leg.path(), end.last.0, newest.0);
+        tracing::error!(disk, end, newest, "disk holds an older state than the pool: it is stale");
+    }
+    leg.set_stale_since(end.complete);
+}
+
+/// The end of a leg's own uberblocks, as far as they belong to a history.
+#[derive(Clone, Copy)]
+pub(crate) struct RingEnd {
+    /// Txg of its newest uberblock.
+    pub(crate) last: Txg,
+    /// The leg holds everything up to this txg. Earlier than `last` where that uberblock calls the
+    /// leg itself stale or unconfirmed: it was being resilvered then.
+    pub(crate) complete: Txg,
+}
+
+impl RingEnd {
+    /// Of a leg without any uberblock of the history.
+    pub(crate) const NONE: Self = Self { last: Txg(0), complete: Txg(0) };
+}
+
+/// The end of the uberblocks `own` of a leg in a history that ends with `newest`.
+pub(crate) fn ring_end(
+    leg: Guid,
+    own: &[Uberblock],
+    lineage: &[Opening],
+    newest: Txg,
+) -> Option<RingEnd> {
+    let shared = own.iter().filter(|own| is_part_of(own, lineage, newest));
+    let end = shared.max_by_key(|own| own.txg)?;
+    let lists = end.stale_legs.iter().chain(&end.unconfirmed_legs);
+    let of_leg = lists.filter(|listed| listed.guid == leg).map(|listed| listed.after);
+    let complete = of_leg.min().map_or(end.txg, |after| after.min(end.txg));
+    Some(RingEnd { last: end.txg, complete })
+}
+
+/// The oldest txg of the history of `newest` that any leg of a vdev has an uberblock of. A vdev
+/// that was added since has none of before.
+fn first_txg(vdev: &Vdev, newest: &Uberblock, found: &Found) -> Option<Txg> {
+    let own = vdev.legs.iter().filter_map(|leg| found.uberblocks_of(leg.guid)).flatten();
+    own.filter(|own| leads_to(own, newest)).map(|own| own.txg).min()
+}

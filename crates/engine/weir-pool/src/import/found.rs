@@ -1,0 +1,272 @@
+//! The labels of all disks of one pool: which disks there are, and which uberblock is the newest.
+//!
+//! Not here: reading the labels (late), opening the pool (import).
+//!
+//! Invariant: `check_newest` refuses an uberblock if a later txg is known to be committed.
+
+use std::sync::Arc;
+
+use weir_base::{Guid, Txg};
+use weir_device::Device;
+use weir_format::layout::RING_SLOTS;
+use weir_format::{Label, Owner, Uberblock, VdevConfig, VdevRole};
+
+use crate::disks::labels::DiskLabels;
+use crate::disks::vdev::{Leg, Vdev, Vdevs};
+use crate::error::PoolError;
+use crate::import::confirm::mark_legs;
+use crate::import::create::build_vdevs;
+use crate::import::late_disks::{Answer, LateDisk, Unlabelled};
+use crate::import::moment::PoolMoment;
+use crate::import::open_pool::{
+    ImportOptions, age, follows, lead_to_same, leads_to, leads_to_but_for_cuts,
+};
+use crate::planted_bugs::PlantedBug;
+use crate::state::pool::PoolOptions;
+use crate::topology::claim::Labelled;
+
+/// A disk of a pool and what its labels say.
+struct FoundDisk {
+    guid: Guid,
+    device: Arc<dyn Device>,
+    uberblocks: Vec<Uberblock>,
+    damaged_slots: Vec<u64>,
+    owner: Option<Owner>,
+}
+
+/// The labels of all disks of one pool.
+pub(crate) struct Found {
+    pub(crate) label: Label,
+    disks: Vec<FoundDisk>,
+    /// Disks that were left out, by path, each with the reason.
+    left_out: Vec<(String, String)>,
+}
+
+impl Found {
+    /// Collects the labels of all disks of one pool, in the order of the disks.
+    ///
+    /// A disk of another format version is a foreign disk, as one without a label: the version is
+    /// outside the label's checksum, so one disk that says so proves nothing about the others.
+    pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
+        let (mut newest, mut other_version) = (None::<Label>, None);
+        let (mut found, mut paths, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for Answer { disk, labels } in answers {
+            paths.push(disk.path().to_owned());
+            let DiskLabels { label, uberblocks, damaged_slots, owner } = match labels {
+                Ok(labels) => labels,
+                Err(error) => {
+                    left_out.push((disk.path().to_owned(), error.to_string()));
+                    if let Unlabelled::Format(source) = error
+                        && source.is_other_version()
+                    {
+                        other_version.get_or_insert((disk.path().to_owned(), source.clone()));
+                    }
+                    continue;
+                }
+            };
+            if let Some(known) = newest.as_ref().filter(|known| known.pool != label.pool) {
+                return Err(PoolError::OtherPool {
+                    path: disk.path().to_owned(),
+                    found: label.pool,
+                    wanted: known.pool,
+                });
+            }
+            found.push(FoundDisk {
+                guid: label.disk,
+                device: Arc::clone(disk),
+                uberblocks: uberblocks.clone(),
+                damaged_slots: damaged_slots.clone(),
+                owner: owner.clone(),
+            });
+            if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
+                newest = Some(label.clone());
+            }
+        }
+        match (newest, other_version) {
+            (Some(label), _) => Ok(Self { label, disks: found, left_out }),
+            (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
+            (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
+        }
+    }
+
+    /// The openings that the owner slots name.
+    pub(crate) fn owners_before(&self) -> Vec<Guid> {
+        let mut openings: Vec<Guid> =
+            self.disks.iter().flat_map(|disk| &disk.owner).map(|owner| owner.opening).collect();
+        openings.dedup();
+        openings
+    }
+
+    /// The disks with their owner slots.
+    pub(crate) fn labelled(&self) -> Vec<Labelled<'_>> {
+        let place = |guid: Guid| {
+            let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
+            self.label.vdevs.iter().find(has).map(|vdev| vdev.disk_bytes)
+        };
+        self.disks
+            .iter()
+            .map(|found| Labelled {
+                disk: &*found.device,
+                label: &self.label,
+                disk_bytes: place(found.guid),
+                owner: found.owner.as_ref(),
+            })
+            .collect()
+    }
+
+    /// Notes at the legs without a disk why the disk at their path is not used.
+    pub(crate) fn explain(&self, vdevs: &Vdevs, late: &[LateDisk]) {
+        let late = late.iter().map(|late| (late.path(), "does not answer"));
+        let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
+        for (path, why) in left_out.chain(late) {
+            tracing::warn!(disk = path, why, "disk left out of the import");
+            let missing = |leg: &&Leg| leg.device().is_none() && leg.path() == path;
+            vdevs.legs().filter(missing).for_each(|leg| leg.set_note(why));
+        }
+    }
+
+    /// Checks that no txg after `newest` is known to be committed.
+    ///
+    /// # Errors
+    /// `OlderThanSeen`: `how` or an owner slot names such a txg. `NewestDamaged`: more than one
+    /// uberblock after it is damaged in every copy. A power cut tears the uberblock of one txg.
+    pub(crate) fn check_newest(
+        &self,
+        newest: &Uberblock,
+        how: ImportOptions,
+    ) -> Result<(), PoolError> {
+        let pool = &self.label.name;
+        if let Some(seen) = how.newest_seen {
+            seen.check(newest, pool, "this server has seen")?;
+        }
+        for FoundDisk { device, owner, .. } in self.current(newest) {
+            let Some(owner) = owner.as_ref().filter(|owner| owner.txg > Txg(0)) else { continue };
+            let Owner { opening, txg, unix_ms, .. } = *owner;
+            let by = format!("the owner slot of {} names", device.path());
+            PoolMoment { opening, txg, unix_ms }.check(newest, pool, &by)?;
+        }
+        let damaged = self.damaged_after(newest);
+        if damaged > 1 {
+            return Err(PoolError::NewestDamaged {
+                pool: pool.clone(),
+                found: newest.txg,
+                damaged,
+            });
+        }
+        Ok(())
+    }
+
+    /// The damaged ring slots of each disk, by the guid of its leg.
+    pub(crate) fn damaged_slots(&self) -> impl Iterator<Item = (Guid, u64)> {
+        self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
+    }
+
+    /// Disks that hold `newest` and are not known to miss anything.
+    fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
+        self.disks
+            .iter()
+            .filter(|disk| newest.stale_legs.iter().all(|stale| stale.guid != disk.guid))
+            .filter(|disk| disk.uberblocks.contains(newest))
+    }
+
+    /// Number of consecutive ring slots after `newest` that are damaged on each current disk.
+    fn damaged_after(&self, newest: &Uberblock) -> usize {
+        let is_damaged = |after: &u64| {
+            // A forged txg may be the last that there is.
+            let slot = newest.txg.0.wrapping_add(*after) % RING_SLOTS;
+            self.current(newest).all(|disk| disk.damaged_slots.contains(&slot))
+        };
+        let slots = if self.current(newest).next().is_some() { 1..RING_SLOTS } else { 0..0 };
+        slots.take_while(is_damaged).count()
+    }
+
+    /// Whether a pool can be opened with these disks alone: every vdev has enough whole legs.
+    pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
+        let vdevs = build_vdevs(&self.label, self.place_disks(), options);
+        if let Some(newest) = self.uberblocks_newest_first().first() {
+            if options.bug != PlantedBug::OldDisksTrusted && self.check_newest(newest, how).is_err()
+            {
+                return false;
+            }
+            mark_legs(&vdevs, newest, self, options.bug);
+        }
+        vdevs.in_service().all(Vdev::is_alive)
+    }
+
+    pub(crate) fn place_disks(&self) -> Vec<Vec<Option<Arc<dyn Device>>>> {
+        let disk_of = |guid| {
+            let found = self.disks.iter().find(|disk| disk.guid == guid);
+            found.map(|disk| Arc::clone(&disk.device))
+        };
+        self.label
+            .vdevs
+            .iter()
+            .map(|vdev| {
+                let long_enough = |d: &Arc<dyn Device>| d.geometry().len_bytes >= vdev.disk_bytes;
+                vdev.legs.iter().map(|leg| disk_of(leg.guid).filter(long_enough)).collect()
+            })
+            .collect()
+    }
+
+    /// Disks in service that committed txgs without the others: the history that ends with `newest`
+    /// lacks their newest uberblock.
+    pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
+        let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
+        let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
+        let stale = |uberblock: &Uberblock, guid| {
+            uberblock.stale_legs.iter().find(|stale| stale.guid == guid).copied()
+        };
+        let relied_on: Vec<Guid> =
+            legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
+        let diverged = |guid: Guid| {
+            let own = self.uberblocks_of(guid);
+            // After a claim alone, the disk holds nothing that the others lack.
+            let real = |ub: &&Uberblock| !self.is_claim(ub);
+            let own = own.and_then(|own| own.iter().filter(real).max_by_key(|ub| age(ub)));
+            let Some(own) = own else { return false };
+            let known_until = stale(newest, guid).map(|stale| stale.after);
+            let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
+            !(leads_to(own, newest)
+                || known_until.is_some_and(|until| own.txg <= until)
+                || (leads_to_but_for_cuts(own, newest) && !alone()))
+        };
+        legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
+    }
+
+    /// The ring of a disk; `None` if the disk is missing.
+    pub(crate) fn uberblocks_of(&self, guid: Guid) -> Option<&[Uberblock]> {
+        let found = self.disks.iter().find(|disk| disk.guid == guid);
+        found.map(|disk| disk.uberblocks.as_slice())
+    }
+
+    pub(crate) fn uberblocks(&self) -> impl Iterator<Item = &Uberblock> {
+        self.disks.iter().flat_map(|disk| &disk.uberblocks)
+    }
+
+    /// True if an older uberblock has the same roots: then this uberblock only claims the pool for
+    /// an opening.
+    pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
+        self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
+    }
+
+    pub(crate) fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
+        let mut all: Vec<Uberblock> = Vec::new();
+        for uberblock in self.uberblocks() {
+            if !all.contains(uberblock) {
+                all.push(uberblock.clone());
+            }
+        }
+        all.sort_by_key(|ub| std::cmp::Reverse(age(ub)));
+        for same_age in all.chunk_by_mut(|a, b| age(a) == age(b)) {
+            for first in 0..same_age.len() {
+                for other in first + 1..same_age.len() {
+                    if follows(&same_age[other], &same_age[first]) {
+                        same_age.swap(first, other);
+                    }
+                }
+            }
+        }
+        all.truncate(RING_SLOTS as usize);
+        all
+    }
+}

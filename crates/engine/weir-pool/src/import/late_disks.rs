@@ -1,0 +1,129 @@
+//! Reading the labels of all disks of a pool side by side, around disks that do not answer, and
+//! taking such a disk into use once it does.
+//!
+//! Not here: what the labels mean (import), a disk of an open pool that stops answering (slow).
+//!
+//! Invariants:
+//! - an import waits for every disk for [`LABELS_WAIT`], and longer only while the disks that have
+//!   answered do not suffice to open the pool, or while they may be the ones that miss writes;
+//! - a late disk joins as one that comes back: stale until a resilver has copied what it missed.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, select};
+use futures_util::stream::{self, StreamExt as _};
+use weir_base::limits::{LABELS_AT_ONCE, LABELS_WAIT};
+use weir_device::{Device, DeviceError};
+use weir_format::FormatError;
+
+use crate::disks::labels::{DiskLabels, read_labels};
+use crate::disks::vdev::Leg;
+use crate::error::PoolError;
+use crate::import::create::watched;
+use crate::import::found::Found;
+use crate::import::open_pool::ImportOptions;
+use crate::state::pool::{Pool, PoolOptions};
+use crate::topology::status::LegState;
+
+/// Why a disk has no usable label.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unlabelled {
+    #[error(transparent)]
+    Device(DeviceError),
+    #[error(transparent)]
+    Format(FormatError),
+}
+
+/// What one disk answered.
+pub(crate) struct Answer {
+    pub(crate) disk: Arc<dyn Device>,
+    pub(crate) labels: Result<DiskLabels, Unlabelled>,
+}
+
+/// A disk that did not answer while its pool was opened.
+pub struct LateDisk(Arc<dyn Device>);
+
+impl LateDisk {
+    pub(crate) fn path(&self) -> &str {
+        self.0.path()
+    }
+}
+
+async fn answer_of(disk: Arc<dyn Device>) -> Answer {
+    let labels = match read_labels(&*disk).await {
+        Ok(labels) => labels.map_err(Unlabelled::Format),
+        Err(error) => Err(Unlabelled::Device(error)),
+    };
+    Answer { disk, labels }
+}
+
+/// Reads the labels of all disks. Returns what was found, and the disks that were not waited for.
+///
+/// # Errors
+/// The disks are of several pools, or of none.
+pub(crate) async fn read_all_labels(
+    disks: Vec<Arc<dyn Device>>,
+    how: ImportOptions,
+    options: &PoolOptions,
+) -> Result<(Found, Vec<LateDisk>), PoolError> {
+    let disks: Vec<_> = disks.into_iter().map(|disk| watched(disk, &options.clock)).collect();
+    let mut answers: Vec<Option<Answer>> = disks.iter().map(|_| None).collect();
+    let reads = disks
+        .clone()
+        .into_iter()
+        .enumerate()
+        .map(|(index, disk)| async move { (index, answer_of(disk).await) });
+    let mut reads = pin!(stream::iter(reads).buffer_unordered(LABELS_AT_ONCE));
+    let mut wait = options.clock.sleep(LABELS_WAIT);
+    let mut waits = !how.waits_for_all;
+    let goes_on = waits;
+    loop {
+        let read = if waits {
+            match select(reads.next(), &mut wait).await {
+                Either::Left((read, _)) => Some(read),
+                Either::Right(_) => None,
+            }
+        } else {
+            Some(reads.next().await)
+        };
+        match read {
+            Some(Some((index, answer))) => answers[index] = Some(answer),
+            Some(None) => break,
+            None => waits = false,
+        }
+        if goes_on
+            && !waits
+            && let Ok(found) = Found::new(answers.iter().flatten())
+            && found.suffices(how, options)
+        {
+            break;
+        }
+    }
+    let found = Found::new(answers.iter().flatten())?;
+    let late = disks.into_iter().zip(answers).filter(|(_, answer)| answer.is_none());
+    Ok((found, late.map(|(disk, _)| LateDisk(disk)).collect()))
+}
+
+impl Pool {
+    /// Waits until a late disk answers and takes it into use. Returns whether it joined: not where
+    /// it is no disk of this pool, or the pool has that disk by another way.
+    ///
+    /// # Errors
+    /// The disk fails.
+    #[boxed(?Send)]
+    pub async fn welcome(&self, late: LateDisk) -> Result<bool, PoolError> {
+        let LateDisk(disk) = late;
+        let label = match read_labels(&*disk).await.map_err(Arc::new)? {
+            Ok(DiskLabels { label, .. }) if label.pool == self.guid() => label,
+            Ok(_) | Err(_) => return Ok(false),
+        };
+        let missing = |leg: &Leg| leg.state() == LegState::Missing;
+        if !self.leg(label.disk).is_ok_and(|(_, leg)| missing(leg)) {
+            return Ok(false);
+        }
+        self.bring_leg_back(label.disk, disk).await?;
+        Ok(true)
+    }
+}

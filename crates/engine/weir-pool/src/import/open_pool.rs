@@ -1,0 +1,606 @@
+//! Opening a pool that exists: labels, newest usable uberblock, segment table, intent log replay.
+//!
+//! Not here: what the log records do to volumes (weir-dataset), and finding disks to look at.
+//!
+//! Invariants:
+//! - an import writes nothing, but for the owner slot of a pool that is taken by force;
+//! - the newest uberblock is believed or the import is refused: falling back to an older one loses
+//!   acknowledged data and needs `force`;
+//! - disks that end before the newest moment that the caller has seen are refused without `force`;
+//! - a leg that missed writes is known as stale and read only after the others; a vdev without
+//!   enough other legs is refused.
+
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::limits::TAKEOVERS_MAX;
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
+use weir_codec::checksum::xxh3_128;
+use weir_device::{Device, DeviceError};
+use weir_format::log::Batch;
+use weir_format::{Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock};
+
+use crate::disks::labels::{DiskLabels, erase_labels, read_labels};
+use crate::disks::vdev::{Leg, Vdevs};
+use crate::error::{BlockPlace, PoolError};
+use crate::import::confirm::mark_legs;
+use crate::import::create::build_vdevs;
+use crate::import::entries::read_entries;
+use crate::import::found::Found;
+use crate::import::late_disks::{LateDisk, read_all_labels};
+use crate::import::moment::PoolMoment;
+use crate::import::reads::Reads;
+use crate::log::intent_log::LogStart;
+use crate::log::replay::Replay;
+use crate::planted_bugs::PlantedBug;
+use crate::segments::areas::Areas;
+use crate::segments::sanity;
+use crate::segments::segment_table::{Entries, Segments};
+use crate::state::pool::{Committed, History, Pool, PoolOptions};
+use crate::topology::claim::{self, Identity};
+
+/// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
+const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
+
+/// What one disk says it belongs to.
+#[derive(Clone, Debug)]
+pub struct Discovered {
+    /// The label's config.
+    pub label: Label,
+    /// Newest uberblock on this disk.
+    pub txg: Txg,
+}
+
+/// Reads the labels of one disk.
+///
+/// # Errors
+/// Inner: why it carries no usable label. Outer: the disk cannot be read.
+#[boxed(?Send)]
+pub async fn discover(
+    device: &dyn Device,
+) -> Result<Result<Discovered, FormatError>, Arc<DeviceError>> {
+    let labels = read_labels(device).await.map_err(Arc::new)?;
+    Ok(labels.map(|DiskLabels { label, uberblocks, .. }| Discovered {
+        txg: uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default(),
+        label,
+    }))
+}
+
+/// How to import.
+#[derive(Clone, Copy, Debug)]
+pub struct ImportOptions {
+    /// Accept an older uberblock or a damaged log when the newest cannot be used, a missing log,
+    /// the newest of halves that diverged, disks whose history lacks `newest_seen`, and a pool that
+    /// another server has open; the other server then stops using it.
+    pub force: bool,
+    /// The newest txg that the caller has seen of the pool. Import refuses disks whose history
+    /// lacks it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
+    pub newest_seen: Option<PoolMoment>,
+    /// The process that opens the pool and checks for another owner; `None` if the import writes
+    /// nothing to the disks.
+    pub owner: Option<&'static Identity>,
+    /// Wait for unresponsive disks, however long: the pool is known to have run without some disk,
+    /// and the responding disks may lack its last writes.
+    pub waits_for_all: bool,
+    /// Drawn at random: names this opening of the pool in its history.
+    pub opening: Guid,
+}
+
+impl ImportOptions {
+    /// An import without force, by a caller that has seen nothing of the pool and does not own it.
+    pub const fn new(opening: Guid) -> Self {
+        Self { force: false, newest_seen: None, owner: None, waits_for_all: false, opening }
+    }
+}
+
+/// A pool and the log records its volumes still need.
+pub struct Imported {
+    /// The pool, at its last committed txg.
+    pub pool: Pool,
+    /// Batches to replay in order.
+    pub batches: Vec<Batch>,
+    /// The last txg whose changes its trees have: records of later ones are replayed.
+    pub replay_after: Txg,
+    /// Disks that did not answer in time and that the pool was opened without.
+    pub late: Vec<LateDisk>,
+    /// Who is to have it open.
+    owner: Option<&'static Identity>,
+    /// Openings that the owner slots named.
+    owners_before: Vec<Guid>,
+    /// What it was opened from.
+    uberblock: Uberblock,
+}
+
+impl Imported {
+    /// Makes this opening the newest of the pool, before anything else is written: the uberblock it
+    /// was opened from, as a txg of this opening.
+    ///
+    /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
+    /// away now, this opening may write where that txg did; power fails again, and the disk comes
+    /// back: its uberblock must not count as the newest then, for what it leads to is gone.
+    ///
+    /// # Durability
+    /// On every leg in use when this returns `Ok`. After a crash the same batches are replayed.
+    ///
+    /// # Errors
+    /// When a vdev that holds segments has too few legs left.
+    #[boxed(?Send)]
+    pub async fn claim(&self) -> Result<(), PoolError> {
+        if let Some(identity) = self.owner {
+            self.pool.announce_owner(identity, &self.owners_before).await;
+        }
+        if self.pool.bug == PlantedBug::OpensUnclaimed {
+            return Ok(());
+        }
+        self.pool.claim(&self.uberblock).await
+    }
+}
+
+/// Reads all labels once no other process uses the pool.
+async fn read_labels_without_owner(
+    disks: Vec<Arc<dyn Device>>,
+    how: ImportOptions,
+    options: &PoolOptions,
+) -> Result<(Found, Vec<LateDisk>), PoolError> {
+    for takeovers in 0.. {
+        let (found, late) = read_all_labels(disks.clone(), how, options).await?;
+        let Some(identity) = how.owner else { return Ok((found, late)) };
+        let takes = how.force && takeovers < TAKEOVERS_MAX;
+        let owner = (identity, how.opening);
+        if claim::settle(&found.labelled(), owner, takes, &*options.clock).await? {
+            return Ok((found, late));
+        }
+    }
+    unreachable!("the last takeover is refused")
+}
+
+/// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
+///
+/// # Errors
+/// No pool, a vdev with too few legs, or damage; nothing was written.
+#[boxed(?Send)]
+pub async fn import(
+    disks: Vec<Arc<dyn Device>>,
+    how: ImportOptions,
+    options: &PoolOptions,
+) -> Result<Imported, PoolError> {
+    let (found, late) = read_labels_without_owner(disks, how, options).await?;
+    let label = found.label.clone();
+    let vdevs = build_vdevs(&label, found.place_disks(), options);
+    if let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
+        let missing = vdev.legs.iter().filter(|leg| leg.device().is_none());
+        let missing: Vec<&str> = missing.map(Leg::path).collect();
+        return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
+    }
+    found.explain(&vdevs, &late);
+    let candidates = found.uberblocks_newest_first();
+    let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
+    let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
+    refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
+    if let Some(newest) = candidates.first()
+        && options.bug != PlantedBug::OldDisksTrusted
+        && let Err(error) = found.check_newest(newest, how)
+    {
+        if !how.force {
+            return Err(error);
+        }
+        tracing::error!(%error, "newer txgs are given up");
+    }
+    let mut vdevs = Some(vdevs);
+    let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
+    let mut tried: Vec<Uberblock> = Vec::new();
+    let mut why = None;
+    for uberblock in candidates {
+        // A claim is no older state that one could go back to.
+        if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
+            continue;
+        }
+        tried.push(uberblock.clone());
+        let parts = vdevs.take().expect("handed back after a failed try");
+        match try_uberblock(&found, parts, &uberblock, (how, options)).await {
+            Ok(opened) => {
+                let mut imported = finish(opened, &uberblock, how, &diverged).await?;
+                imported.late = late;
+                imported.owners_before = found.owners_before();
+                imported.pool.note_damaged_slots(found.damaged_slots(), imported.uberblock.txg);
+                return Ok(imported);
+            }
+            Err((parts, error)) if error.kind() == ErrorKind::Data => {
+                tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
+                vdevs = Some(parts);
+                why.get_or_insert(error);
+            }
+            Err((_, error)) => return Err(error),
+        }
+    }
+    Err(PoolError::NoUberblock { pool: label.name, newest, why: why.map(Box::new) })
+}
+
+async fn finish(
+    (pool, replay_after): (Pool, Txg),
+    uberblock: &Uberblock,
+    how: ImportOptions,
+    diverged: &[Guid],
+) -> Result<Imported, PoolError> {
+    if let Err(error) = check_whole(&pool.label, &pool.vdevs, uberblock) {
+        if !how.force {
+            return Err(error);
+        }
+        tracing::error!(%error, "what the other disks have is given up");
+        let given_up = pool.vdevs.with_segments().filter(|vdev| !vdev.is_alive());
+        let legs = given_up.flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| !diverged.contains(&leg.guid)).for_each(Leg::take_as_it_is);
+        check_whole(&pool.label, &pool.vdevs, uberblock)?;
+    }
+    let mut batches = Vec::new();
+    let vdev = pool.vdevs.all().nth(usize::from(uberblock.log_vdev));
+    let vdev = vdev.ok_or_else(|| {
+        let field = "log_vdev";
+        let value = u64::from(uberblock.log_vdev);
+        structure(&pool.label, "uberblock", FormatError::Field { what: "uberblock", field, value })
+    })?;
+    if !vdev.is_alive() {
+        let missing: Vec<&str> = vdev.legs.iter().map(Leg::path).collect();
+        let missing = missing.join(", ");
+        if !how.force {
+            return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
+        }
+        tracing::error!(missing, "what the intent log has is given up");
+        let (late, uberblock) = (Vec::new(), uberblock.clone());
+        return Ok(Imported {
+            pool,
+            batches,
+            replay_after,
+            late,
+            owner: how.owner,
+            owners_before: Vec::new(),
+            uberblock,
+        });
+    }
+    let start = LogStart {
+        vdev: uberblock.log_vdev,
+        epoch: uberblock.log_epoch,
+        batch: uberblock.log_batch,
+        offset: uberblock.log_offset,
+    };
+    let mut replay =
+        Replay::new(vdev, pool.label.pool, &pool.label.name, pool.label.log_bytes, start);
+    while let Some(batch) = replay.next(how.force).await? {
+        batches.push(batch);
+    }
+    if pool.bug == PlantedBug::DropLastBatch {
+        batches.pop();
+    }
+    let (late, uberblock) = (Vec::new(), uberblock.clone());
+    Ok(Imported {
+        pool,
+        batches,
+        replay_after,
+        late,
+        owner: how.owner,
+        owners_before: Vec::new(),
+        uberblock,
+    })
+}
+
+/// Refuses vdevs with too few legs that hold everything.
+fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
+    let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) else { return Ok(()) };
+    let pool = label.name.clone();
+    let not_there = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
+    let missing: Vec<&str> =
+        not_there.filter(|leg| leg.usable().is_none()).map(Leg::path).collect();
+    if !missing.is_empty() {
+        return Err(PoolError::StaleDisks { pool, missing: missing.join(", ") });
+    }
+    let newest = uberblock.txg.0;
+    let old = vdev.legs.iter().filter_map(|leg| {
+        let after = leg.stale_after().filter(|_| !leg.is_whole())?.0;
+        Some(format!("{} holds txg {after} and the pool is at txg {newest}", leg.path()))
+    });
+    Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
+}
+
+/// Whether two uberblocks lead to the same blocks.
+pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
+    (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
+}
+
+/// Whether the opening of `late` came after that of `early`. A claim has epoch and number of a txg
+/// that another opening did not finish.
+pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
+    let before = early.lineage.first();
+    before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
+}
+
+/// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
+/// where a leg that was absent holds a txg of the same number.
+pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
+    (uberblock.log_epoch, uberblock.txg)
+}
+
+/// Last txg of an opening that is part of the history of `new`.
+fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
+    shared_with(opening, &new.lineage, new.txg)
+}
+
+/// Last txg of an opening that is part of a history that ends with `newest`.
+pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
+    let index = lineage.iter().position(|known| known.id == opening)?;
+    Some(match index.checked_sub(1) {
+        Some(next) => Txg(lineage[next].first.0.saturating_sub(1)),
+        None => newest,
+    })
+}
+
+/// Whether everything that `old` knows is known to `new`.
+pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
+    is_part_of(old, &new.lineage, new.txg)
+}
+
+/// Whether `old` is part of a history that ends with `newest`.
+pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> bool {
+    let opening = old.lineage.first().map(|opening| opening.id);
+    opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
+}
+
+/// Whether each opening that led to `old` has at most one txg, beside its claim, that is unknown to
+/// `new`: the last, which power cuts between the writes to two disks leave on one of them, any
+/// number in a row.
+/// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
+/// disks.
+pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
+    let mut end = old.txg;
+    for opening in &old.lineage {
+        let shared = shared_until(opening.id, new);
+        let (unknown, most) = match shared {
+            Some(shared) => (end.0.saturating_sub(shared.0), 1),
+            // It began with its claim.
+            None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
+        };
+        if unknown > most {
+            return false;
+        }
+        if shared.is_some() {
+            return true;
+        }
+        end = Txg(opening.first.0.saturating_sub(1));
+    }
+    false
+}
+
+/// Refuses disks that went on without the others, or makes them miss everything.
+fn refuse_diverged(
+    label: &Label,
+    vdevs: &Vdevs,
+    newest: Txg,
+    diverged: &[Guid],
+    force: bool,
+) -> Result<(), PoolError> {
+    if diverged.is_empty() {
+        return Ok(());
+    }
+    let legs = || vdevs.legs().filter(|leg| diverged.contains(&leg.guid));
+    let names: Vec<&str> = legs().map(Leg::path).collect();
+    let names = names.join(", ");
+    if !force {
+        let pool = label.name.clone();
+        return Err(PoolError::Diverged { pool, diverged: names, newest });
+    }
+    tracing::error!(disks = names, "what these disks wrote by themselves is given up");
+    legs().for_each(|leg| leg.set_stale(Txg(0)));
+    Ok(())
+}
+
+/// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with
+/// the reason.
+async fn try_uberblock(
+    found: &Found,
+    vdevs: Vdevs,
+    uberblock: &Uberblock,
+    (how, options): (ImportOptions, &PoolOptions),
+) -> Result<(Pool, Txg), (Vdevs, PoolError)> {
+    let label = &found.label;
+    // Before anything is read: what a stale leg holds is old, and no damage.
+    if options.bug != PlantedBug::StaleLegTrusted {
+        mark_legs(&vdevs, uberblock, found, options.bug);
+    }
+    if !how.force
+        && let Err(error) = check_whole(label, &vdevs, uberblock)
+    {
+        return Err((vdevs, error));
+    }
+    let bootstrap = match read_bootstrap(label, &vdevs, uberblock, options).await {
+        Ok(bootstrap) => bootstrap,
+        Err(error) => return Err((vdevs, error)),
+    };
+    let numbers = (bootstrap.next_vseg, uberblock.txg);
+    let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);
+    let newest_first = uberblock.stale_legs.iter().filter(|stale| !known(stale));
+    let left: Vec<StaleLeg> = newest_first.rev().copied().collect();
+    let build = |entries: Entries, vdevs| {
+        let areas = Areas::of(label);
+        let judged = entries.segments.iter();
+        let mut judged = judged.map(|(vseg, entry)| sanity::segment(&areas, *vseg, entry, numbers));
+        if let Err(source) = judged.try_for_each(|done| done) {
+            return Err((vdevs, structure(label, "segment table", source)));
+        }
+        match Segments::new(areas, entries, bootstrap.next_vseg, options.bug) {
+            Ok(segments) => Ok(Pool::assemble(
+                label.clone(),
+                vdevs,
+                segments,
+                History {
+                    log_epoch: uberblock.log_epoch + 1,
+                    lineage: uberblock.lineage.clone(),
+                    opening: how.opening,
+                    left: left.clone(),
+                },
+                &Committed {
+                    txg: uberblock.txg,
+                    segments: bootstrap.segments,
+                    datasets: bootstrap.datasets,
+                    remaps: bootstrap.remaps,
+                    references: bootstrap.references,
+                    next_dataset: bootstrap.next_dataset,
+                    log_vdev: uberblock.log_vdev,
+                },
+                options,
+            )),
+            Err(why) => {
+                tracing::error!(pool = %label.name, why, "segment table is damaged");
+                let field = "place";
+                let source = FormatError::Field { what: "segment table", field, value: 0 };
+                Err((vdevs, structure(label, "segment table", source)))
+            }
+        }
+    };
+    // Root segments alone lead to the table of all others.
+    let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
+    let roots = build(roots, vdevs)?;
+    match read_entries(&roots, &bootstrap, how.force).await {
+        Ok(entries) => {
+            let pool = build(entries, roots.vdevs)?;
+            pool.restore_lost_nodes(bootstrap.damaged_since);
+            Ok((pool, bootstrap.txg))
+        }
+        Err(error) => Err((roots.vdevs, error)),
+    }
+}
+
+pub(crate) fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {
+    PoolError::Structure { pool: label.name.clone(), what, place: None, source }
+}
+
+async fn read_bootstrap(
+    label: &Label,
+    vdevs: &Vdevs,
+    uberblock: &Uberblock,
+    options: &PoolOptions,
+) -> Result<Bootstrap, PoolError> {
+    let mut reads = Reads::default();
+    loop {
+        let read = read_bootstrap_once(label, vdevs, uberblock).await;
+        let is_lost = read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data);
+        if !is_lost || !reads.again(&*options.clock).await {
+            return read;
+        }
+    }
+}
+
+async fn read_bootstrap_once(
+    label: &Label,
+    vdevs: &Vdevs,
+    uberblock: &Uberblock,
+) -> Result<Bootstrap, PoolError> {
+    let what = "bootstrap table";
+    let bad = |what| move |source| structure(label, what, source);
+    sanity::uberblock(label, uberblock).map_err(bad("uberblock"))?;
+    let mut failure = structure(label, what, FormatError::Checksum { what });
+    for copy in &uberblock.bootstrap {
+        let len = uberblock.bootstrap_bytes as usize;
+        let inside = label.vdevs.get(usize::from(copy.vdev)).is_some_and(|vdev| {
+            copy.offset.checked_add(len as u64).is_some_and(|end| end <= label.vdev_bytes(vdev))
+        });
+        if !inside || len == 0 {
+            continue;
+        }
+        let vdev = &vdevs[usize::from(copy.vdev)];
+        let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
+        match vdev.read_verified(vdev.next_leg(), copy.offset, len, verify).await {
+            Ok((buf, start)) => {
+                let place = Some(BlockPlace { vdev: copy.vdev, offset: copy.offset });
+                let decoded = Bootstrap::decode(&buf[start..start + len]);
+                let judged = decoded.and_then(|table| {
+                    sanity::bootstrap(uberblock, &table)?;
+                    Ok(table)
+                });
+                let pool = label.name.clone();
+                return judged.map_err(|source| PoolError::Structure { pool, what, place, source });
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses
+/// `disk_bytes` has them, and where one that used all of the disk had them.
+pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
+    let len = device.geometry().len_bytes;
+    for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
+        erase_labels(device, used).await.map_err(Arc::new)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weir_format::BootstrapCopy;
+
+    use super::*;
+
+    /// The uberblock of a txg, and the openings that led to it, newest first.
+    pub(crate) fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
+        let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
+        Uberblock {
+            pool: Guid(1),
+            txg: Txg(txg),
+            unix_ms: 0,
+            log_epoch: lineage.len() as u64,
+            log_vdev: 0,
+            log_batch: 1,
+            log_offset: 0,
+            bootstrap: vec![BootstrapCopy { vdev: 0, offset: 0 }],
+            bootstrap_bytes: 1,
+            bootstrap_checksum: 0,
+            stale_legs: Vec::new(),
+            lineage: lineage.iter().map(opening).collect(),
+            unconfirmed_legs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_away_is_told_from_one_that_went_on() {
+        let newest = uberblock(30, &[(3, 20), (1, 1)]);
+        let away = uberblock(12, &[(1, 1)]);
+        assert!(leads_to(&away, &newest) && leads_to(&newest, &newest));
+        let other = uberblock(21, &[(2, 13), (1, 1)]);
+        assert!(!leads_to(&other, &newest) && !leads_to_but_for_cuts(&other, &newest));
+        let unknown = uberblock(5, &[(9, 1)]);
+        assert!(!leads_to(&unknown, &newest) && !leads_to_but_for_cuts(&unknown, &newest));
+    }
+
+    #[test]
+    fn a_claim_goes_before_the_txg_whose_number_it_takes() {
+        let unfinished = Uberblock { log_epoch: 1, ..uberblock(17, &[(1, 1)]) };
+        let claim = Uberblock { log_epoch: 1, ..uberblock(17, &[(2, 17), (1, 1)]) };
+        assert!(follows(&claim, &unfinished) && !follows(&unfinished, &claim));
+        assert!(!leads_to(&unfinished, &claim) && leads_to_but_for_cuts(&unfinished, &claim));
+        let committed = uberblock(18, &[(2, 17), (1, 1)]);
+        let other = uberblock(30, &[(3, 17), (1, 1)]);
+        assert!(leads_to_but_for_cuts(&committed, &other), "its claim, and a txg cut off");
+        let twice = uberblock(19, &[(2, 17), (1, 1)]);
+        assert!(!leads_to_but_for_cuts(&twice, &other), "it went on");
+    }
+
+    #[test]
+    fn power_cuts_between_two_disks_make_no_divergence_however_many() {
+        let newest = uberblock(30, &[(3, 20), (1, 1)]);
+        for cut in [
+            uberblock(20, &[(1, 1)]),
+            uberblock(20, &[(2, 20), (1, 1)]),
+            uberblock(21, &[(2, 21), (1, 1)]),
+            uberblock(22, &[(4, 22), (2, 21), (1, 1)]),
+        ] {
+            assert!(!leads_to(&cut, &newest) && leads_to_but_for_cuts(&cut, &newest), "{cut:?}");
+        }
+        for gone_on in [
+            uberblock(21, &[(1, 1)]),
+            uberblock(23, &[(2, 21), (1, 1)]),
+            uberblock(24, &[(4, 24), (2, 21), (1, 1)]),
+        ] {
+            assert!(!leads_to_but_for_cuts(&gone_on, &newest), "{gone_on:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading the intent log back: the chain of batches that an uberblock points to, and whether it
+//! ends where the last acknowledged batch does.
+//!
+//! Not here: writing batches ([`crate::log::intent_log`]), and the changes in them (weir-dataset).
+//!
+//! Invariants:
+//! - a batch is taken if every sector of it is whole on some leg;
+//! - a batch that is not whole was torn by a crash, and was never acknowledged, if a leg in use
+//!   lacks a sector of it: a batch is acknowledged when it is durable on every leg in use;
+//! - a batch that is neither is damaged, and the import is refused without `force`: a sector that a
+//!   log write did not leave so, or that cannot be read, where the next batch would be; a sector of
+//!   a later batch; a batch whose records cannot be.
+
+use weir_base::Guid;
+use weir_format::layout::LABEL_BYTES;
+use weir_format::log::{
+    ALIGN_BYTES, Batch, BatchHeader, BatchId, Part, SECTOR_BYTES, SectorPlace, decode_batch,
+    decode_header, named_batch, sectors_at, stamped_batch,
+};
+
+use crate::disks::vdev::Vdev;
+use crate::error::PoolError;
+use crate::log::intent_log::LogStart;
+
+/// Bytes scanned at a time when looking for proof of damage.
+const SCAN_BYTES: usize = 1 << 20;
+
+/// No batch is longer: it holds changes of up to 4 MiB, of which the last, one client request, may
+/// go beyond by 32 MiB. Where more room than this was left, the next batch did not start at 0.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Content of the place where the next batch may be.
+enum Place {
+    Batch(Batch),
+    /// No batch, or one that a crash tore.
+    End,
+    Damaged,
+}
+
+/// Walks the chain of batches that an uberblock points to.
+pub(crate) struct Replay<'a> {
+    vdev: &'a Vdev,
+    pool: Guid,
+    pool_name: &'a str,
+    region_bytes: u64,
+    next: LogStart,
+}
+
+impl<'a> Replay<'a> {
+    pub(crate) fn new(
+        vdev: &'a Vdev,
+        pool: Guid,
+        pool_name: &'a str,
+        region_bytes: u64,
+        start: LogStart,
+    ) -> Self {
+        Self { vdev, pool, pool_name, region_bytes, next: start }
+    }
+
+    /// The next batch, or `None` at the end of the chain.
+    ///
+    /// # Errors
+    /// `LogDamaged` when the chain ends before a batch that is known to have been written whole.
+    pub(crate) async fn next(&mut self, force: bool) -> Result<Option<Batch>, PoolError> {
+        let mut damaged = false;
+        for (offset, expected) in self.places() {
+            match self.read_place(offset).await {
+                Place::Batch(batch) => {
+                    self.next.batch = self.next.batch.saturating_add(1);
+                    self.next.offset = offset + u64::from(batch.header().batch_bytes);
+                    return Ok(Some(batch));
+                }
+                Place::End => {}
+                Place::Damaged => damaged |= expected,
+            }
+        }
+        if damaged {
+            // A disk that stopped answering is no damage.
+            self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
+        }
+        if damaged || self.later_batch_found().await {
+            let (pool, batch) = (self.pool_name.to_owned(), self.next.batch);
+            let error = PoolError::LogDamaged { pool, batch };
+            if !force {
+                return Err(error);
+            }
+            tracing::error!(%error, "imported without the rest of the intent log");
+        }
+        Ok(None)
+    }
+
+    /// Where the next batch may be: at the start of the region if it did not fit behind the last
+    /// one, or there. Also whether damage there may be that of a batch. The start comes first: a
+    /// batch there may reach beyond the other place, with data of a client where a header would be.
+    fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
+        let LogStart { offset, .. } = self.next;
+        let room = self.region_bytes.saturating_sub(offset);
+        let here = (room >= ALIGN_BYTES as u64).then_some((offset, true));
+        let start = (offset > 0).then_some((0, room < BATCH_BYTES_MAX));
+        start.into_iter().chain(here)
+    }
+
+    fn id(&self) -> BatchId {
+        BatchId { pool: self.pool, epoch: self.next.epoch, batch: self.next.batch }
+    }
+
+    async fn read_place(&self, offset: u64) -> Place {
+        let mut first = Merged::new(self.id(), offset, ALIGN_BYTES);
+        first.read_all(self.vdev, ALIGN_BYTES).await;
+        let header = match first.parts.first() {
+            Some(Part::Whole) => decode_header(&first.bytes),
+            // The batch begins elsewhere and has grown over this place.
+            _ if first.within => return Place::End,
+            _ => return first.end(),
+        };
+        let fits = |header: &BatchHeader| {
+            let end = offset.checked_add(u64::from(header.batch_bytes));
+            header.id() == self.id() && end.is_some_and(|end| end <= self.region_bytes)
+        };
+        let Some(header) = header.ok().filter(fits) else {
+            return Place::Damaged;
+        };
+        let mut all = Merged::new(self.id(), offset, header.batch_bytes as usize);
+        all.read_all(self.vdev, header.batch_bytes as usize).await;
+        if !all.is_whole() {
+            return all.end();
+        }
+        decode_batch(&all.bytes, offset).map_or(Place::Damaged, Place::Batch)
+    }
+
+    /// Whether a sector of a later batch exists: it was written after this one was acknowledged.
+    async fn later_batch_found(&self) -> bool {
+        let mut offset = 0;
+        while offset < self.region_bytes {
+            let len = SCAN_BYTES.min((self.region_bytes - offset) as usize);
+            let mut found = false;
+            let mut unread = false;
+            self.vdev
+                .read_each(LABEL_BYTES + offset, len, |bytes| match bytes {
+                    Some(bytes) => found |= self.has_later(bytes, offset),
+                    None => unread = true,
+                })
+                .await;
+            if unread {
+                for unit in (offset..offset + len as u64).step_by(ALIGN_BYTES) {
+                    let look = |bytes: Option<&[u8]>| {
+                        found |= bytes.is_some_and(|bytes| self.has_later(bytes, unit));
+                    };
+                    self.vdev.read_each(LABEL_BYTES + unit, ALIGN_BYTES, look).await;
+                }
+            }
+            if found {
+                return true;
+            }
+            offset += len as u64;
+        }
+        false
+    }
+
+    fn has_later(&self, bytes: &[u8], offset: u64) -> bool {
+        let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
+        sectors_at(offset).zip(sectors).any(|(number, sector)| {
+            let later = |(epoch, batch)| epoch == self.next.epoch && batch > self.next.batch;
+            named_batch(sector).is_some_and(later)
+                && stamped_batch(self.pool, sector, number).is_some()
+        })
+    }
+}
+
+/// One batch's place, put together from the copies of all legs.
+struct Merged {
+    id: BatchId,
+    offset: u64,
+    bytes: Vec<u8>,
+    /// Of each sector: the best that a leg has.
+    parts: Vec<Part>,
+    /// A leg lacks a sector: on that leg the batch was never durable.
+    lacking: bool,
+    /// A leg has a sector of the batch here that is not its first.
+    within: bool,
+}
+
+impl Merged {
+    fn new(id: BatchId, offset: u64, len: usize) -> Self {
+        let parts = vec![Part::Damaged; len / SECTOR_BYTES];
+        Self { id, offset, bytes: vec![0; len], parts, lacking: false, within: false }
+    }
+
+    /// Takes over the whole sectors of every leg; where that leaves some, one sector at a time, as
+    /// a sector that cannot be read fails the read of all its neighbours.
+    async fn read_all(&mut self, vdev: &Vdev, step: usize) {
+        self.read(vdev, step).await;
+        if !self.is_whole() && !self.lacking {
+            self.read(vdev, vdev.sector_bytes() as usize).await;
+        }
+    }
+
+    /// Takes over the whole sectors of every leg, reading `step` bytes at a time.
+    async fn read(&mut self, vdev: &Vdev, step: usize) {
+        for start in (0..self.bytes.len()).step_by(step) {
+            let at = self.offset + start as u64;
+            vdev.read_each(LABEL_BYTES + at, step, |bytes| {
+                if let Some(bytes) = bytes {
+                    self.take(start, bytes);
+                }
+            })
+            .await;
+        }
+    }
+
+    fn take(&mut self, start: usize, copy: &[u8]) {
+        let first = start / SECTOR_BYTES;
+        let numbers = sectors_at(self.offset + start as u64);
+        let (sectors, _) = copy.as_chunks::<SECTOR_BYTES>();
+        for ((index, number), sector) in (first..).zip(numbers).zip(sectors) {
+            let is_first = index == 0;
+            self.within |= is_first
+                && self.id.part(sector, SectorPlace { number, is_first: false }) == Part::Whole;
+            match self.id.part(sector, SectorPlace { number, is_first }) {
+                Part::Whole => {
+                    let at = index * SECTOR_BYTES;
+                    self.bytes[at..at + SECTOR_BYTES].copy_from_slice(sector);
+                    self.parts[index] = Part::Whole;
+                }
+                Part::Absent => self.lacking = true,
+                Part::Damaged => {}
+            }
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.parts.iter().all(|part| *part == Part::Whole)
+    }
+
+    /// The place of a batch that is not whole.
+    fn end(&self) -> Place {
+        if self.lacking { Place::End } else { Place::Damaged }
+    }
+}

@@ -1,0 +1,3 @@
+//! Reads of blocks: translate, verify, decompress.
+
+pub(crate) mod records;

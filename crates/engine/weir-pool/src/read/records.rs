@@ -1,0 +1,465 @@
+//! Reading records: translate, read, verify, decompress. Verification happens here and nowhere
+//! else.
+//!
+//! Not here: which pointer to read (tree), and the choice among legs (vdev).
+//!
+//! Invariants:
+//! - I4: bytes returned for a pointer hashed to its checksum when they were read from disk;
+//! - the segment a block stands in is pinned from translation to the end of the read, so its place
+//!   cannot be reused under the reader.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::ErrorKind;
+use weir_cache::CacheClass;
+use weir_codec::checksum;
+use weir_device::{Block, BlockMut, IoBuf};
+use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
+
+use crate::error::{BlockPlace, PoolError};
+use crate::planted_bugs::PlantedBug;
+use crate::segments::pinned::Pinned;
+use crate::state::pool::Pool;
+
+/// Longest single device read that neighbouring blocks are gathered into.
+pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
+/// Gap between two blocks that is read along rather than skipped.
+pub(crate) const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
+
+/// A block that is to be read: number `part` of the record a pointer leads to, which is no hole and
+/// of a size that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordPart {
+    /// Leads to the record.
+    pub ptr: BlockPtr,
+    /// Below the blocks of a record.
+    pub part: usize,
+}
+
+/// The blocks of a record.
+pub enum Blocks {
+    /// It is one.
+    One(Block),
+    /// It is more.
+    Many(Vec<Block>),
+}
+
+impl Deref for Blocks {
+    type Target = [Block];
+
+    fn deref(&self) -> &[Block] {
+        match self {
+            Self::One(block) => std::slice::from_ref(block),
+            Self::Many(blocks) => blocks,
+        }
+    }
+}
+
+impl Pool {
+    /// A block if no I/O is needed: from the cache.
+    pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
+        // The address in a damage marker is that of another block.
+        if ptr.is_damaged() {
+            return None;
+        }
+        self.cache.get(Self::class(ptr), ptr, part)
+    }
+
+    /// Takes the blocks of a record into the cache: they were verified against its pointer, or are
+    /// about to be written under it.
+    pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &[Block]) {
+        for (part, block) in blocks.iter().enumerate() {
+            self.cache.insert(Self::class(ptr), ptr, part, block.clone());
+        }
+    }
+
+    fn class(ptr: &BlockPtr) -> CacheClass {
+        Self::class_of(ptr.kind)
+    }
+
+    pub(crate) const fn class_of(kind: PtrKind) -> CacheClass {
+        match kind {
+            PtrKind::Node | PtrKind::Damaged { .. } => CacheClass::Node,
+            PtrKind::Data | PtrKind::Hole => CacheClass::Data,
+        }
+    }
+
+    /// The block a pointer leads to, which is a record of its own; not for holes.
+    ///
+    /// # Errors
+    /// `Damaged` when no leg has the right bytes, `NoSegment` when the pointer is older than the
+    /// segment's life (the caller's root is out of date: look the block up again), `SegmentLost`
+    /// and `TableLost` when what says where it is was lost.
+    pub async fn read_block(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
+        self.check_record(ptr, RecordSize::BLOCK)?;
+        if let Some(block) = self.cached(ptr, 0) {
+            return Ok(block);
+        }
+        Ok(self.read_from_disk(ptr).await?[0].clone())
+    }
+
+    /// Refuses a pointer to a record of another size than is pointed to where it stands: its node
+    /// was written by somebody else.
+    pub fn check_record(&self, ptr: &BlockPtr, size: RecordSize) -> Result<(), PoolError> {
+        if ptr.record == size || ptr.is_hole() {
+            return Ok(());
+        }
+        let (what, value) = ("block pointer", u64::from(ptr.record.shift()));
+        let source = FormatError::Field { what, field: "record size", value };
+        Err(self.bad_block(ptr, what, source))
+    }
+
+    /// The error of a block whose checksum is right and whose content cannot be.
+    pub(crate) fn bad_block(
+        &self,
+        ptr: &BlockPtr,
+        what: &'static str,
+        source: FormatError,
+    ) -> PoolError {
+        let pinned = self.segments.locate(ptr).ok().flatten();
+        let place = pinned.map(|pinned| BlockPlace { vdev: pinned.vdev, offset: pinned.at });
+        PoolError::Structure { pool: self.label.name.clone(), what, place, source }
+    }
+
+    /// The blocks of the record that a pointer leads to; not for holes.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`]; `PartLost` of a partial record whose rest cannot be read.
+    pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        if ptr.is_partial() {
+            let known = self.read_partial(ptr).await?;
+            return self.completed(known).await.map(Blocks::Many);
+        }
+        let parts = 0..ptr.record.blocks() as usize;
+        let cached: Option<Vec<Block>> = parts.map(|part| self.cached(ptr, part)).collect();
+        match cached {
+            Some(blocks) => Ok(Blocks::Many(blocks)),
+            None => self.read_from_disk(ptr).await,
+        }
+    }
+
+    /// The blocks of a record from disk, whatever the cache has; nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`]; `PartLost` of a partial record.
+    pub async fn read_fresh(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        let (buf, start) = self.read_stored(ptr, None).await?;
+        self.refuse_partial(ptr)?;
+        self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])
+    }
+
+    #[boxed(?Send)]
+    async fn read_from_disk(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        assert!(!ptr.is_hole(), "a hole is nowhere on disk");
+        let (buf, start) = self.read_stored(ptr, None).await?;
+        let blocks = self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])?;
+        self.keep_blocks(ptr, &blocks);
+        Ok(blocks)
+    }
+
+    /// The verified stored bytes of one record: a buffer and where they start in it.
+    pub(crate) async fn read_stored(
+        &self,
+        ptr: &BlockPtr,
+        first: Option<usize>,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let place = self.locate(ptr).await?;
+        self.count_read(ptr, ptr.stored_bytes());
+        self.read_placed(&place, ptr, first).await
+    }
+
+    /// The verified stored bytes of what stands at a place, from the leg `first` if that has them:
+    /// a buffer and where they start in it.
+    pub(crate) async fn read_placed(
+        &self,
+        place: &Pinned<'_>,
+        ptr: &BlockPtr,
+        first: Option<usize>,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let (vdev, len) = (&self.vdevs[usize::from(place.vdev)], ptr.stored_bytes());
+        let first = first.unwrap_or_else(|| vdev.next_leg());
+        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
+        let error = match vdev.read_verified(first, place.at, len, verify).await {
+            Err(error) if error.kind() == ErrorKind::Data => error,
+            read => return read,
+        };
+        for (vdev, at) in place.copies().into_iter().skip(1).flatten() {
+            let vdev = &self.vdevs[usize::from(vdev)];
+            if let Ok(read) = vdev.read_verified(first, at, len, verify).await {
+                tracing::warn!(vdev = place.vdev, at = place.at, "read from another copy");
+                self.want_new_roots();
+                return Ok(read);
+            }
+        }
+        self.distrust(ptr.address());
+        Err(error)
+    }
+
+    /// Records that no good copy of a block was found; dedupe no longer refers to the block.
+    pub(crate) fn distrust(&self, address: u64) {
+        if self.bug != PlantedBug::HintOutlivesDamage {
+            self.hints.lock().distrust(address);
+        }
+    }
+
+    /// Counts a read whose first block is this pointer's.
+    fn count_read(&self, first: &BlockPtr, bytes: usize) {
+        self.reads[Self::class(first) as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Reads many blocks, neighbours together, and each record once of which several blocks stand
+    /// one after another; results in the order of `parts`.
+    pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
+        let mut results: Vec<Option<Result<Block, PoolError>>> =
+            parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
+        let mut missing: Vec<Wanted<'_>> = Vec::new();
+        // Whether all parts from the last one wanted to the one before are of its record.
+        let mut comes_along = false;
+        for index in 0..parts.len() {
+            let RecordPart { ptr, part } = parts[index];
+            if ptr.is_partial() {
+                results[index] = Some(self.read_known_part(&ptr, part).await);
+                comes_along = false;
+                continue;
+            }
+            comes_along &= index > 0 && parts[index - 1].ptr.address() == ptr.address();
+            if results[index].is_none() && !comes_along {
+                match self.locate(&ptr).await {
+                    Ok(place) => {
+                        missing.push(Wanted { index, ptr, place });
+                        comes_along = true;
+                    }
+                    Err(error) => results[index] = Some(Err(error)),
+                }
+            }
+        }
+        let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
+            let mut blocks = Vec::with_capacity(run.len());
+            self.read_run(&run, |wanted, stored| {
+                let read = stored.and_then(|(buf, range)| self.unpack(&wanted.ptr, &buf[range]));
+                if let Ok(read) = &read {
+                    self.keep_blocks(&wanted.ptr, read);
+                }
+                blocks.push((wanted.index, read));
+            })
+            .await;
+            blocks
+        });
+        for (first, read) in futures_util::future::join_all(reads).await.into_iter().flatten() {
+            let of_one = |part: &&RecordPart| part.ptr.address() == parts[first].ptr.address();
+            let count = parts[first..].iter().take_while(of_one).count();
+            for (result, part) in results[first..].iter_mut().zip(&parts[first..]).take(count) {
+                result.get_or_insert_with(|| match &read {
+                    Ok(blocks) => Ok(blocks[part.part].clone()),
+                    Err(error) => Err(error.clone()),
+                });
+            }
+        }
+        results.into_iter().map(|r| r.expect("every block was cached or read")).collect()
+    }
+
+    /// As [`Self::read_parts`], the first block of each record: of nodes, all that there is.
+    pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
+        let parts: Vec<RecordPart> =
+            ptrs.iter().map(|ptr| RecordPart { ptr: *ptr, part: 0 }).collect();
+        self.read_parts(&parts).await
+    }
+
+    /// The verified bytes of many records as they are stored, neighbours read together; results in
+    /// the order of `ptrs`. Nothing of it is kept in the cache.
+    pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Stored, PoolError>> {
+        let mut results: Vec<Option<Result<Stored, PoolError>>> = Vec::new();
+        results.resize_with(ptrs.len(), || None);
+        let mut missing: Vec<Wanted<'_>> = Vec::new();
+        for (index, ptr) in ptrs.iter().enumerate() {
+            // The cache holds blocks as clients see them, which is how raw ones are stored.
+            let is_block = ptr.codec == Codec::Raw && ptr.record.is_block();
+            let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
+            if let Some(block) = raw {
+                results[index] = Some(Ok(Stored(Bytes::Cached(block))));
+                continue;
+            }
+            if ptr.is_partial() {
+                results[index] = Some(Err(self.part_lost()));
+                continue;
+            }
+            match self.locate(ptr).await {
+                Ok(place) => missing.push(Wanted { index, ptr: *ptr, place }),
+                Err(error) => results[index] = Some(Err(error)),
+            }
+        }
+        let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
+            let mut blocks = Vec::with_capacity(run.len());
+            self.read_run(&run, |wanted, stored| {
+                let stored = stored.map(|(buf, range)| Stored(Bytes::Read(Arc::clone(buf), range)));
+                blocks.push((wanted.index, stored));
+            })
+            .await;
+            blocks
+        });
+        for (index, stored) in futures_util::future::join_all(reads).await.into_iter().flatten() {
+            results[index] = Some(stored);
+        }
+        results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
+    }
+
+    /// The record that these bytes were stored as; `None` where they are none: they may come from
+    /// anywhere.
+    pub fn unpack_stored(&self, size: RecordSize, codec: Codec, stored: &[u8]) -> Option<Blocks> {
+        if size.is_block() {
+            let mut block = BlockMut::zeroed();
+            self.unpackers.unpack(codec, stored, &mut block[..]).ok()?;
+            return Some(Blocks::One(block.freeze()));
+        }
+        let unpacked;
+        let raw = if codec == Codec::Raw {
+            stored.get(..size.bytes())?
+        } else {
+            let mut bytes = vec![0; size.bytes()];
+            self.unpackers.unpack(codec, stored, &mut bytes).ok()?;
+            unpacked = bytes;
+            &unpacked
+        };
+        let (blocks, _) = raw.as_chunks();
+        Some(Blocks::Many(Block::copies_of(blocks)))
+    }
+
+    /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a
+    /// block that fails falls back to its own verified read, which tries every leg.
+    async fn read_run(
+        &self,
+        run: &[Wanted<'_>],
+        mut each: impl FnMut(&Wanted<'_>, Result<(&Arc<IoBuf>, Range<usize>), PoolError>),
+    ) {
+        let raw = match run {
+            [first, .., last] => self.read_span(first, last).await,
+            _ => None,
+        };
+        let raw = raw.map(|(leg, buf, start)| (leg, Arc::new(buf), start));
+        for wanted in run {
+            let ptr = &wanted.ptr;
+            let from_run = raw.as_ref().and_then(|(_, buf, start)| {
+                let at = start + (wanted.place.at - run[0].place.at) as usize;
+                let range = at..at + ptr.stored_bytes();
+                let verified =
+                    buf.get(range.clone()).is_some_and(|stored| self.verify(ptr, stored));
+                verified.then_some((buf, range))
+            });
+            if let Some(found) = from_run {
+                each(wanted, Ok(found));
+                continue;
+            }
+            let leg = raw.as_ref().map(|(leg, ..)| *leg);
+            match self.read_stored(ptr, leg).await {
+                Ok((buf, start)) => {
+                    each(wanted, Ok((&Arc::new(buf), start..start + ptr.stored_bytes())));
+                }
+                Err(error) => each(wanted, Err(error)),
+            }
+        }
+    }
+
+    /// The raw bytes from the first to the last block of a run: leg asked, buffer, start in it.
+    pub(crate) async fn read_span(
+        &self,
+        first: &Wanted<'_>,
+        last: &Wanted<'_>,
+    ) -> Option<(usize, IoBuf, usize)> {
+        let vdev = &self.vdevs[usize::from(first.place.vdev)];
+        let (start, end) = (first.place.at, last.end());
+        let leg = vdev.next_leg();
+        let len = (end - start) as usize;
+        self.count_read(&first.ptr, len);
+        let (buf, within) = vdev.read_unverified(leg, start, len).await.ok()?;
+        Some((leg, buf, within))
+    }
+
+    /// Where a block is, its segment pinned.
+    pub(crate) async fn locate(&self, ptr: &BlockPtr) -> Result<Pinned<'_>, PoolError> {
+        if ptr.is_damaged() {
+            return Err(self.bad_marker());
+        }
+        let place = self.translated(|segments| segments.locate(ptr)).await?;
+        place.ok_or_else(|| self.no_segment(ptr))
+    }
+
+    pub(crate) fn no_segment(&self, ptr: &BlockPtr) -> PoolError {
+        let (pool, vseg) = (self.label.name.clone(), ptr.vseg);
+        if self.segments.is_lost(vseg) {
+            PoolError::SegmentLost { pool, vseg }
+        } else {
+            PoolError::NoSegment { pool, vseg }
+        }
+    }
+
+    pub(crate) fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {
+        self.bug == PlantedBug::SkipChecksum || checksum::xxh3_128(stored) == ptr.checksum
+    }
+
+    fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
+        let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
+        // The checksum matched, so these bytes are what was written: a fault of the writer.
+        unpacked.ok_or_else(|| {
+            self.bad_block(ptr, "compressed block", FormatError::Truncated { what: "block" })
+        })
+    }
+}
+
+/// The verified bytes of a record as they are stored; others of the same read share their buffer.
+pub struct Stored(Bytes);
+
+enum Bytes {
+    Cached(Block),
+    Read(Arc<IoBuf>, Range<usize>),
+}
+
+impl Deref for Stored {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Cached(block) => &block[..],
+            Bytes::Read(buf, range) => &buf[range.clone()],
+        }
+    }
+}
+
+/// A record to be read from disk; its place is pinned.
+pub(crate) struct Wanted<'a> {
+    /// The caller's number for it.
+    pub(crate) index: usize,
+    pub(crate) ptr: BlockPtr,
+    pub(crate) place: Pinned<'a>,
+}
+
+impl Wanted<'_> {
+    pub(crate) fn end(&self) -> u64 {
+        self.place.at + self.ptr.stored_bytes() as u64
+    }
+}
+
+/// Sorts blocks by place and cuts them into runs of neighbours of at most [`RUN_BYTES_MAX`].
+pub(crate) fn split_runs<'p, T>(
+    mut blocks: Vec<T>,
+    wanted: impl for<'t> Fn(&'t T) -> &'t Wanted<'p>,
+) -> Vec<Vec<T>> {
+    blocks.sort_unstable_by_key(|block| (wanted(block).place.vdev, wanted(block).place.at));
+    let mut runs: Vec<Vec<T>> = Vec::new();
+    for block in blocks {
+        let next = wanted(&block);
+        let joins = |run: &&mut Vec<T>| {
+            let (first, last) = (wanted(&run[0]), wanted(&run[run.len() - 1]));
+            next.place.vdev == first.place.vdev
+                && next.place.at <= last.end() + RUN_GAP_BYTES_MAX
+                && next.end() - first.place.at <= RUN_BYTES_MAX
+        };
+        match runs.last_mut().filter(joins) {
+            Some(run) => run.push(block),
+            None => runs.push(vec![block]),
+        }
+    }
+    runs
+}

@@ -1,0 +1,390 @@
+//! Scans of mirrors: reads the live blocks of a segment on every leg, verifies them, and has bad
+//! copies rewritten.
+//!
+//! Not here: which segments and when (scan), writing the sectors of bad copies (repair), whole rows
+//! of raidz (vdev/check), a client's read, which stops at the first good copy (vdev).
+//!
+//! Invariant: the segment is pinned throughout, so that no repair overwrites newer data.
+
+use std::ops::Range;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, FuturesUnordered};
+use weir_base::ErrorKind;
+use weir_codec::checksum::xxh3_128;
+use weir_device::IoBuf;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{SegmentClass, Summary};
+
+use crate::disks::vdev::{Leg, Vdev};
+use crate::planted_bugs::PlantedBug;
+use crate::read::records::{RUN_BYTES_MAX, RUN_GAP_BYTES_MAX};
+use crate::scan::repair::{Proved, Repaired, Run, Span};
+use crate::scan::segment_scan::{ScanKind, ScanPace};
+use crate::state::pool::Pool;
+use crate::tree::live::{Live, Proof};
+
+/// What a look at the copies of some blocks gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// Stored bytes of the blocks.
+    pub(crate) bytes: u64,
+    /// Bytes written to legs whose copy was bad or missing.
+    pub(crate) repaired_bytes: u64,
+    /// Copies that could not be rewritten, or read back wrong.
+    pub(crate) unrepaired: u64,
+    /// Blocks without any good copy.
+    pub(crate) damaged: u64,
+    /// Which ones, by their places among all that live in the segment.
+    pub(crate) lost: Vec<usize>,
+    /// Parity strips that must be made anew, and may not be yet.
+    pub(crate) postponed: u64,
+}
+
+impl Checked {
+    /// Counts a block without any good copy.
+    pub(crate) fn lose(&mut self, index: usize) {
+        self.damaged += 1;
+        self.lost.push(index);
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.repaired_bytes += other.repaired_bytes;
+        self.unrepaired += other.unrepaired;
+        self.damaged += other.damaged;
+        self.lost.extend(other.lost);
+        self.postponed += other.postponed;
+    }
+}
+
+/// What a scan looks at together.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    /// All that lives of a segment, by place.
+    pub(crate) all: &'a [Live],
+    /// From here on ...
+    pub(crate) from: usize,
+    /// ... to before here.
+    pub(crate) to: usize,
+    /// Start of the segment in the vdev's segment area.
+    pub(crate) start: u64,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn items(&self) -> &'a [Live] {
+        &self.all[self.from..self.to]
+    }
+
+    /// Stored bytes of the items.
+    fn live_bytes(&self) -> u64 {
+        self.items().iter().map(|live| live.len as u64).sum()
+    }
+
+    /// Bytes from the first item to the end of the last.
+    pub(crate) fn len(&self) -> usize {
+        let items = self.items();
+        // What a forged pool has there may overlap.
+        let end = items.iter().map(Live::end).max().unwrap_or_default();
+        (end - items[0].at) as usize
+    }
+
+    /// The same with fewer items.
+    pub(crate) fn of(self, range: Range<usize>) -> Self {
+        Self { from: range.start, to: range.end, ..self }
+    }
+
+    /// Cut where `splits`, asked for two neighbours and the first of the piece, says so.
+    pub(crate) fn split(self, splits: impl Fn(&Live, &Live, &Live) -> bool) -> Vec<Self> {
+        let (mut pieces, mut first) = (Vec::new(), self.from);
+        for next in self.from + 1..=self.to {
+            let cut =
+                next == self.to || splits(&self.all[first], &self.all[next - 1], &self.all[next]);
+            if cut {
+                pieces.push(self.of(first..next));
+                first = next;
+            }
+        }
+        pieces
+    }
+}
+
+/// Which legs a scan is about.
+pub(crate) struct Scope<'a> {
+    /// Whose cache may have what no leg has.
+    pub(crate) pool: &'a Pool,
+    pub(crate) kind: ScanKind,
+    /// Legs in use whose copies are verified.
+    pub(crate) good: Vec<&'a Leg>,
+    /// Legs in use that may lack this segment and are to be written.
+    pub(crate) behind: Vec<&'a Leg>,
+    /// Second look, after a commit: parity that differs from its row may be made anew.
+    pub(crate) settles: bool,
+    /// Legs that are read at the same time.
+    pub(crate) legs_in_flight: usize,
+}
+
+/// Whether bytes are what they should be.
+pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
+    match proof {
+        Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
+        Proof::Half(checksum) => xxh3_128(bytes) as u64 == checksum,
+        Proof::Summary(vseg, named) => Summary::decode(bytes, vseg, named).is_ok(),
+    }
+}
+
+/// Why no copy of a block could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// Disks answered, and none has the right bytes.
+    Damaged,
+    /// Too few disks answered.
+    Unavailable,
+}
+
+impl Vdev {
+    /// Bytes that a look at a run holds in memory, about.
+    fn bytes_to_check(&self, scope: &Scope<'_>, run: &Part<'_>) -> usize {
+        if self.has_rows() {
+            self.bytes_of_rows(run)
+        } else {
+            run.len() * (scope.good.len() + scope.behind.len())
+        }
+    }
+
+    async fn check(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
+        if self.has_rows() {
+            self.check_rows(scope, run).await
+        } else {
+            self.check_run(scope, run).await
+        }
+    }
+
+    async fn read_leg(&self, leg: &Leg, offset: u64, len: usize) -> Option<Span> {
+        let device = leg.usable()?;
+        let (at, within, rounded) = self.round_out(offset, len);
+        let (done, buf) = device.read_at(self.base + at, IoBuf::for_read(rounded)).await;
+        done.map_err(|error| leg.count_read_error(&error)).ok()?;
+        Some(Span { buf, within })
+    }
+
+    /// Looks at neighbours on every leg of a mirror.
+    async fn check_run(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
+        let mut checked = Checked::default();
+        let legs: Vec<&Leg> = match scope.kind {
+            ScanKind::Scrub => scope.good.clone(),
+            ScanKind::Resilver => scope.good.iter().take(1).chain(&scope.behind).copied().collect(),
+        };
+        let (at, len) = (run.start + run.items()[0].at, run.len());
+        let blank: Vec<bool> = legs.iter().map(|leg| leg.is_blank()).collect();
+        let reads = legs.iter().zip(&blank).map(|(leg, blank)| async move {
+            if *blank { None } else { self.read_leg(leg, at, len).await }
+        });
+        let spans: Vec<Option<Span>> =
+            stream::iter(reads).buffered(scope.legs_in_flight).collect().await;
+        let unread = spans.iter().zip(&blank).any(|(span, blank)| span.is_none() && !blank);
+        if run.items().len() > 1 && unread {
+            // One sector that cannot be read must not cost the copies of its neighbours.
+            for index in run.from..run.to {
+                checked.add(Box::pin(self.check_run(scope, run.of(index..index + 1))).await);
+            }
+            return checked;
+        }
+        // By block and leg.
+        let mut good = Vec::with_capacity(run.items().len() * legs.len());
+        for live in run.items() {
+            let place = (live.at - run.items()[0].at) as usize;
+            let right = |span: &Span| proves(live.proof, span.part(&(place..place + live.len)));
+            good.extend(spans.iter().map(|span| span.as_ref().is_some_and(right)));
+        }
+        if good.iter().all(|good| *good) {
+            return checked;
+        }
+        let mut proved = Proved::new();
+        let mut bad = vec![Vec::new(); legs.len()];
+        let of_block = good.chunks(legs.len());
+        for ((index, live), good) in (run.from..).zip(run.items()).zip(of_block) {
+            if good.iter().all(|good| *good) {
+                continue;
+            }
+            if !good.contains(&true) {
+                match self.read_or_recall(scope, run.start, live).await {
+                    Ok(right) => drop(proved.insert(index, right)),
+                    Err(unread) => {
+                        checked.lose(index);
+                        // A disk that is unavailable now may have a good copy.
+                        let lacks =
+                            scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
+                        checked.unrepaired += u64::from(lacks);
+                        continue;
+                    }
+                }
+            }
+            for leg in (0..legs.len()).filter(|leg| !good[*leg]) {
+                if legs[leg].is_whole() && spans[leg].is_some() {
+                    legs[leg].checksum_errors.count(self.base + run.start + live.at);
+                }
+                bad[leg].push(index);
+            }
+        }
+        let run = Run { part: run, legs: &legs, spans: &spans, good: &good };
+        for (leg, bad) in bad.iter().enumerate().filter(|(_, bad)| !bad.is_empty()) {
+            let Repaired { bytes, failed } = self.repair(&run, leg, bad, &mut proved).await;
+            checked.repaired_bytes += bytes;
+            if bytes > 0 && scope.kind == ScanKind::Scrub {
+                tracing::warn!(disk = %legs[leg].path(), offset = at, "bad copy repaired");
+            }
+            if failed > 0 && legs[leg].still_lacks(scope.kind) {
+                checked.unrepaired += failed;
+            }
+        }
+        checked
+    }
+
+    /// The right bytes of a block from any leg, else from the cache.
+    pub(crate) async fn read_or_recall(
+        &self,
+        scope: &Scope<'_>,
+        start: u64,
+        live: &Live,
+    ) -> Result<Vec<u8>, Unread> {
+        match self.read_any_copy(start, live).await {
+            Err(unread) => match scope.pool.recall(live) {
+                Some(right) => Ok(right),
+                None => scope.pool.read_root_copy(live).await.ok_or(unread),
+            },
+            right => right,
+        }
+    }
+
+    /// The right bytes from any leg, those that were not looked at included.
+    pub(crate) async fn read_any_copy(&self, start: u64, live: &Live) -> Result<Vec<u8>, Unread> {
+        let verify = |bytes: &[u8]| proves(live.proof, bytes);
+        let mut unread = Unread::Damaged;
+        for at in [Some(live.at), live.other].into_iter().flatten() {
+            match self.read_verified(self.next_leg(), start + at, live.len, verify).await {
+                Ok((buf, within)) => return Ok(buf[within..within + live.len].to_vec()),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(%error, "no good copy of a block is left there");
+                }
+                Err(_) => unread = Unread::Unavailable,
+            }
+        }
+        Err(unread)
+    }
+}
+
+/// Neighbours of a mirror that are not read together.
+fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
+    next.at > before.end() + RUN_GAP_BYTES_MAX || next.end() - first.at > RUN_BYTES_MAX
+}
+
+impl Pool {
+    /// The right bytes of a block of the pool's own trees from any of its copies, also those in
+    /// another segment.
+    #[boxed(?Send)]
+    async fn read_root_copy(&self, live: &Live) -> Option<Vec<u8>> {
+        let (vseg, offset_units) = live.address?;
+        self.segments.entry(vseg).filter(|entry| entry.class == SegmentClass::Root)?;
+        let place = self.segments.pin(vseg)?;
+        let offset = u64::from(offset_units) * PACK_BYTES as u64;
+        for (vdev, start) in place.copies().into_iter().flatten() {
+            let vdev = &self.vdevs[usize::from(vdev)];
+            let verify = |bytes: &[u8]| proves(live.proof, bytes);
+            let (first, at) = (vdev.next_leg(), start + offset);
+            if let Ok((buf, within)) = vdev.read_verified(first, at, live.len, verify).await {
+                return Some(buf[within..within + live.len].to_vec());
+            }
+        }
+        None
+    }
+
+    /// Looks at every copy of some of what lives in a segment that `kind` is about; tells what it
+    /// found and before which block it stopped. `None` when the segment is no more.
+    #[boxed(?Send)]
+    pub(crate) async fn check_part(
+        &self,
+        vseg: weir_base::VsegId,
+        (all, range): (&[Live], Range<usize>),
+        (kind, settles): (ScanKind, bool),
+        pace: &ScanPace<'_>,
+    ) -> Option<(Checked, usize)> {
+        let pinned = self.segments.pin(vseg)?;
+        let vdev = &self.vdevs[usize::from(pinned.vdev)];
+        let part = Part { all, from: range.start, to: range.end, start: pinned.at };
+        let lacks = |leg: &&Leg| leg.is_behind(pinned.last_txg);
+        let mut behind: Vec<&Leg> = match kind {
+            ScanKind::Scrub => Vec::new(),
+            ScanKind::Resilver => vdev.legs.iter().filter(lacks).collect(),
+        };
+        if kind == ScanKind::Resilver && behind.is_empty() {
+            return Some((Checked::default(), part.to));
+        }
+        // An unconfirmed leg that may lack this segment is verified: on a mirror as one of those
+        // that are written, on raidz as one of the strips that explain each other.
+        let written = kind == ScanKind::Resilver && !vdev.has_rows();
+        let is_good = |leg: &&Leg| leg.is_whole() && !(written && lacks(leg));
+        let good: Vec<&Leg> = vdev.legs.iter().filter(is_good).collect();
+        if vdev.has_rows() {
+            behind.retain(|leg| !leg.is_unconfirmed());
+        }
+        if good.is_empty() && !behind.iter().any(|leg| leg.is_whole()) {
+            let damaged = part.items().len() as u64;
+            let unrepaired = if kind == ScanKind::Resilver { damaged } else { 0 };
+            let bytes = part.live_bytes();
+            let checked = Checked { bytes, unrepaired, damaged, ..Checked::default() };
+            return Some((checked, part.to));
+        }
+        let pool = self;
+        let scope =
+            &Scope { pool, kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
+        Some(self.check_runs(vdev, scope, part, pace).await)
+    }
+
+    /// Looks at a part run by run, several at the same time.
+    async fn check_runs(
+        &self,
+        vdev: &Vdev,
+        scope: &Scope<'_>,
+        part: Part<'_>,
+        pace: &ScanPace<'_>,
+    ) -> (Checked, usize) {
+        let skipped = |run: &Part<'_>| {
+            self.bug == PlantedBug::ResilverSkipsRange
+                && scope.kind == ScanKind::Resilver
+                && run.items()[0].at >> 14 & 1 == 1
+        };
+        let runs = match vdev.row_split() {
+            Some(splits) => part.split(splits),
+            None => part.split(far_apart),
+        };
+        let (mut total, mut end) = (Checked::default(), part.to);
+        let (mut under_way, mut in_flight) = (FuturesUnordered::new(), 0);
+        for run in runs {
+            let bytes = vdev.bytes_to_check(scope, &run);
+            let fits = |runs: usize, in_flight: usize| {
+                let room = in_flight + bytes <= pace.bytes_in_flight;
+                runs == 0 || (room && runs < pace.runs_in_flight)
+            };
+            while !fits(under_way.len(), in_flight) {
+                let (checked, bytes) = under_way.next().await.expect("one is under way");
+                in_flight -= bytes;
+                total.add(checked);
+            }
+            if run.from > part.from && !(pace.go_on)() {
+                end = run.from;
+                break;
+            }
+            total.bytes += run.live_bytes();
+            if !skipped(&run) {
+                in_flight += bytes;
+                under_way.push(async move { (vdev.check(scope, run).await, bytes) });
+            }
+        }
+        while let Some((checked, _)) = under_way.next().await {
+            total.add(checked);
+        }
+        (total, end)
+    }
+}

@@ -1,0 +1,51 @@
+//! Verification of the pool's own trees on disk while their content is in RAM.
+//!
+//! Not here: scrubs (scan), which also verify each leg.
+//!
+//! A block of these trees that became unreadable on disk is lost with the next restart. As long as
+//! the pool is open, a commit can rewrite all of them from RAM.
+//!
+//! Invariant: a copy that is still bad after a rewrite causes no second rewrite.
+
+use weir_base::ErrorKind;
+use weir_base::hash::HashSet;
+
+use crate::error::PoolError;
+use crate::scan::copies::proves;
+use crate::state::pool::Pool;
+
+impl Pool {
+    /// Reads every copy of every block of the pool's own trees from disk. True if some are bad that
+    /// were not at the last call; the next commit then rewrites all of the trees.
+    ///
+    /// # Errors
+    /// `NoSegment` if a commit replaced the trees meanwhile; disks are missing or the pool is
+    /// suspended.
+    pub async fn verify_own_trees(&self) -> Result<bool, PoolError> {
+        let sets = self.live_roots().await?;
+        let mut bad = HashSet::default();
+        for (vseg, set) in &sets {
+            let Some(place) = self.segments.pin(*vseg) else { continue };
+            let vdev = &self.vdevs[usize::from(place.vdev)];
+            for live in &set.live {
+                let (first, at) = (vdev.next_leg(), place.at + live.at);
+                let is_right = |bytes: &[u8]| proves(live.proof, bytes);
+                match vdev.read_verified(first, at, live.len, is_right).await {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        tracing::error!(%error, "a copy of the pool's own trees is bad");
+                        bad.insert((*vseg, live.at));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let mut known = self.lost_nodes.bad_roots.lock();
+        let is_new = !bad.is_subset(&known);
+        *known = bad;
+        if is_new {
+            self.want_new_roots();
+        }
+        Ok(is_new)
+    }
+}

@@ -1,0 +1,404 @@
+//! Scans: looking at everything live to verify every copy (scrub), or to write to a leg what it
+//! missed (resilver), segment by segment, in the order of the disks.
+//!
+//! Not here: pace and commits around a scan (weir-dataset), what lives of a segment (live), some of
+//! its blocks on every leg (copies).
+//!
+//! Invariant: a leg is called up to date only if it was in use all through the resilver.
+//!
+//! A scan looks at the segments that are there when it begins. That is enough: what is written or
+//! moved after its start goes to every leg in use. A segment that is no more when its turn comes
+//! holds nothing that anybody needs. Which segments a leg lacks is known from the last txg that
+//! wrote to each: a resilver reads nothing else.
+//!
+//! Crash safety: no disk stores a scan. The server stores status and place of the newest scan, and
+//! a scrub resumes at that place. A leg that a resilver was copying to is still stale after
+//! a crash, in the uberblock's own words, until [`Pool::finish_resilver`] and a commit after it.
+
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use parking_lot::Mutex;
+use weir_base::hash::HashMap;
+use weir_base::{Clock, Guid, VsegId};
+use weir_format::{BlockPtr, SegmentClass, SegmentEntry};
+
+use crate::disks::vdev::Leg;
+use crate::error::PoolError;
+use crate::scan::copies::Checked;
+use crate::state::pool::Pool;
+use crate::tree::live::{Live, LiveSet};
+use crate::tree::snapshot_chain::Roots;
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanKind {
+    /// Verify every copy on every leg that is up to date.
+    Scrub,
+    /// Write to stale legs what they missed.
+    Resilver,
+}
+
+/// How far a scan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanState {
+    /// Under way.
+    Running,
+    /// Waits to be continued.
+    Paused,
+    /// It saw everything.
+    Finished,
+    /// A person stopped it, or it could not go on.
+    Stopped,
+}
+
+/// A scan as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanStatus {
+    /// What it is for.
+    pub kind: ScanKind,
+    /// How far it is.
+    pub state: ScanState,
+    /// When it began, ms since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// Time it ran, pauses left out.
+    pub ran: Duration,
+    /// Stored bytes it has to look at; an estimate, data changes meanwhile.
+    pub total_bytes: u64,
+    /// Stored bytes it looked at.
+    pub examined_bytes: u64,
+    /// Bytes written to legs whose copy was bad or missing.
+    pub repaired_bytes: u64,
+    /// Copies that could not be rewritten.
+    pub unrepaired: u64,
+    /// Blocks without any good copy.
+    pub damaged: u64,
+}
+
+/// How much a step takes on.
+#[derive(Clone, Copy)]
+pub struct ScanPace<'a> {
+    /// Blocks at most.
+    pub blocks: usize,
+    /// Runs of blocks at the same time ...
+    pub runs_in_flight: usize,
+    /// ... and bytes of all legs; one run is always taken.
+    pub bytes_in_flight: usize,
+    /// Legs of a run that are read at the same time. Beside clients it is one: what all legs give
+    /// at once may be a mebibyte, and a client waits behind all of it where disks share a device.
+    pub legs_in_flight: usize,
+    /// Asked before each run but the first: false ends the step early.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A place in the order in which scans look at segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScanPlace {
+    /// Number of a segment's place on its vdev.
+    pub segment: u32,
+    /// Number of the vdev.
+    pub vdev: u16,
+}
+
+/// The newest scan of a pool.
+#[derive(Default)]
+pub(crate) struct Scans(Mutex<Option<(ScanStatus, Duration)>>);
+
+impl Scans {
+    /// A scan that runs counts its time up to now.
+    pub(crate) fn status(&self, clock: &dyn Clock) -> Option<ScanStatus> {
+        let (mut status, since) = (*self.0.lock())?;
+        if status.state == ScanState::Running {
+            status.ran += clock.monotonic().saturating_sub(since);
+        }
+        Some(status)
+    }
+}
+
+/// What a scan has to look at: segments, in the order of their places.
+pub struct ScanPlan {
+    segments: std::vec::IntoIter<(VsegId, ScanPlace)>,
+    /// What lives of root segments.
+    roots: HashMap<VsegId, LiveSet>,
+}
+
+impl Iterator for ScanPlan {
+    type Item = PlannedSegment;
+
+    fn next(&mut self) -> Option<PlannedSegment> {
+        let (vseg, place) = self.segments.next()?;
+        Some(PlannedSegment { vseg, place, of_roots: self.roots.remove(&vseg) })
+    }
+}
+
+/// A segment that a scan has to look at.
+pub struct PlannedSegment {
+    vseg: VsegId,
+    place: ScanPlace,
+    /// What lives of it, if it is a root segment.
+    of_roots: Option<LiveSet>,
+}
+
+impl PlannedSegment {
+    /// Where it is.
+    pub fn place(&self) -> ScanPlace {
+        self.place
+    }
+}
+
+/// A segment that is being looked at.
+pub struct SegmentScan {
+    vseg: VsegId,
+    live: Vec<Live>,
+    done: usize,
+    /// What lives of it could not all be found: what else is in a row may be needed.
+    partly_known: bool,
+    /// Parity strips that wait for a second look.
+    postponed: u64,
+    /// This is the second look.
+    settles: bool,
+}
+
+impl SegmentScan {
+    /// Whether everything in it was looked at.
+    pub fn is_done(&self) -> bool {
+        self.done >= self.live.len()
+    }
+
+    /// Whether it needs a second look, after a commit.
+    pub fn wants_second_look(&self) -> bool {
+        self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
+    }
+
+    /// Begins the second look, in which parity is made anew. A commit that began after the segment
+    /// was done must have ended: blocks that died before it are in rows whose other blocks alone
+    /// are verified, and until then a power cut can bring them back.
+    pub fn begin_second_look(&mut self) {
+        assert!(self.wants_second_look(), "there is something to settle");
+        (self.done, self.settles, self.postponed) = (0, true, 0);
+    }
+}
+
+impl Pool {
+    /// The scan under way or the last one.
+    pub fn scan_status(&self) -> Option<ScanStatus> {
+        self.scans.status(self.clock())
+    }
+
+    /// Whether a leg in use waits for a resilver.
+    pub fn wants_resilver(&self) -> bool {
+        self.resilver_legs().next().is_some()
+    }
+
+    fn resilver_legs(&self) -> impl Iterator<Item = &Leg> {
+        let legs = self.vdevs.in_service().flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| leg.usable().is_some() && leg.stale_after().is_some())
+    }
+
+    /// The legs a resilver that begins now is for; hand it to [`Self::finish_resilver`].
+    pub fn begin_resilver(&self) -> Vec<(Guid, u64)> {
+        self.resilver_legs().map(|leg| (leg.guid, leg.absences())).collect()
+    }
+
+    /// Flushes what a resilver wrote and lets the next uberblock call its legs up to date, those
+    /// that were in use all the time.
+    ///
+    /// # Durability
+    /// The legs count as up to date, also after a crash, once the next commit returns; until then
+    /// they are stale.
+    #[boxed(?Send)]
+    pub async fn finish_resilver(&self, legs: &[(Guid, u64)]) -> Result<(), PoolError> {
+        self.flush_all().await?;
+        for leg in self.vdevs.legs() {
+            if let Some((_, absences)) = legs.iter().find(|(guid, _)| *guid == leg.guid) {
+                leg.set_copied(*absences);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a new scan.
+    pub fn begin_scan(&self, kind: ScanKind) {
+        let total_bytes = match kind {
+            ScanKind::Scrub => self.space().live_bytes,
+            ScanKind::Resilver => self.bytes_missed(),
+        };
+        let status = ScanStatus {
+            kind,
+            state: ScanState::Running,
+            started_unix_ms: self.clock.unix_ms(),
+            ended_unix_ms: None,
+            ran: Duration::ZERO,
+            total_bytes,
+            examined_bytes: 0,
+            repaired_bytes: 0,
+            unrepaired: 0,
+            damaged: 0,
+        };
+        if kind == ScanKind::Scrub {
+            self.begin_damage_scrub();
+        }
+        *self.scans.0.lock() = Some((status, self.clock.monotonic()));
+    }
+
+    /// Shows a scan of an earlier opening of the pool, unless there was one since.
+    pub fn restore_scan(&self, status: ScanStatus) {
+        self.scans.0.lock().get_or_insert((status, self.clock.monotonic()));
+    }
+
+    /// Shows a resumed scrub, with its counts from an earlier opening of the pool.
+    pub fn resume_scrub(&self, status: ScanStatus) {
+        self.begin_damage_scrub();
+        let status = ScanStatus { state: ScanState::Running, ended_unix_ms: None, ..status };
+        *self.scans.0.lock() = Some((status, self.clock.monotonic()));
+    }
+
+    fn bytes_missed(&self) -> u64 {
+        let missed = |vdev: u16, last_txg| {
+            self.vdevs[usize::from(vdev)].legs.iter().any(|leg| leg.is_behind(last_txg))
+        };
+        self.segments.live_bytes_where(missed)
+    }
+
+    /// Shows another state of the scan.
+    pub fn set_scan_state(&self, state: ScanState) {
+        let now = self.clock.monotonic();
+        if let Some((status, since)) = &mut *self.scans.0.lock() {
+            if status.state == ScanState::Running {
+                status.ran += now.saturating_sub(*since);
+            }
+            *since = now;
+            status.state = state;
+            let ended = matches!(state, ScanState::Finished | ScanState::Stopped);
+            status.ended_unix_ms = ended.then(|| self.clock.unix_ms());
+        }
+    }
+
+    /// Segments that a scan has to read, from a place on. Later writes go to every leg in use.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn plan_scan(&self, kind: ScanKind, from: ScanPlace) -> Result<ScanPlan, PoolError> {
+        let roots = loop {
+            match self.live_roots().await {
+                Ok(roots) => break roots,
+                Err(PoolError::NoSegment { .. }) => {
+                    self.check_alive()?;
+                    tracing::debug!("scan takes a newer root");
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let wanted = |entry: &SegmentEntry| {
+            let vdev = &self.vdevs[usize::from(entry.vdev)];
+            kind == ScanKind::Scrub || vdev.legs.iter().any(|leg| leg.is_behind(entry.last_txg))
+        };
+        let segments = self.segments.in_place_order().into_iter();
+        let segments = segments
+            .filter(|(_, entry)| wanted(entry))
+            .map(|(vseg, entry)| (vseg, ScanPlace { segment: entry.pseg.0, vdev: entry.vdev }));
+        let segments = segments.filter(|(_, place)| *place >= from);
+        Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
+    }
+
+    /// Finds what lives of a segment. What dies later stays where it is, and what is written later
+    /// goes to every leg, so this may be done a while before [`Self::scan_step`].
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn find_segment(
+        &self,
+        planned: PlannedSegment,
+        roots: &(dyn Fn() -> Roots + Sync),
+    ) -> Result<SegmentScan, PoolError> {
+        let PlannedSegment { vseg, of_roots, .. } = planned;
+        let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
+        let LiveSet { live, lost, is_partial } =
+            if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
+        // A leg that is behind lacks what is not known to live as well.
+        let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
+        let unrepaired = u64::from(is_partial && resilvers);
+        self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });
+        let partly_known = lost > 0;
+        Ok(SegmentScan { vseg, live, done: 0, partly_known, postponed: 0, settles: false })
+    }
+
+    /// Looks at more of a segment, as much as `pace` says.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn scan_step(
+        &self,
+        kind: ScanKind,
+        segment: &mut SegmentScan,
+        pace: &ScanPace<'_>,
+    ) -> Result<(), PoolError> {
+        let end = segment.live.len().min(segment.done.saturating_add(pace.blocks));
+        let live = (&segment.live[..], segment.done..end);
+        let kind_of_look = (kind, segment.settles);
+        let checked = self.check_part(segment.vseg, live, kind_of_look, pace).await;
+        self.check_alive()?;
+        match checked {
+            Some((checked, end)) => {
+                segment.done = end;
+                segment.postponed += checked.postponed;
+                for lost in checked.lost.iter().map(|index| &segment.live[*index]) {
+                    if let Some((vseg, offset_units)) = lost.address {
+                        self.distrust(BlockPtr { vseg, offset_units, ..BlockPtr::HOLE }.address());
+                    }
+                    self.note_lost(&lost.of);
+                }
+                // What the first look saw is not counted twice.
+                let checked = if segment.settles {
+                    Checked { bytes: 0, damaged: 0, ..checked }
+                } else {
+                    checked
+                };
+                self.count_scanned(&checked);
+                if segment.is_done() && segment.partly_known {
+                    self.count_unrepaired(segment);
+                }
+            }
+            // Nothing in it is needed any more.
+            None => segment.done = segment.live.len(),
+        }
+        Ok(())
+    }
+
+    /// Counts the parity that a segment's first look left as it is, where no second follows.
+    pub fn count_unrepaired(&self, segment: &SegmentScan) {
+        let unrepaired = segment.postponed;
+        self.count_scanned(&Checked { unrepaired, ..Checked::default() });
+    }
+
+    fn count_scanned(&self, checked: &Checked) {
+        if let Some((status, _)) = &mut *self.scans.0.lock() {
+            status.examined_bytes += checked.bytes;
+            status.repaired_bytes += checked.repaired_bytes;
+            status.unrepaired += checked.unrepaired;
+            status.damaged += checked.damaged;
+        }
+    }
+
+    /// Rewrites damaged config copies of the labels of every leg in use. The next commit zeroes
+    /// damaged ring slots.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn scan_labels(&self) -> Result<(), PoolError> {
+        self.check_lengths();
+        let _labels = self.labels.lock().await;
+        for (disk, repaired_bytes) in self.write_changed_labels().await {
+            self.count_scanned(&Checked { repaired_bytes, ..Checked::default() });
+            tracing::warn!(disk, "damaged label repaired");
+        }
+        self.scan_rings().await;
+        self.check_alive()
+    }
+}

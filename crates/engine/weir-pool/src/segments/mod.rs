@@ -1,0 +1,11 @@
+//! Segments: the table of all segments in RAM, the tables that some of them have, and victims of the cleaner.
+
+pub(crate) mod areas;
+pub(crate) mod pinned;
+pub(crate) mod reference_counts;
+pub(crate) mod reserve;
+pub(crate) mod root_copies;
+pub(crate) mod sanity;
+pub(crate) mod segment_table;
+pub(crate) mod tables;
+pub(crate) mod victims;

@@ -1,0 +1,169 @@
+//! Places of the second and third copies of root segments, which hold the pool's own trees.
+//!
+//! Not here: reading the copies (read), writing them (write_out), scans (scan).
+//!
+//! The second copy is in the same segment, half a segment behind the first. The third copy has a
+//! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
+//! protects the directory against damage of a whole region of a disk. It is optional. Small and
+//! nearly full pools have none, and the pool drops it if its vdev leaves or space is short.
+//!
+//! Invariants:
+//! - a third copy has the rows of its root segment at the same offsets from its own start;
+//! - it counts no live blocks, and it dies when its root segment dies.
+
+use weir_base::hash::HashMap;
+use weir_base::{Txg, VsegId};
+use weir_format::{SegmentClass, SegmentEntry, SegmentState, SummaryPlace};
+
+use crate::segments::areas::{Areas, SegmentArea};
+use crate::segments::segment_table::{Inner, Segments, Slot};
+
+/// Free part of a vdev, as a divisor, and least free segments with which it takes a third copy.
+const TAKE_SHARE: u64 = 8;
+const TAKE_MIN: u64 = 64;
+/// With less, the pool drops the third copies on the vdev.
+const KEEP_SHARE: u64 = 16;
+const KEEP_MIN: u64 = 32;
+
+fn has_room(area: &SegmentArea, free: usize, (share, min): (u64, u64)) -> bool {
+    free as u64 >= (u64::from(area.segments()) / share).max(min)
+}
+
+/// True if a segment of another vdev can hold the rows of a root segment.
+fn fits(root: &SegmentEntry, (own, other): (&SegmentArea, &SegmentArea)) -> bool {
+    own.row_bytes == other.row_bytes && u64::from(root.second_at) <= other.segment_bytes
+}
+
+/// Finds the third copies among the segments of a pool that is being opened. Copies that repeat
+/// nothing become dead.
+pub(crate) fn find_third_copies(
+    areas: &Areas,
+    slots: &mut HashMap<VsegId, Slot>,
+    dead: &mut Vec<VsegId>,
+) -> HashMap<VsegId, VsegId> {
+    let copies = slots.iter().filter(|(_, slot)| slot.entry.state == SegmentState::Sealed);
+    let copies = copies.filter_map(|(vseg, slot)| Some((slot.entry.copy_of?, *vseg)));
+    let mut copies: Vec<(VsegId, VsegId)> = copies.collect();
+    copies.sort_unstable();
+    let mut found = HashMap::default();
+    for (root, copy) in copies {
+        let is_used = slots.get(&root).is_some_and(|slot| {
+            let (entry, vdev) = (slot.entry, slots[&copy].entry.vdev);
+            let is_root = entry.class == SegmentClass::Root && entry.copy_of.is_none();
+            let lives = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);
+            let both = areas.get(entry.vdev).zip(areas.get(vdev));
+            is_root && lives && both.is_some_and(|both| fits(&entry, both))
+        });
+        if is_used && !found.contains_key(&root) {
+            found.insert(root, copy);
+        } else {
+            let slot = slots.get_mut(&copy).expect("it was found above");
+            slot.entry.state = SegmentState::Dead;
+            slot.entry.live_bytes = 0;
+            dead.push(copy);
+        }
+    }
+    found
+}
+
+impl Inner {
+    /// Gives up the third copy of a root segment, if it has one. Its place becomes free a few txgs
+    /// later.
+    pub(crate) fn drop_third_copy(&mut self, root: VsegId) {
+        let Some(copy) = self.third_copies.remove(&root) else { return };
+        let slot = self.slots.get_mut(&copy).expect("a third copy has an entry");
+        slot.entry.state = SegmentState::Dead;
+        self.dead.push(copy);
+    }
+
+    /// Gives up the third copies on a vdev.
+    pub(crate) fn drop_third_copies_on(&mut self, vdev: u16) {
+        let is_there = |copy: &VsegId| self.slots[copy].entry.vdev == vdev;
+        let there = self.third_copies.iter().filter(|(_, copy)| is_there(copy));
+        let roots: Vec<VsegId> = there.map(|(root, _)| *root).collect();
+        roots.into_iter().for_each(|root| self.drop_third_copy(root));
+    }
+
+    /// Records how far a root segment and its third copy are filled.
+    pub(crate) fn fill_third_copy(&mut self, root: VsegId, fill: u32, txg: Txg) {
+        let Some(copy) = self.third_copies.get(&root) else { return };
+        let slot = self.slots.get_mut(copy).expect("a third copy has an entry");
+        (slot.entry.fill_bytes, slot.entry.last_txg) = (fill, txg);
+    }
+}
+
+impl Segments {
+    /// Bytes that can be appended to a segment from its start on.
+    pub(crate) fn room(&self, entry: &SegmentEntry) -> u64 {
+        match entry.second_at {
+            0 => self.bytes_on(entry.vdev),
+            second_at => u64::from(second_at),
+        }
+    }
+
+    /// Where the second copies in a new segment begin: root segments have some.
+    pub(crate) fn second_at(&self, class: SegmentClass, vdev: u16) -> u32 {
+        let area = self.area(vdev);
+        let rows = area.segment_bytes / area.row_bytes;
+        match class {
+            SegmentClass::Root => (rows / 2 * area.row_bytes) as u32,
+            SegmentClass::Data | SegmentClass::Meta | SegmentClass::Clean => 0,
+        }
+    }
+
+    /// After the allocation of a segment: reserves a place for its third copy if it is a root
+    /// segment, and drops third copies where space is short.
+    pub(crate) fn place_third_copies(&self, inner: &mut Inner, new: VsegId) {
+        for vdev in 0..inner.free.len() as u16 {
+            let free = inner.free[usize::from(vdev)].len();
+            if !has_room(self.area(vdev), free, (KEEP_SHARE, KEEP_MIN)) {
+                inner.drop_third_copies_on(vdev);
+            }
+        }
+        let root = inner.slots[&new].entry;
+        if root.class != SegmentClass::Root || root.second_at == 0 {
+            return;
+        }
+        let own = self.area(root.vdev);
+        let takes = |vdev: u16, free: usize| {
+            let area = self.area(vdev);
+            area.is_open()
+                && fits(&root, (own, area))
+                && has_room(area, free, (TAKE_SHARE, TAKE_MIN))
+        };
+        let vdevs = inner.free.iter_mut().zip(0..);
+        let vdevs = vdevs.filter(|(free, vdev)| takes(*vdev, free.len()));
+        let Some((free, vdev)) = vdevs.max_by_key(|(free, vdev)| (*vdev != root.vdev, free.len()))
+        else {
+            return;
+        };
+        // The root segment took the first free place.
+        let pseg = free.pop_last().expect("it has room");
+        let copy = inner.add(SegmentEntry {
+            state: SegmentState::Sealed,
+            vdev,
+            pseg,
+            summary: SummaryPlace::default(),
+            second_at: 0,
+            copy_of: Some(new),
+            ..root
+        });
+        inner.third_copies.insert(new, copy);
+    }
+
+    /// Vdev and start of the third copy of a root segment.
+    pub(crate) fn third_place(&self, inner: &Inner, root: VsegId) -> Option<(u16, u64)> {
+        let entry = inner.slots[inner.third_copies.get(&root)?].entry;
+        Some((entry.vdev, self.start(&entry)))
+    }
+
+    /// The segment that repeats a root segment.
+    pub(crate) fn third_copy(&self, root: VsegId) -> Option<VsegId> {
+        self.inner.lock().third_copies.get(&root).copied()
+    }
+
+    /// As [`Self::third_place`], for writers.
+    pub(crate) fn third_copy_place(&self, root: VsegId) -> Option<(u16, u64)> {
+        self.third_place(&self.inner.lock(), root)
+    }
+}

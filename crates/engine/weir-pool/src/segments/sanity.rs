@@ -1,0 +1,205 @@
+//! Judges decoded fields against the pool they are in. Decoders check what a field can hold by
+//! itself. Other structures bound the fields judged here: places inside vdevs and segments, txgs up
+//! to the newest one, numbers that were given out.
+//!
+//! Not here: checksums (read), the decoders (weir-format).
+//!
+//! Invariant: a field that passes cannot make arithmetic on it overflow.
+
+use std::ops::Range;
+
+use weir_base::hash::{HashMap, HashSet};
+use weir_base::{PsegIndex, Txg, VsegId};
+use weir_format::layout::PACK_BYTES;
+use weir_format::log::ALIGN_BYTES;
+use weir_format::{
+    BlockPtr, Bootstrap, FormatError, Label, PtrKind, SegmentClass, SegmentEntry, SegmentState,
+    SummaryEntry, TreeRoot, Uberblock, VdevRole,
+};
+
+use crate::segments::areas::{Areas, SegmentArea};
+
+/// Txgs that a pool can still commit: pointers have 44 bits for a birth, and a pool that commits a
+/// thousand times a second uses this many in 34 years.
+const TXGS_LEFT_MIN: u64 = 1 << 40;
+const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
+/// Largest log epoch and batch number: far beyond any use, far below an overflow.
+const LOG_NUMBER_MAX: u64 = 1 << 62;
+/// Largest virtual segment number from which new ones are given out: pointers have 40 bits.
+const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
+/// As [`NEXT_VSEG_MAX`], of datasets: the highest tree has 128^6 places.
+const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
+/// Longest bootstrap table: one vdev's worth of root segments, many times over.
+const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;
+
+fn bad(what: &'static str, field: &'static str, value: u64) -> FormatError {
+    FormatError::Field { what, field, value }
+}
+
+fn ensure(
+    holds: bool,
+    what: &'static str,
+    field: &'static str,
+    value: u64,
+) -> Result<(), FormatError> {
+    if holds { Ok(()) } else { Err(bad(what, field, value)) }
+}
+
+/// Checks an uberblock against the label of its pool.
+pub(crate) fn uberblock(label: &Label, ub: &Uberblock) -> Result<(), FormatError> {
+    let stays = label.vdevs.iter().any(|vdev| vdev.role == VdevRole::Data);
+    ensure(stays, "label", "role", VdevRole::Leaving as u64)?;
+    let what = "uberblock";
+    ensure(ub.txg <= TXG_MAX && ub.txg > Txg(0), what, "txg", ub.txg.0)?;
+    ensure(ub.log_epoch < LOG_NUMBER_MAX, what, "log_epoch", ub.log_epoch)?;
+    ensure(ub.log_batch < LOG_NUMBER_MAX, what, "log_batch", ub.log_batch)?;
+    let vdev = label.vdevs.get(usize::from(ub.log_vdev));
+    let holds_log =
+        vdev.is_some_and(|vdev| !matches!(vdev.role, VdevRole::Removed | VdevRole::Spare));
+    ensure(holds_log, what, "log_vdev", u64::from(ub.log_vdev))?;
+    let in_log =
+        ub.log_offset <= label.log_bytes && ub.log_offset.is_multiple_of(ALIGN_BYTES as u64);
+    ensure(in_log, what, "log_offset", ub.log_offset)?;
+    let len = ub.bootstrap_bytes;
+    ensure((1..=BOOTSTRAP_BYTES_MAX).contains(&len), what, "bootstrap_bytes", u64::from(len))?;
+    for stale in &ub.stale_legs {
+        ensure(stale.after <= ub.txg, what, "stale", stale.after.0)?;
+    }
+    for opening in &ub.lineage {
+        ensure(opening.first <= ub.txg, what, "opening", opening.first.0)?;
+    }
+    Ok(())
+}
+
+/// Checks a bootstrap table against the uberblock that leads to it.
+pub(crate) fn bootstrap(ub: &Uberblock, table: &Bootstrap) -> Result<(), FormatError> {
+    let what = "bootstrap table";
+    ensure(table.txg <= ub.txg, what, "txg", table.txg.0)?;
+    let since = table.damaged_since.unwrap_or_default();
+    ensure(since <= ub.txg, what, "damaged_since", since.0)?;
+    ensure(table.next_vseg.0 <= NEXT_VSEG_MAX, what, "next_vseg", table.next_vseg.0)?;
+    let datasets = 1..=NEXT_DATASET_MAX;
+    ensure(datasets.contains(&table.next_dataset), what, "next_dataset", table.next_dataset)?;
+    let trees = [
+        (table.segments, "segments", table.next_vseg.0),
+        (table.datasets, "datasets", table.next_dataset),
+        (table.remaps, "remaps", table.next_vseg.0),
+        (table.references, "references", table.next_vseg.0),
+    ];
+    for (root, field, numbers) in trees {
+        self::root(&root, table.txg).map_err(|_| bad(what, field, root.ptr.birth.0))?;
+        ensure(
+            root.height <= TreeRoot::height_for(numbers + 1),
+            what,
+            field,
+            u64::from(root.height),
+        )?;
+    }
+    for (vseg, entry) in &table.root_segments {
+        ensure(entry.class == SegmentClass::Root, what, "root segments", vseg.0)?;
+    }
+    Ok(())
+}
+
+/// Checks the root of a tree as of a txg: a node above blocks, data where there is none.
+pub(crate) fn root(root: &TreeRoot, txg: Txg) -> Result<(), FormatError> {
+    let what = "tree root";
+    let kind = if root.height == 0 { PtrKind::Data } else { PtrKind::Node };
+    ensure(root.ptr.is_hole() || root.ptr.kind == kind, what, "kind", root.ptr.kind.code())?;
+    ensure(root.ptr.birth <= txg, what, "birth", root.ptr.birth.0)
+}
+
+/// Checks a pointer in a node of this level: to a node, or to a record in the lowest nodes.
+pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
+    let fits = match ptr.kind {
+        PtrKind::Hole => true,
+        PtrKind::Data => level == 1,
+        PtrKind::Node => level > 1,
+        // It names a node above its own place.
+        PtrKind::Damaged { level: named } => named >= level,
+    };
+    ensure(fits, "block pointer", "kind", ptr.kind.code())
+}
+
+/// Nodes that a walk has met. A node is in one place of a tree; a few nodes that lead to one
+/// another again and again could make a walk of 128^6 steps.
+#[derive(Default)]
+pub(crate) struct Met(HashSet<u64>);
+
+impl Met {
+    /// Notes a node of `level`. Those above the lowest level are enough: each then leads to 128 of
+    /// these at most.
+    ///
+    /// # Errors
+    /// The walk was there before.
+    pub(crate) fn note(&mut self, node: &BlockPtr, level: u8) -> Result<(), FormatError> {
+        if level < 2 { Ok(()) } else { self.note_any(node) }
+    }
+
+    /// As [`Self::note`], of the lowest nodes and of blocks as well: for walks that hold what they
+    /// found, so that memory is bounded by what the pool stores.
+    ///
+    /// # Errors
+    /// The walk was there before.
+    pub(crate) fn note_any(&mut self, node: &BlockPtr) -> Result<(), FormatError> {
+        ensure(self.0.insert(node.address()), "tree node", "address", node.address())
+    }
+}
+
+/// Where blocks of a summary overlap, or leave their stretch of the segment; they are in the order
+/// in which they were appended.
+pub(crate) fn overlap(entries: &[SummaryEntry], stretch: Range<u32>) -> Option<u64> {
+    let unit = PACK_BYTES as u64;
+    let mut end = u64::from(stretch.start);
+    for entry in entries {
+        let start = u64::from(entry.at_units) * unit;
+        if start < end {
+            return Some(start);
+        }
+        end = start + u64::from(entry.stored_units) * unit;
+    }
+    (end > u64::from(stretch.end)).then_some(end)
+}
+
+/// Checks a segment's entry against the pool's vdevs and its newest txg.
+pub(crate) fn segment(
+    areas: &Areas,
+    vseg: VsegId,
+    entry: &SegmentEntry,
+    (next, txg): (VsegId, Txg),
+) -> Result<(), FormatError> {
+    let what = "segment table";
+    ensure(vseg < next, what, "vseg", vseg.0)?;
+    let in_time = entry.first_txg <= entry.last_txg && entry.last_txg <= txg;
+    ensure(in_time, what, "last_txg", entry.last_txg.0)?;
+    let aligned = entry.live_bytes.is_multiple_of(PACK_BYTES as u32)
+        && (entry.summary.at | entry.summary.bytes).is_multiple_of(PACK_BYTES as u32);
+    ensure(aligned, what, "live_bytes", u64::from(entry.live_bytes))?;
+    let is_empty = entry.state != SegmentState::Dead || entry.live_bytes == 0;
+    ensure(is_empty, what, "live_bytes of a dead segment", u64::from(entry.live_bytes))?;
+    // A cleaned segment has no place, and its vdev may be gone.
+    let area = areas.get(entry.vdev).filter(|_| entry.state != SegmentState::Remapped);
+    let fill = u64::from(entry.fill_bytes);
+    let second = u64::from(entry.second_at);
+    let whole = area.is_none_or(|area| {
+        let row = area.row_bytes;
+        fill.is_multiple_of(row) && second.is_multiple_of(row) && 2 * second <= area.segment_bytes
+    });
+    ensure(whole, what, "fill_bytes or second", fill)
+}
+
+/// Segments that claim the place of another one, or one they cannot have.
+pub(crate) fn misplaced(areas: &Areas, entries: &[(VsegId, SegmentEntry)]) -> Vec<VsegId> {
+    let mut taken: HashMap<(u16, PsegIndex), VsegId> = HashMap::default();
+    let mut wrong = Vec::new();
+    for (vseg, entry) in entries.iter().filter(|(_, e)| e.state != SegmentState::Remapped) {
+        let end = u64::from(entry.second_at) + u64::from(entry.fill_bytes);
+        let fits = |area: &SegmentArea| entry.pseg.0 < area.segments() && end <= area.segment_bytes;
+        if !areas.get(entry.vdev).is_some_and(fits) {
+            wrong.push(*vseg);
+        } else if let Some(other) = taken.insert((entry.vdev, entry.pseg), *vseg) {
+            wrong.extend([*vseg, other]);
+        }
+    }
+    wrong
+}

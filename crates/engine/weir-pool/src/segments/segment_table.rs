@@ -1,0 +1,773 @@
+//! The segment table in RAM: which segment is where, how much of it lives, what is free.
+//!
+//! Not here: appending to a segment (write_out), storing the table (commit), what the cleaner does
+//! to it (moves).
+//!
+//! Invariants:
+//! - I2: `next_vseg` only grows;
+//! - I3: a physical segment leaves `free` when it is allocated and comes back at the start of a
+//!   txg at least `REUSE_AFTER_TXGS` after the one in which its last block died, and only when no
+//!   reader has it pinned;
+//! - I5: live bytes are added when a block is appended and taken when its pointer is replaced; a
+//!   block that was moved counts in the segment its pointer names and in the one that holds it; a
+//!   shared one counts once, however many pointers lead to it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir_base::hash::{HashMap, HashSet};
+use weir_base::limits::REUSE_AFTER_TXGS;
+use weir_base::{PsegIndex, Txg, VsegId};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    BlockPtr, FREE_RUNS_MAX, FreeRun, ReferenceTable, RemapTable, SEGMENT_ENTRIES_PER_BLOCK,
+    SegmentClass, SegmentEntry, SegmentState, SummaryPlace,
+};
+
+use crate::planted_bugs::PlantedBug;
+use crate::segments::areas::{Areas, SegmentArea};
+use crate::segments::pinned::Pinned;
+use crate::segments::reference_counts::Freed;
+use crate::segments::root_copies::find_third_copies;
+use crate::segments::tables::{Table, Tables, Unread};
+use crate::tree::metadata_trees::LostPart;
+
+/// Space of a pool in bytes of its segment area (one copy counted).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUse {
+    /// All segments.
+    pub total_bytes: u64,
+    /// Segments that can be written now or after a few commits.
+    pub free_bytes: u64,
+    /// Blocks that committed or written pointers refer to.
+    pub live_bytes: u64,
+    /// What those would take beside if none were shared.
+    pub saved_bytes: u64,
+}
+
+pub(crate) struct Slot {
+    pub(crate) entry: SegmentEntry,
+    pub(crate) pins: u32,
+}
+
+impl Slot {
+    /// Whether so many bytes can go of what it counts: a counter may be wrong on disk.
+    const fn counts(&self, bytes: usize) -> bool {
+        self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
+    }
+
+    /// Whether its blocks are found through its remap table.
+    const fn is_moved(&self) -> bool {
+        matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
+    }
+}
+
+/// What a stored pool says of its segments.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
+    /// Where the remap tables are stored, and those that were read along.
+    pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
+    /// Where the reference tables are stored.
+    pub(crate) references: Vec<(VsegId, BlockPtr)>,
+    /// What sharing saves.
+    pub(crate) saved_bytes: u64,
+    /// Parts of the tables that cannot be read.
+    pub(crate) lost: LostEntries,
+}
+
+/// What cannot be read of the segment table and of the tables of segments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LostEntries {
+    /// Segments that may exist, and whose entries are lost.
+    pub(crate) segments: Vec<Range<VsegId>>,
+    /// Places that no segment had at the last commit: others may belong to those segments.
+    pub(crate) free: Vec<FreeRun>,
+    /// Cleaned segments whose remap tables cannot be found, and what of their tree is lost.
+    pub(crate) remaps: Vec<VsegId>,
+    pub(crate) remap_parts: Vec<LostPart>,
+    /// Those that were found and cannot be read.
+    pub(crate) unread_remaps: Vec<VsegId>,
+    /// Segments of which blocks may be shared, and how often is not known; what of their tree is
+    /// lost.
+    pub(crate) references: Vec<VsegId>,
+    pub(crate) reference_parts: Vec<LostPart>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) slots: HashMap<VsegId, Slot>,
+    /// Remap tables of cleaned segments.
+    pub(crate) remaps: Tables<RemapTable>,
+    /// Counts of the references to shared blocks, by the segment that their pointers name.
+    pub(crate) references: Tables<ReferenceTable>,
+    /// Stored bytes of all references but the first of each block.
+    pub(crate) saved_bytes: u64,
+    /// Segments that could not be cleaned; not tried again before the next import.
+    pub(crate) unclean: HashSet<VsegId>,
+    /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
+    /// short and a disk is reused rather than spread over.
+    pub(crate) free: Vec<BTreeSet<PsegIndex>>,
+    /// Segments whose places come back a few txgs later.
+    pub(crate) dead: Vec<VsegId>,
+    /// Cleaned segments of which nothing lives any more. Readers of the tree before this txg still
+    /// ask where their blocks went, so they stay in the table until its commit.
+    emptied: Vec<VsegId>,
+    /// Segment table blocks that changed since the last commit.
+    dirty_blocks: HashSet<u64>,
+    /// The segments that repeat root segments, by those.
+    pub(crate) third_copies: HashMap<VsegId, VsegId>,
+    next_vseg: VsegId,
+    pub(crate) live_bytes: u64,
+    /// Segments whose entries are lost, ascending: what is in them cannot be found.
+    pub(crate) lost: Vec<Range<VsegId>>,
+    /// Places per vdev that may be those of lost segments: they are never written.
+    pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
+    /// The txg since which nothing refers to those, as far as was looked.
+    pub(crate) unreached_since: Option<Txg>,
+}
+
+impl Inner {
+    /// Notes that the stored table must change. Root segments are in the bootstrap table, which
+    /// every commit writes anyway.
+    pub(crate) fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
+        if class != SegmentClass::Root {
+            self.dirty_blocks.insert(table_block(vseg));
+        }
+    }
+
+    /// Adds a segment under the next number.
+    pub(crate) fn add(&mut self, entry: SegmentEntry) -> VsegId {
+        let vseg = self.next_vseg;
+        self.next_vseg = VsegId(vseg.0 + 1);
+        let before = self.slots.insert(vseg, Slot { entry, pins: 0 });
+        assert!(before.is_none(), "I2: vseg {vseg} exists already");
+        self.mark(vseg, entry.class);
+        vseg
+    }
+
+    /// Whether a segment's entry was lost.
+    pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
+        self.lost.iter().any(|range| range.contains(&vseg))
+    }
+
+    /// The segment a block stands in and its offset there, in 64-byte units.
+    pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
+        let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
+        if !slot.is_moved() {
+            return Ok(Some((ptr.vseg, ptr.offset_units)));
+        }
+        let units = u32::from(ptr.stored_units);
+        let table = self.remaps.get(ptr.vseg)?;
+        if table.is_some_and(|table| table.is_unknown()) {
+            return Err(Unread::lost::<RemapTable>(ptr.vseg));
+        }
+        Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
+    }
+
+    /// Takes live bytes from a segment; its place comes back later if they were the last.
+    pub(crate) fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
+        let slot = self.slots.get_mut(&vseg).expect("the caller found it");
+        let entry = &mut slot.entry;
+        entry.live_bytes -= bytes as u32;
+        let class = entry.class;
+        if entry.live_bytes == 0 && self.references.has(vseg) {
+            // Its counter was wrong on disk: what is referred to lives.
+            tracing::error!(vseg = vseg.0, "a segment with shared blocks counts none");
+        } else if entry.live_bytes == 0 {
+            match entry.state {
+                SegmentState::Sealed => {
+                    entry.state = SegmentState::Dead;
+                    entry.last_txg = txg;
+                    self.dead.push(vseg);
+                    self.drop_third_copy(vseg);
+                }
+                SegmentState::Leaving => {
+                    entry.state = SegmentState::Dead;
+                    self.remaps.remove(vseg);
+                }
+                SegmentState::Remapped => self.emptied.push(vseg),
+                SegmentState::Open | SegmentState::Dead => {}
+            }
+        }
+        self.mark(vseg, class);
+    }
+}
+
+/// The segment table of one pool.
+pub(crate) struct Segments {
+    pub(crate) inner: Mutex<Inner>,
+    pub(crate) areas: Areas,
+    pub(crate) bug: PlantedBug,
+}
+
+impl Segments {
+    /// A table with these entries; everything no entry names is free.
+    pub(crate) fn new(
+        areas: Areas,
+        entries: Entries,
+        next_vseg: VsegId,
+        bug: PlantedBug,
+    ) -> Result<Self, String> {
+        let mut free: Vec<BTreeSet<PsegIndex>> =
+            areas.iter().map(|area| (0..area.segments()).map(PsegIndex).collect()).collect();
+        let (mut slots, mut dead, mut live_bytes) = (HashMap::default(), Vec::new(), 0);
+        for (vseg, entry) in entries.segments {
+            let end = u64::from(entry.second_at) + u64::from(entry.fill_bytes);
+            let fits = |area: &SegmentArea| end <= area.segment_bytes;
+            let mut takes = || {
+                let place = free.get_mut(usize::from(entry.vdev));
+                place.is_some_and(|free| free.remove(&entry.pseg))
+            };
+            // A cleaned segment has no place; the vdev on which it once stood may be gone.
+            let placed = entry.state == SegmentState::Remapped
+                || (areas.get(entry.vdev).is_some_and(fits) && takes());
+            if !placed || vseg >= next_vseg {
+                return Err(format!("segment {vseg} claims a place it cannot have"));
+            }
+            if matches!(entry.state, SegmentState::Dead | SegmentState::Leaving) {
+                dead.push(vseg);
+            }
+            if entry.class != SegmentClass::Clean {
+                live_bytes += u64::from(entry.live_bytes);
+            }
+            if slots.insert(vseg, Slot { entry, pins: 0 }).is_some() {
+                return Err(format!("segment {vseg} is in the table twice"));
+            }
+        }
+        let third_copies = find_third_copies(&areas, &mut slots, &mut dead);
+        let references = entries.references.into_iter().map(|(vseg, ptr)| (vseg, ptr, None));
+        let mut remaps = Tables::new(entries.tables, bug);
+        let mut references = Tables::new(references, bug);
+        let lost = entries.lost;
+        if bug == PlantedBug::UnreadGivenUp {
+            remaps.lose(&lost.remap_parts, &lost.remaps);
+        } else {
+            remaps.miss(&lost.remap_parts, &lost.remaps);
+        }
+        lost.unread_remaps.into_iter().for_each(|vseg| _ = remaps.note_unreadable(vseg));
+        references.lose(&lost.reference_parts, &lost.references);
+        let withheld = withhold(&mut free, &lost.segments, &lost.free);
+        let inner = Inner {
+            slots,
+            remaps,
+            references,
+            saved_bytes: entries.saved_bytes,
+            unclean: HashSet::default(),
+            free,
+            dead,
+            emptied: Vec::new(),
+            dirty_blocks: HashSet::default(),
+            third_copies,
+            next_vseg: next_after(next_vseg, &lost.segments),
+            live_bytes,
+            lost: lost.segments,
+            withheld,
+            unreached_since: None,
+        };
+        Ok(Self { inner: Mutex::new(inner), areas, bug })
+    }
+
+    /// The area of a vdev.
+    pub(crate) fn area(&self, vdev: u16) -> &SegmentArea {
+        self.areas.get(vdev).expect("every vdev has an area")
+    }
+
+    /// Size of the segments on a vdev.
+    pub(crate) fn bytes_on(&self, vdev: u16) -> u64 {
+        self.area(vdev).segment_bytes
+    }
+
+    /// Size of the smallest segments.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.areas.segment_bytes()
+    }
+
+    /// A new vdev's area: all of it is free.
+    pub(crate) fn add_area(&self, area: SegmentArea) {
+        let mut inner = self.inner.lock();
+        inner.withheld.push(BTreeSet::new());
+        inner.free.push((0..area.segments()).map(PsegIndex).collect());
+        self.areas.push(area);
+    }
+
+    /// A vdev's area has more segments from here on.
+    pub(crate) fn grow_area(&self, vdev: u16, segments: u32) {
+        let mut inner = self.inner.lock();
+        let new = self.area(vdev).grow(segments);
+        inner.free[usize::from(vdev)].extend(new.map(PsegIndex));
+    }
+
+    /// Lets new segments be opened on a vdev, or no more.
+    pub(crate) fn set_open(&self, vdev: u16, open: bool) {
+        let mut inner = self.inner.lock();
+        self.area(vdev).set_open(open);
+        if !open {
+            inner.drop_third_copies_on(vdev);
+        }
+    }
+
+    /// Segments that stand on a vdev, or whose places there are held, and what lives of them.
+    pub(crate) fn on_vdev(&self, vdev: u16) -> (usize, u64) {
+        let inner = self.inner.lock();
+        let placed = inner
+            .slots
+            .values()
+            .map(|slot| slot.entry)
+            .filter(|entry| entry.vdev == vdev && entry.state != SegmentState::Remapped);
+        let live = |entry: SegmentEntry| match entry.state {
+            SegmentState::Leaving => 0,
+            _ => u64::from(entry.live_bytes),
+        };
+        placed.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + live(entry)))
+    }
+
+    /// Where a segment starts in its vdev's segment area.
+    pub(crate) fn start(&self, entry: &SegmentEntry) -> u64 {
+        u64::from(entry.pseg.0) * self.bytes_on(entry.vdev)
+    }
+
+    /// Where a segment is, pinned; `None` when it has no place.
+    pub(crate) fn pin(&self, vseg: VsegId) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        let slot = inner.slots.get_mut(&vseg)?;
+        if slot.entry.state == SegmentState::Remapped {
+            return None;
+        }
+        Some(self.pin_offset(&mut inner, vseg, 0))
+    }
+
+    /// Where a block is, its segment pinned; `None` when it is no more.
+    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
+        let mut inner = self.inner.lock();
+        let place = inner.translate(ptr)?;
+        Ok(place.and_then(|place| self.pin_at(&mut inner, place, ptr)))
+    }
+
+    /// As [`Self::locate`], for a block of a segment that is never cleaned.
+    pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;
+        self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
+    }
+
+    /// Pins the segment in which a block stands; `None` if it does not fit there.
+    fn pin_at(
+        &self,
+        inner: &mut Inner,
+        (vseg, units): (VsegId, u32),
+        ptr: &BlockPtr,
+    ) -> Option<Pinned<'_>> {
+        let slot = inner.slots.get_mut(&vseg)?;
+        let end = u64::from(units) * PACK_BYTES as u64 + ptr.stored_bytes() as u64;
+        let is_placed = slot.entry.state != SegmentState::Remapped;
+        if !is_placed || end > self.bytes_on(slot.entry.vdev) {
+            return None;
+        }
+        Some(self.pin_offset(inner, vseg, u64::from(units) * PACK_BYTES as u64))
+    }
+
+    /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
+    /// write-out.
+    pub(crate) fn release_dead(&self, txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let before = inner.dead.len();
+        for vseg in std::mem::take(&mut inner.dead) {
+            let slot = inner.slots.get_mut(&vseg).expect("the dead stay in the table");
+            if slot.pins > 0 || txg.0 <= slot.entry.last_txg.0 + REUSE_AFTER_TXGS {
+                inner.dead.push(vseg);
+                continue;
+            }
+            let SegmentEntry { vdev, pseg, class, state, live_bytes, .. } = slot.entry;
+            inner.free[usize::from(vdev)].insert(pseg);
+            if state == SegmentState::Leaving {
+                slot.entry.state = SegmentState::Remapped;
+            } else {
+                assert_eq!(live_bytes, 0, "a dead segment holds no live block");
+                inner.slots.remove(&vseg);
+            }
+            inner.mark(vseg, class);
+        }
+        if inner.dead.len() < before {
+            tracing::debug!(count = before - inner.dead.len(), "dead segments released");
+        }
+    }
+
+    /// Takes the cleaned segments of which nothing lives any more out of the table; called once
+    /// in each commit, when readers find the trees of its txg.
+    pub(crate) fn forget_emptied(&self) {
+        let mut inner = self.inner.lock();
+        for vseg in std::mem::take(&mut inner.emptied) {
+            let slot = inner.slots.remove(&vseg).expect("the emptied stay in the table");
+            assert_eq!(slot.entry.live_bytes, 0, "an emptied segment holds no live block");
+            inner.remaps.remove(vseg);
+            inner.mark(vseg, slot.entry.class);
+        }
+    }
+
+    /// Opens a new segment on the wanted vdev, or else on the one with the most free ones.
+    pub(crate) fn allocate(
+        &self,
+        class: SegmentClass,
+        txg: Txg,
+        wanted: u16,
+    ) -> Option<(VsegId, SegmentEntry, u64)> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let open = inner.free.iter_mut().zip(0..).filter(|(_, vdev)| self.area(*vdev).is_open());
+        let (set, vdev) =
+            open.max_by_key(|(free, vdev)| (!free.is_empty() && *vdev == wanted, free.len()))?;
+        let pseg = set.pop_first()?;
+        let entry = SegmentEntry {
+            state: SegmentState::Open,
+            class,
+            vdev,
+            pseg,
+            live_bytes: 0,
+            fill_bytes: 0,
+            first_txg: txg,
+            last_txg: txg,
+            summary: SummaryPlace::default(),
+            second_at: self.second_at(class, vdev),
+            copy_of: None,
+        };
+        let vseg = inner.add(entry);
+        self.place_third_copies(inner, vseg);
+        Some((vseg, entry, self.start(&entry)))
+    }
+
+    /// The open segments of a class, and where each starts; read at import.
+    pub(crate) fn open_of(&self, class: SegmentClass) -> Vec<(VsegId, SegmentEntry, u64)> {
+        let inner = self.inner.lock();
+        let mut open: Vec<_> = inner
+            .slots
+            .iter()
+            .filter(|(_, s)| s.entry.class == class && s.entry.state == SegmentState::Open)
+            .map(|(vseg, s)| (*vseg, s.entry, self.start(&s.entry)))
+            .collect();
+        open.sort_unstable_by_key(|(vseg, ..)| *vseg);
+        open
+    }
+
+    /// Counts a block that was appended.
+    pub(crate) fn add_live(&self, vseg: VsegId, bytes: usize) {
+        let mut inner = self.inner.lock();
+        let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
+        slot.entry.live_bytes += bytes as u32;
+        let class = slot.entry.class;
+        inner.live_bytes += bytes as u64;
+        inner.mark(vseg, class);
+    }
+
+    /// Records how far a segment is filled; `sealed` ends appending to it.
+    pub(crate) fn set_fill(&self, vseg: VsegId, fill: u32, txg: Txg, sealed: bool) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
+        let room = self.room(&slot.entry);
+        assert!(fill >= slot.entry.fill_bytes && u64::from(fill) <= room);
+        slot.entry.fill_bytes = fill;
+        slot.entry.last_txg = txg;
+        let mut died = false;
+        if sealed {
+            slot.entry.state = SegmentState::Sealed;
+            // What the cleaner moved counts once it is installed; a clean segment that nothing
+            // counts in then is a victim like any other.
+            if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
+                slot.entry.state = SegmentState::Dead;
+                inner.dead.push(vseg);
+                died = true;
+            }
+        }
+        let class = slot.entry.class;
+        inner.mark(vseg, class);
+        inner.fill_third_copy(vseg, fill, txg);
+        if died {
+            inner.drop_third_copy(vseg);
+        }
+    }
+
+    /// Whether a segment cannot be found because its entry was lost.
+    pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
+        let inner = self.inner.lock();
+        inner.is_lost(vseg) && !inner.slots.contains_key(&vseg)
+    }
+
+    /// A segment as it is now.
+    pub(crate) fn entry(&self, vseg: VsegId) -> Option<SegmentEntry> {
+        self.inner.lock().slots.get(&vseg).map(|slot| slot.entry)
+    }
+
+    /// Segments with a place, in the order of their places, so that a disk reads ahead.
+    pub(crate) fn in_place_order(&self) -> Vec<(VsegId, SegmentEntry)> {
+        let inner = self.inner.lock();
+        let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
+        let placed = all.filter(|(_, entry)| entry.state != SegmentState::Remapped);
+        let mut segments: Vec<_> = placed.collect();
+        segments.sort_unstable_by_key(|(_, entry)| (entry.pseg, entry.vdev));
+        segments
+    }
+
+    /// The last summary of a segment.
+    pub(crate) fn summary(&self, vseg: VsegId) -> SummaryPlace {
+        self.inner.lock().slots[&vseg].entry.summary
+    }
+
+    /// Records a segment's last summary.
+    pub(crate) fn set_summary(&self, vseg: VsegId, summary: SummaryPlace) {
+        let mut inner = self.inner.lock();
+        let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
+        slot.entry.summary = summary;
+        let class = slot.entry.class;
+        inner.mark(vseg, class);
+    }
+
+    /// Counts a pointer that was replaced in `txg`, and its block if nothing else leads there.
+    pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<Freed, Unread> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let bytes = ptr.stored_bytes();
+        if inner.is_uncounted(ptr.vseg)? {
+            // Something else may lead there: it stays until its segment is counted again.
+            return Ok(Freed::Reference);
+        }
+        let references = inner.references_to(ptr)?;
+        if references.is_some_and(|references| references > 1) {
+            inner.give_up(ptr, self.bug);
+            inner.saved_bytes = inner.saved_bytes.saturating_sub(bytes as u64);
+            return Ok(Freed::Reference);
+        }
+        let holder = inner.translate(ptr)?.filter(|(holder, _)| inner.slots.contains_key(holder));
+        let Some((holder, _)) = holder else {
+            // A damaged tree can name anything; counters of other segments must not suffer.
+            tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
+            return Ok(Freed::Block);
+        };
+        let counts = |vseg: VsegId| inner.slots.get(&vseg).is_some_and(|slot| slot.counts(bytes));
+        if !counts(holder) || !counts(ptr.vseg) {
+            // A wrong counter, or a tree that leads to a block twice. The rest of the segment stays
+            // where it is until a check tells: space that is not freed harms nothing.
+            tracing::error!(vseg = ptr.vseg.0, "freed block is not counted in its segment");
+            return Ok(Freed::Block);
+        }
+        if references.is_some() {
+            inner.give_up(ptr, self.bug);
+        }
+        if holder != ptr.vseg {
+            inner.take_live(holder, bytes, txg);
+        }
+        inner.take_live(ptr.vseg, bytes, txg);
+        inner.live_bytes = inner.live_bytes.saturating_sub(bytes as u64);
+        let dead = inner.slots.get(&holder).filter(|s| s.entry.state == SegmentState::Dead);
+        if let Some(slot) = dead
+            && self.bug == PlantedBug::ReuseAtOnce
+        {
+            // What it is about: the last uberblock still refers to this place.
+            let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
+            inner.free[vdev].insert(pseg);
+        }
+        Ok(Freed::Block)
+    }
+
+    /// Counts a pointer that was replaced in `txg` where the remap table that says which segment
+    /// holds its block was lost. That one counts too much from here on, until it is counted again.
+    /// A block of which the references cannot be read stays.
+    pub(crate) fn free_unplaced(&self, ptr: &BlockPtr, txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Ok(references) = inner.references_to(ptr) else { return };
+        let bytes = ptr.stored_bytes();
+        if !inner.slots.get(&ptr.vseg).is_some_and(|slot| slot.counts(bytes)) {
+            return;
+        }
+        if references.is_some() {
+            inner.give_up(ptr, self.bug);
+        }
+        inner.take_live(ptr.vseg, bytes, txg);
+        inner.live_bytes = inner.live_bytes.saturating_sub(bytes as u64);
+    }
+
+    /// Takes bytes from a segment's counter that were found to be no block's; false if that cannot
+    /// be.
+    pub(crate) fn take_excess(&self, vseg: VsegId, bytes: u64, txg: Txg) -> bool {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Some(SegmentEntry { class, live_bytes, .. }) = inner.slots.get(&vseg).map(|s| s.entry)
+        else {
+            return false;
+        };
+        let left = u64::from(live_bytes).checked_sub(bytes);
+        if left.is_none() || (left == Some(0) && inner.references.has(vseg)) {
+            return false;
+        }
+        inner.take_live(vseg, bytes as usize, txg);
+        // What was moved counts where its pointers say.
+        if class != SegmentClass::Clean {
+            inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
+        }
+        inner.unclean.remove(&vseg);
+        true
+    }
+
+    /// Segments of which something is elsewhere, cleaned out of their places.
+    pub(crate) fn moved(&self) -> Vec<VsegId> {
+        let inner = self.inner.lock();
+        let moved = inner.slots.iter().filter(|(_, slot)| slot.is_moved());
+        let mut moved: Vec<VsegId> = moved.map(|(vseg, _)| *vseg).collect();
+        moved.sort_unstable();
+        moved
+    }
+
+    /// A segment's table of this kind, if it has one.
+    pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread> {
+        Ok(T::of(&mut self.inner.lock()).get(vseg)?.cloned())
+    }
+
+    /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments
+    /// are not part of it.
+    pub(crate) fn take_dirty_blocks(
+        &self,
+        all: bool,
+    ) -> Vec<(u64, Option<[u8; weir_base::BLOCK_BYTES]>)> {
+        let mut inner = self.inner.lock();
+        let mut blocks = std::mem::take(&mut inner.dirty_blocks);
+        if all {
+            blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
+        }
+        // What a lost block said is not known: it stays as it is. Root segments alone have numbers
+        // in it, and they are not part of the table.
+        blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
+        let mut blocks: Vec<u64> = blocks.into_iter().collect();
+        blocks.sort_unstable();
+        blocks
+            .into_iter()
+            .map(|block| {
+                let first = block * SEGMENT_ENTRIES_PER_BLOCK as u64;
+                let entries: Vec<Option<SegmentEntry>> = (0..SEGMENT_ENTRIES_PER_BLOCK as u64)
+                    .map(|i| inner.slots.get(&VsegId(first + i)).map(|slot| slot.entry))
+                    .map(|entry| entry.filter(|e| e.class != SegmentClass::Root))
+                    .collect();
+                let any = entries.iter().any(Option::is_some);
+                (block, any.then(|| SegmentEntry::encode_block(&entries)))
+            })
+            .collect()
+    }
+
+    /// The root segments, for the bootstrap table, and the next number.
+    pub(crate) fn root_segments(&self) -> (Vec<(VsegId, SegmentEntry)>, VsegId) {
+        let inner = self.inner.lock();
+        let mut roots: Vec<_> = inner
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.entry.class == SegmentClass::Root)
+            .map(|(vseg, slot)| (*vseg, slot.entry))
+            .collect();
+        roots.sort_unstable_by_key(|(vseg, _)| *vseg);
+        (roots, inner.next_vseg)
+    }
+
+    /// Some of the places that no segment has, the longest runs first.
+    pub(crate) fn free_runs(&self) -> Vec<FreeRun> {
+        let inner = self.inner.lock();
+        let mut runs = Vec::<FreeRun>::new();
+        for (vdev, free) in (0..).zip(&inner.free) {
+            let first = runs.len();
+            for pseg in free {
+                match runs[first..].last_mut() {
+                    Some(run) if run.first.0 + run.count == pseg.0 => run.count += 1,
+                    _ => runs.push(FreeRun { vdev, first: *pseg, count: 1 }),
+                }
+            }
+        }
+        runs.sort_by_key(|run| std::cmp::Reverse(run.count));
+        runs.truncate(FREE_RUNS_MAX);
+        runs
+    }
+
+    /// The number that the next segment gets.
+    pub(crate) fn next_vseg(&self) -> VsegId {
+        self.inner.lock().next_vseg
+    }
+
+    /// Live bytes of every segment, for checks.
+    pub(crate) fn live_by_segment(&self) -> Vec<(VsegId, u32)> {
+        let inner = self.inner.lock();
+        inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry.live_bytes)).collect()
+    }
+
+    /// Live bytes of the segments that `wanted` picks by vdev and last txg.
+    pub(crate) fn live_bytes_where(&self, wanted: impl Fn(u16, Txg) -> bool) -> u64 {
+        let inner = self.inner.lock();
+        let entries = inner.slots.values().map(|slot| slot.entry);
+        let picked = entries.filter(|entry| wanted(entry.vdev, entry.last_txg));
+        picked.map(|entry| u64::from(entry.live_bytes)).sum()
+    }
+
+    /// Space figures; dead segments count as free, they come back by themselves. A vdev that is
+    /// leaving has no space, but what lives on it counts.
+    pub(crate) fn space(&self) -> SpaceUse {
+        let inner = self.inner.lock();
+        let open = self.areas.open();
+        let free = open
+            .iter()
+            .map(|vdev| inner.free[usize::from(*vdev)].len() as u64 * self.bytes_on(*vdev));
+        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry.vdev);
+        let dead = dead.filter(|vdev| open.contains(vdev)).map(|vdev| self.bytes_on(vdev));
+        SpaceUse {
+            total_bytes: self.areas.total_bytes(),
+            free_bytes: free.sum::<u64>() + dead.sum::<u64>(),
+            live_bytes: inner.live_bytes,
+            saved_bytes: inner.saved_bytes,
+        }
+    }
+
+    /// Segments that can be allocated this moment, and those that wait for later txgs. Root
+    /// segments do not count among these: on wide raidz rows every commit may kill and open one, so
+    /// that some wait at any time, and nothing is gained by waiting for them.
+    pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);
+        let comes = |entry: &SegmentEntry| {
+            entry.class != SegmentClass::Root && self.area(entry.vdev).is_open()
+        };
+        let open = self.areas.open().into_iter();
+        let free = open.map(|vdev| inner.free[usize::from(vdev)].len()).sum();
+        (free, dead.filter(comes).count())
+    }
+}
+
+/// Keeps back the places that no entry claims and that were not free for sure, if entries are lost:
+/// a segment that cannot be found may be there.
+fn withhold(
+    free: &mut [BTreeSet<PsegIndex>],
+    lost: &[Range<VsegId>],
+    known_free: &[FreeRun],
+) -> Vec<BTreeSet<PsegIndex>> {
+    if lost.is_empty() {
+        return vec![BTreeSet::new(); free.len()];
+    }
+    let mut all = Vec::with_capacity(free.len());
+    for (vdev, unclaimed) in (0..).zip(free) {
+        let runs = || known_free.iter().filter(|run: &&FreeRun| run.vdev == vdev);
+        let is_free = |pseg: &PsegIndex| {
+            runs().any(|run| (run.first.0..run.first.0.saturating_add(run.count)).contains(&pseg.0))
+        };
+        let (known, withheld) = std::mem::take(unclaimed).into_iter().partition(is_free);
+        *unclaimed = known;
+        all.push(withheld);
+    }
+    all
+}
+
+/// The next number, behind the ones whose entries are lost: blocks of the table that were lost are
+/// not to be written again.
+fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
+    lost.iter().map(|range| range.end).fold(next, VsegId::max)
+}
+
+/// Block of the stored table that holds a segment's entry.
+pub(crate) fn table_block(vseg: VsegId) -> u64 {
+    vseg.0 / SEGMENT_ENTRIES_PER_BLOCK as u64
+}

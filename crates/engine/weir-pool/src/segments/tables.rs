@@ -1,0 +1,632 @@
+//! Tables that some segments have (remap tables, reference tables) in RAM: those that no commit has
+//! stored yet, and of the others as many as fit.
+//!
+//! Not here: what a table says (weir-format), making tables (moves, references), storing them
+//! (commit).
+//!
+//! Invariants:
+//! - a table leaves RAM only while it is stored as it is; its stored form is read and checked again
+//!   before it is used again;
+//! - only the one who writes a txg out changes tables; readers only bring them back;
+//! - tables that are stored take at most the budget, or a quarter of it where the list of them and
+//!   the segment table take the rest; apart from the one that was just read: whoever read it gets
+//!   to use it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_base::{ErrorKind, VsegId};
+use weir_format::{BlockPtr, FormatError, PoolPart, ReferenceTable, RemapTable};
+
+use crate::error::PoolError;
+use crate::planted_bugs::PlantedBug;
+use crate::segments::segment_table::{Inner, Segments};
+use crate::state::pool::Pool;
+use crate::tree::live::LiveOf;
+use crate::tree::metadata_trees::LostPart;
+
+/// Something that a segment may have one of.
+pub(crate) trait Table: Clone + Sized {
+    /// What errors call it.
+    const WHAT: &'static str;
+    const KIND: TableKind;
+    /// Its name on the list of damage.
+    const PART: PoolPart;
+
+    /// What a segment has whose table was lost.
+    fn unknown() -> Self;
+    fn is_unknown(&self) -> bool;
+    fn memory_bytes(&self) -> u64;
+    fn encode(&self, vseg: VsegId) -> Vec<u8>;
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
+    /// All tables of this kind.
+    fn of(inner: &mut Inner) -> &mut Tables<Self>;
+}
+
+impl Table for RemapTable {
+    const WHAT: &'static str = "remap table";
+    const KIND: TableKind = TableKind::Remap;
+    const PART: PoolPart = PoolPart::RemapTable;
+
+    fn unknown() -> Self {
+        Self::unknown()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_unknown()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn encode(&self, vseg: VsegId) -> Vec<u8> {
+        self.encode(vseg)
+    }
+
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+        Self::decode(bytes, vseg)
+    }
+
+    fn of(inner: &mut Inner) -> &mut Tables<Self> {
+        &mut inner.remaps
+    }
+}
+
+impl Table for ReferenceTable {
+    const WHAT: &'static str = "reference table";
+    const KIND: TableKind = TableKind::References;
+    const PART: PoolPart = PoolPart::ReferenceTable;
+
+    fn unknown() -> Self {
+        Self::unknown()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_unknown()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn encode(&self, vseg: VsegId) -> Vec<u8> {
+        self.encode(vseg)
+    }
+
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+        Self::decode(bytes, vseg)
+    }
+
+    fn of(inner: &mut Inner) -> &mut Tables<Self> {
+        &mut inner.references
+    }
+}
+
+/// The kinds of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableKind {
+    Remap,
+    References,
+}
+
+/// RAM of what is kept of every segment, whatever its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableMemory {
+    /// Virtual segments: those with a place, and cleaned ones in which something lives.
+    pub segments: u64,
+    /// Bytes of the segment table.
+    pub segment_bytes: u64,
+    /// Cleaned segments with a remap table, in RAM or not.
+    pub remap_tables: u64,
+    /// Bytes of the list of them.
+    pub remap_list_bytes: u64,
+    /// Bytes of the tables in RAM.
+    pub remap_bytes: u64,
+    /// Bytes of the tables on disk.
+    pub remap_stored_bytes: u64,
+    /// Segments with a reference table, in RAM or not.
+    pub reference_tables: u64,
+    /// Bytes of the list of them.
+    pub reference_list_bytes: u64,
+    /// Bytes of the tables in RAM.
+    pub reference_bytes: u64,
+    /// Bytes of the tables on disk.
+    pub reference_stored_bytes: u64,
+}
+
+/// What is known of the tables of one kind.
+pub(crate) struct TableFigures {
+    pub(crate) tables: u64,
+    pub(crate) list_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stored_bytes: u64,
+}
+
+/// A table that must be read first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread {
+    kind: TableKind,
+    vseg: VsegId,
+    /// `None`: it was lost.
+    ptr: Option<BlockPtr>,
+}
+
+/// One table.
+struct Entry<T> {
+    /// Where it is stored, if a commit stored it as it is now.
+    stored: Option<BlockPtr>,
+    content: Option<Arc<T>>,
+    /// Asked for since the clock came by.
+    used: bool,
+    /// In the clock.
+    queued: bool,
+}
+
+impl Unread {
+    /// A table of which is known that it was lost.
+    pub(crate) fn lost<T: Table>(vseg: VsegId) -> Self {
+        Self { kind: T::KIND, vseg, ptr: None }
+    }
+}
+
+impl<T> Default for Entry<T> {
+    fn default() -> Self {
+        Self { stored: None, content: None, used: false, queued: false }
+    }
+}
+
+/// The tables of one kind in one pool.
+pub(crate) struct Tables<T> {
+    entries: BTreeMap<VsegId, Entry<T>>,
+    /// Those that changed or went since the last commit took them.
+    changed: BTreeSet<VsegId>,
+    /// Ranges of the stored tree that cannot be read, and that the next commit takes out.
+    lost_parts: Vec<Range<u64>>,
+    /// Ranges of the stored tree that cannot be read, and that stay: a later import may read them.
+    kept_parts: Vec<Range<u64>>,
+    /// Segments whose tables are in those.
+    missing: BTreeSet<VsegId>,
+    /// Tables that were lost, as far as they were looked at.
+    unknown: BTreeSet<VsegId>,
+    /// Stored tables in RAM, and stale numbers; the hand is at the front.
+    clock: VecDeque<VsegId>,
+    bytes: u64,
+    /// Of those that are stored as they are.
+    stored_bytes: u64,
+    bytes_max: u64,
+    /// Bytes of the segment table, which come out of the same budget.
+    beside: u64,
+    bug: PlantedBug,
+}
+
+fn bytes_of(stored: Option<BlockPtr>) -> u64 {
+    stored.map_or(0, |ptr| ptr.stored_bytes() as u64)
+}
+
+/// Part of the budget that tables have whatever else comes out of it.
+const OWN_SHARE: u64 = 4;
+/// Stale numbers that the clock may hold beside one per table.
+const CLOCK_STALE_MAX: usize = 64;
+
+impl<T: Table> Tables<T> {
+    /// The stored tables of a pool; those that were read along stay in RAM.
+    pub(crate) fn new(
+        stored: impl IntoIterator<Item = (VsegId, BlockPtr, Option<T>)>,
+        bug: PlantedBug,
+    ) -> Self {
+        let (changed, clock) = (BTreeSet::new(), VecDeque::new());
+        let (bytes, stored_bytes, bytes_max, beside) = (0, 0, u64::MAX, 0);
+        let (entries, lost_parts, unknown) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        let mut all = Self {
+            entries,
+            changed,
+            lost_parts,
+            kept_parts: Vec::new(),
+            missing: BTreeSet::new(),
+            unknown,
+            clock,
+            bytes,
+            stored_bytes,
+            bytes_max,
+            beside,
+            bug,
+        };
+        for (vseg, ptr, table) in stored {
+            all.stored_bytes += ptr.stored_bytes() as u64;
+            all.entries.insert(vseg, Entry { stored: Some(ptr), ..Entry::default() });
+            if let Some(table) = table {
+                all.loaded(Unread { kind: T::KIND, vseg, ptr: Some(ptr) }, Arc::new(table));
+            }
+        }
+        all
+    }
+
+    /// Some of the tree that leads to the tables cannot be read: the next commit takes it out, and
+    /// these segments have tables that say that they were lost.
+    pub(crate) fn lose(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
+        self.lost_parts.extend(parts.iter().map(LostPart::blocks));
+        self.lost_parts.sort_unstable_by_key(|range| range.start);
+        vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
+    }
+
+    /// Parts of the tree are unreadable, with the tables of these segments. The tree keeps them:
+    /// nothing is stored in the place of such a table.
+    pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
+        self.kept_parts.extend(parts.iter().map(LostPart::blocks));
+        self.kept_parts.sort_unstable_by_key(|range| range.start);
+        self.missing.extend(vsegs);
+        self.unknown.extend(vsegs);
+    }
+
+    /// Unreadable ranges of the stored tree that commits leave in place.
+    pub(crate) fn kept_parts(&self) -> &[Range<u64>] {
+        &self.kept_parts
+    }
+
+    /// First segments of the unreadable ranges, and the segments with unreadable tables elsewhere.
+    pub(crate) fn lost_numbers(&self) -> Vec<u64> {
+        let parts = || self.kept_parts.iter().chain(&self.lost_parts);
+        let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
+        let tables = self.unknown.iter().filter(is_elsewhere).map(|vseg| vseg.0);
+        parts().map(|part| part.start).chain(tables).collect()
+    }
+
+    /// A stored table cannot be read; true if that is news.
+    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
+        self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
+    }
+
+    /// Tables that were lost, as far as they were looked at.
+    pub(crate) fn unknown(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// What is to be taken out of the tree before anything else is stored there.
+    pub(crate) fn take_lost_parts(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.lost_parts)
+    }
+
+    pub(crate) fn set_max(&mut self, bytes: u64) {
+        self.bytes_max = bytes;
+        self.shrink(None);
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// What tables in RAM, the list of them and the segment table take at most: the budget, or what
+    /// cannot leave RAM and the part that tables have in any case.
+    pub(crate) fn bytes_promised(&self) -> u64 {
+        self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
+    }
+
+    /// As [`Self::bytes_promised`], of tables that a pool need not have.
+    pub(crate) fn bytes_promised_if_any(&self) -> u64 {
+        if self.entries.is_empty() { 0 } else { self.bytes_promised() }
+    }
+
+    /// A segment's table, `None` if it has none.
+    pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
+        if self.missing.contains(&vseg) {
+            return Err(Unread::lost::<T>(vseg));
+        }
+        let Some(entry) = self.entries.get_mut(&vseg) else { return Ok(None) };
+        entry.used = true;
+        match (&entry.content, entry.stored) {
+            (Some(content), _) => Ok(Some(content)),
+            (None, Some(ptr)) => Err(Unread { kind: T::KIND, vseg, ptr: Some(ptr) }),
+            (None, None) => unreachable!("a table that is not stored is in RAM"),
+        }
+    }
+
+    /// Where a segment's table is stored, if it is stored as it is now.
+    pub(crate) fn stored_at(&self, vseg: VsegId) -> Option<BlockPtr> {
+        self.entries.get(&vseg)?.stored
+    }
+
+    /// Whether a segment has a table.
+    pub(crate) fn has(&self, vseg: VsegId) -> bool {
+        self.entries.contains_key(&vseg)
+    }
+
+    /// Segments that have a table.
+    pub(crate) fn vsegs(&self) -> impl Iterator<Item = VsegId> + '_ {
+        self.entries.keys().copied()
+    }
+
+    /// Changes a segment's table where it is; [`Self::get`] just said that it is in RAM.
+    pub(crate) fn change<R>(&mut self, vseg: VsegId, change: impl FnOnce(&mut T) -> R) -> R {
+        let entry = self.entries.get_mut(&vseg).expect("the caller found it");
+        let content = entry.content.as_mut().expect("the caller found it in RAM");
+        self.bytes -= content.memory_bytes();
+        let content = Arc::make_mut(content);
+        let done = change(content);
+        self.bytes += content.memory_bytes();
+        self.stored_bytes -= bytes_of(entry.stored.take());
+        self.changed.insert(vseg);
+        done
+    }
+
+    /// A segment has this table from here on.
+    pub(crate) fn put(&mut self, vseg: VsegId, table: T) {
+        if table.is_unknown() {
+            self.unknown.insert(vseg);
+        } else {
+            self.unknown.remove(&vseg);
+        }
+        self.missing.remove(&vseg);
+        let entry = self.entries.entry(vseg).or_default();
+        if self.bug != PlantedBug::RemapTableLeavesEarly {
+            self.stored_bytes -= bytes_of(entry.stored.take());
+        }
+        self.bytes += table.memory_bytes();
+        let before = entry.content.replace(Arc::new(table));
+        self.bytes -= before.map_or(0, |before| before.memory_bytes());
+        self.changed.insert(vseg);
+    }
+
+    /// A segment has no table any more.
+    pub(crate) fn remove(&mut self, vseg: VsegId) {
+        self.unknown.remove(&vseg);
+        self.missing.remove(&vseg);
+        let entry = self.entries.remove(&vseg).unwrap_or_default();
+        self.stored_bytes -= bytes_of(entry.stored);
+        let content = entry.content;
+        self.bytes -= content.map_or(0, |content| content.memory_bytes());
+        self.changed.insert(vseg);
+    }
+
+    /// A table was read; it is forgotten if it is out of date.
+    fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
+        let Some(entry) = self.entries.get_mut(&vseg) else { return };
+        if entry.stored == ptr && entry.content.is_none() {
+            if table.is_unknown() {
+                self.unknown.insert(vseg);
+            }
+            self.bytes += table.memory_bytes();
+            entry.content = Some(table);
+            self.queue(vseg);
+            self.shrink(Some(vseg));
+        }
+    }
+
+    fn is_stored_at(&self, Unread { vseg, ptr, .. }: Unread) -> bool {
+        self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
+    }
+
+    /// Tables to be stored by this commit, and those that went; or all.
+    pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
+        let mut vsegs = std::mem::take(&mut self.changed);
+        if all {
+            vsegs.extend(self.entries.keys());
+        }
+        vsegs
+    }
+
+    /// A commit stored these; the segment table takes `beside` bytes.
+    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
+        self.beside = beside;
+        for (vseg, ptr) in tables {
+            let entry = self.entries.get_mut(&vseg).expect("tables go before they are stored");
+            self.stored_bytes += ptr.stored_bytes() as u64;
+            self.stored_bytes -= bytes_of(entry.stored.replace(ptr));
+            if entry.content.is_some() {
+                self.queue(vseg);
+            }
+        }
+        self.shrink(None);
+    }
+
+    fn queue(&mut self, vseg: VsegId) {
+        if let Some(entry) = self.entries.get_mut(&vseg).filter(|entry| !entry.queued) {
+            entry.queued = true;
+            self.clock.push_back(vseg);
+        }
+        if self.clock.len() > self.entries.len() + CLOCK_STALE_MAX {
+            let Self { clock, entries, .. } = self;
+            clock.retain(|vseg| entries.contains_key(vseg));
+        }
+    }
+
+    /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for
+    /// lately last.
+    fn shrink(&mut self, keep: Option<VsegId>) {
+        let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
+        let bytes_max = rest.max(self.bytes_max / OWN_SHARE);
+        let mut steps = 2 * self.clock.len();
+        while self.bytes > bytes_max && steps > 0 {
+            steps -= 1;
+            let Some(vseg) = self.clock.pop_front() else { return };
+            let Some(entry) = self.entries.get_mut(&vseg) else { continue };
+            entry.queued = false;
+            if entry.stored.is_none() {
+                // It comes back once it is stored.
+                continue;
+            }
+            if Some(vseg) == keep || std::mem::take(&mut entry.used) {
+                entry.queued = true;
+                self.clock.push_back(vseg);
+            } else if let Some(content) = entry.content.take() {
+                self.bytes -= content.memory_bytes();
+            }
+        }
+    }
+
+    pub(crate) fn figures(&self) -> TableFigures {
+        TableFigures {
+            tables: self.entries.len() as u64,
+            list_bytes: self.list_bytes(),
+            bytes: self.bytes,
+            stored_bytes: self.stored_bytes,
+        }
+    }
+
+    fn list_bytes(&self) -> u64 {
+        let entry = size_of::<(VsegId, Entry<T>)>() + size_of::<VsegId>();
+        (self.entries.len() * entry) as u64
+    }
+
+    /// Bytes of the tables in RAM.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Pool {
+    /// Asks the segment table, and reads the tables of segments that it needs for the answer.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub(crate) async fn translated<'a, T>(
+        &'a self,
+        mut ask: impl FnMut(&'a Segments) -> Result<T, Unread>,
+    ) -> Result<T, PoolError> {
+        loop {
+            match ask(&self.segments) {
+                Ok(answer) => return Ok(answer),
+                Err(unread) => self.bring(unread).await?,
+            }
+        }
+    }
+
+    async fn bring(&self, unread: Unread) -> Result<(), PoolError> {
+        match unread.kind {
+            TableKind::Remap => self.bring_table::<RemapTable>(unread).await,
+            TableKind::References => self.bring_table::<ReferenceTable>(unread).await,
+        }
+    }
+
+    async fn bring_table<T: Table>(&self, unread: Unread) -> Result<(), PoolError> {
+        let Unread { vseg, ptr, .. } = unread;
+        let Some(ptr) = ptr else {
+            return Err(PoolError::TableLost {
+                pool: self.label.name.clone(),
+                what: T::WHAT,
+                vseg,
+            });
+        };
+        match self.read_table::<T>(vseg, &ptr).await {
+            Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
+            Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
+                if error.kind() == ErrorKind::Data {
+                    let is_new = T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                    if is_new {
+                        self.note_lost(&LiveOf::Part(T::PART, vseg.0));
+                    }
+                }
+                return Err(error);
+            }
+            // A commit stored it elsewhere meanwhile.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Reads a stored table.
+    pub(crate) async fn read_table<T: Table>(
+        &self,
+        vseg: VsegId,
+        ptr: &BlockPtr,
+    ) -> Result<T, PoolError> {
+        let len = ptr.stored_bytes();
+        let bad = |source| self.bad_block(ptr, T::WHAT, source);
+        // Root segments are never cleaned: no table is needed to find one.
+        let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
+        let (buf, start) = self.read_placed(&place, ptr, None).await?;
+        let bytes = buf.get(start..start + len);
+        let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: T::WHAT }))?;
+        T::decode(bytes, vseg).map_err(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::RemapRun;
+
+    use super::*;
+
+    fn table(n: u64) -> RemapTable {
+        let host = VsegId(1000 + n);
+        RemapTable::new(vec![RemapRun { old: n as u32, units: 1, host, new: 0 }])
+    }
+
+    fn at(n: u64) -> BlockPtr {
+        BlockPtr { vseg: VsegId(1 << 20), offset_units: n as u32, ..BlockPtr::default() }
+    }
+
+    /// Room for four of ten, and for the list.
+    fn four() -> u64 {
+        let list = 10 * (size_of::<(VsegId, Entry<RemapTable>)>() + size_of::<VsegId>());
+        4 * table(0).memory_bytes() + list as u64
+    }
+
+    /// Tables 0 to 9, stored, with room for four.
+    fn four_of_ten() -> Tables<RemapTable> {
+        let mut remaps = Tables::new([], PlantedBug::None);
+        remaps.set_max(four());
+        (0..10).for_each(|n| remaps.put(VsegId(n), table(n)));
+        assert_eq!(remaps.bytes(), 10 * table(0).memory_bytes(), "nothing is stored yet");
+        assert_eq!(remaps.take_changed(false).len(), 10);
+        remaps.stored((0..10).map(|n| (VsegId(n), at(n))).collect(), 0);
+        remaps
+    }
+
+    #[test]
+    fn stored_tables_keep_within_the_budget_and_others_stay() {
+        let mut remaps = four_of_ten();
+        assert_eq!(remaps.bytes(), 4 * table(0).memory_bytes());
+        remaps.beside = 2 * table(0).memory_bytes();
+        remaps.shrink(None);
+        assert_eq!(remaps.bytes(), 2 * table(0).memory_bytes());
+        remaps.stored(Vec::new(), 1 << 20);
+        assert!(remaps.bytes_promised() > 1 << 20, "the segment table cannot leave RAM");
+        remaps.stored(Vec::new(), 0);
+        remaps.put(VsegId(0), table(0));
+        for n in 1..10 {
+            if let Err(unread) = remaps.get(VsegId(n)) {
+                remaps.loaded(unread, Arc::new(table(n)));
+                remaps.get(VsegId(n)).expect("just read");
+            }
+            assert!(remaps.bytes() <= 4 * table(0).memory_bytes());
+            assert!(remaps.get(VsegId(0)).expect("not stored yet").is_some());
+        }
+        remaps.set_max(0);
+        assert_eq!(remaps.bytes(), table(0).memory_bytes());
+        remaps.remove(VsegId(0));
+        assert!(remaps.get(VsegId(0)).expect("it has none").is_none());
+        assert_eq!(remaps.bytes(), 0);
+        assert_eq!(remaps.take_changed(false), BTreeSet::from([VsegId(0)]));
+    }
+
+    #[test]
+    fn a_table_that_changed_while_it_was_read_is_not_taken() {
+        let mut remaps = four_of_ten();
+        remaps.set_max(0);
+        let unread = remaps.get(VsegId(3)).expect_err("no room for any");
+        remaps.put(VsegId(3), table(4));
+        remaps.loaded(unread, Arc::new(table(3)));
+        let now = remaps.get(VsegId(3)).expect("in RAM").expect("it has one");
+        assert_eq!(**now, table(4));
+        remaps.stored(vec![(VsegId(3), at(30))], 0);
+        remaps.loaded(unread, Arc::new(table(3)));
+        remaps.get(VsegId(3)).expect_err("what was read is the one of before");
+    }
+
+    #[test]
+    fn the_clock_does_not_grow_with_what_is_gone() {
+        let mut remaps = Tables::new([], PlantedBug::None);
+        remaps.set_max(u64::MAX);
+        for n in 0..10_000 {
+            remaps.put(VsegId(n), table(n));
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
+            remaps.put(VsegId(n), table(n));
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
+            remaps.remove(VsegId(n));
+        }
+        assert!(remaps.clock.len() <= CLOCK_STALE_MAX + 1);
+        assert_eq!(remaps.bytes(), 0);
+    }
+}

@@ -1,0 +1,381 @@
+//! The `Pool` itself: what is open, what is committed, and whether it may still be written.
+//!
+//! Not here: reading blocks (read), writing them (write_out), committing (commit).
+//!
+//! Invariants:
+//! - one commit at a time, by the one owner of the pool;
+//! - once poisoned, for ever poisoned: only a new import clears it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_recursion::async_recursion as boxed;
+use parking_lot::Mutex;
+use weir_base::{Clock, Guid, Txg};
+use weir_cache::{BlockCache, CacheClass};
+use weir_device::Device;
+use weir_format::log::BatchBuilder;
+use weir_format::{
+    LINEAGE_MAX, Label, Opening, PtrKind, SegmentClass, StaleLeg, TreeRoot, VdevRole,
+};
+
+use crate::disks::vdev::Vdevs;
+use crate::error::PoolError;
+use crate::import::moment::PoolMoment;
+use crate::log::intent_log::{IntentLog, LogWriteError};
+use crate::planted_bugs::PlantedBug;
+use crate::scan::segment_scan::Scans;
+use crate::segments::segment_table::{Segments, SpaceUse};
+use crate::segments::tables::TableMemory;
+use crate::state::cleaner_statistics::Cleanings;
+use crate::state::compression::Unpackers;
+use crate::state::damage_list::Damage;
+use crate::state::dedupe_index::{HintFigures, Hints};
+use crate::topology::claim::Keeper;
+use crate::tree::lost_nodes::LostNodes;
+use crate::txg::commit::DamagedSlot;
+use crate::txg::write_out::Streams;
+
+/// Why a destroyed pool takes no more writes.
+const DESTROYED: &str = "the pool was destroyed";
+
+/// Part of the caches' budget that holds remap tables, and as much again for reference tables where
+/// there are any: enough for all of them in most pools, and a block whose table is not in RAM costs
+/// one more read.
+const TABLE_SHARE: u64 = 8;
+/// Part of it that blocks and nodes have, however large the tables of segments are.
+const CACHE_SHARE_MIN: u64 = 4;
+
+/// Data and nodes.
+const READ_CLASSES: usize = CacheClass::Node as usize + 1;
+
+/// How to run a pool; nothing of it is stored.
+#[derive(Clone)]
+pub struct PoolOptions {
+    /// Budget of the caches: blocks, tree nodes, remap tables.
+    pub cache_bytes: u64,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// A deliberate fault, for the simulator.
+    pub bug: PlantedBug,
+}
+
+/// What the newest committed uberblock says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committed {
+    pub(crate) txg: Txg,
+    pub(crate) segments: TreeRoot,
+    pub(crate) datasets: TreeRoot,
+    pub(crate) remaps: TreeRoot,
+    pub(crate) references: TreeRoot,
+    pub(crate) next_dataset: u64,
+    /// Where an import after a crash looks for the log. After an import that is not where this
+    /// opening logs, until its first commit.
+    pub(crate) log_vdev: u16,
+}
+
+/// What the openings of a pool before this one leave to it.
+pub(crate) struct History {
+    /// Epoch of the log from here on.
+    pub(crate) log_epoch: u64,
+    /// Openings before this one, newest first.
+    pub(crate) lineage: Vec<Opening>,
+    /// Identity of this one.
+    pub(crate) opening: Guid,
+    /// Legs that the last uberblock calls stale and no label that was found names. One that is
+    /// away may.
+    pub(crate) left: Vec<StaleLeg>,
+}
+
+/// The first log vdev that can be written, or else the first vdev that stays.
+fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
+    let open = || vdevs.iter().filter(|vdev| !vdev.is_closed_to_log());
+    let log = open().find(|vdev| vdev.role() == VdevRole::Log && vdev.is_alive());
+    let stays = || open().find(|vdev| vdev.role() == VdevRole::Data);
+    log.or_else(stays).expect("a pool keeps a vdev for data").index
+}
+
+/// An open pool.
+pub struct Pool {
+    /// As it was found. Vdevs and legs come and go: `config` has what the labels say now.
+    pub(crate) label: Label,
+    pub(crate) vdevs: Vdevs,
+    pub(crate) segments: Segments,
+    pub(crate) log: IntentLog,
+    /// This opening of the pool and those before it, newest first.
+    pub(crate) lineage: Vec<Opening>,
+    pub(crate) cache: BlockCache,
+    pub(crate) unpackers: Unpackers,
+    /// Where blocks of volumes with dedupe may be found by what they hold.
+    pub(crate) hints: Mutex<Hints>,
+    /// Budget of the cache and of the tables of segments.
+    cache_bytes: AtomicU64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) committed: Mutex<Committed>,
+    pub(crate) streams: Mutex<Option<Streams>>,
+    pub(crate) bug: PlantedBug,
+    /// Bytes of one leg written to the segments of each class.
+    pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
+    /// Bytes that were read for pointers, by what the cache calls them.
+    pub(crate) reads: [AtomicU64; READ_CLASSES],
+    pub(crate) cleanings: Cleanings,
+    pub(crate) scans: Scans,
+    pub(crate) damage: Damage,
+    /// Something of the pool's own trees was read from its second copy.
+    pub(crate) roots_are_damaged: AtomicBool,
+    pub(crate) lost_nodes: LostNodes,
+    /// Disks that no leg has any more, while operations of theirs are under way.
+    pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
+    /// Legs that left the pool, and such as joined it in an opening that ended before this one
+    /// learned of them; oldest first.
+    pub(crate) left: Mutex<Vec<StaleLeg>>,
+    /// What the labels say, or are just being made to say.
+    pub(crate) config: Mutex<Label>,
+    /// Ring slots to zero with the next commit.
+    pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
+    /// Held while labels are written.
+    pub(crate) labels: futures_util::lock::Mutex<()>,
+    /// Its slot in the labels; none where no server has it.
+    pub(crate) owner: OnceLock<Keeper>,
+    poisoned: OnceLock<String>,
+}
+
+impl Pool {
+    pub(crate) fn assemble(
+        label: Label,
+        vdevs: Vdevs,
+        segments: Segments,
+        history: History,
+        committed: &Committed,
+        options: &PoolOptions,
+    ) -> Self {
+        let History { log_epoch, mut lineage, opening, left } = history;
+        lineage.insert(0, Opening { id: opening, first: committed.txg.next() });
+        lineage.truncate(LINEAGE_MAX);
+        let log_vdev = wanted_log_vdev(&vdevs);
+        let log = IntentLog::new(label.pool, label.log_bytes, log_vdev, log_epoch, options.bug);
+        let streams = Streams::resume(&segments, committed.txg);
+        let config = Mutex::new(label.clone());
+        let pool = Self {
+            label,
+            vdevs,
+            segments,
+            log,
+            lineage,
+            cache: BlockCache::new(options.cache_bytes),
+            unpackers: Unpackers::default(),
+            hints: Mutex::default(),
+            cache_bytes: AtomicU64::new(options.cache_bytes),
+            clock: Arc::clone(&options.clock),
+            committed: Mutex::new(*committed),
+            streams: Mutex::new(Some(streams)),
+            bug: options.bug,
+            traffic: Default::default(),
+            reads: Default::default(),
+            cleanings: Cleanings::default(),
+            scans: Scans::default(),
+            damage: Damage::default(),
+            roots_are_damaged: AtomicBool::new(false),
+            lost_nodes: LostNodes::default(),
+            departed: Mutex::default(),
+            left: Mutex::new(left),
+            config,
+            damaged_slots: Mutex::default(),
+            labels: futures_util::lock::Mutex::new(()),
+            owner: OnceLock::new(),
+            poisoned: OnceLock::new(),
+        };
+        pool.segments.stored_tables(Vec::new(), Vec::new());
+        pool.set_cache_bytes(options.cache_bytes);
+        pool
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.label.name
+    }
+
+    /// Identity.
+    pub fn guid(&self) -> Guid {
+        self.label.pool
+    }
+
+    /// The newest committed txg.
+    pub fn committed_txg(&self) -> Txg {
+        self.committed.lock().txg
+    }
+
+    /// The newest committed txg as a moment that a later import can be held to.
+    pub fn moment(&self) -> PoolMoment {
+        let (opening, txg) = (self.lineage[0].id, self.committed_txg());
+        PoolMoment { opening, txg, unix_ms: self.clock.unix_ms() }
+    }
+
+    /// The deliberate fault, if any.
+    pub fn bug(&self) -> PlantedBug {
+        self.bug
+    }
+
+    /// Root of the dataset directory and the next dataset number, as committed.
+    pub fn datasets(&self) -> (TreeRoot, u64) {
+        let committed = self.committed.lock();
+        (committed.datasets, committed.next_dataset)
+    }
+
+    /// The block cache.
+    pub fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// Time, as the pool was given it.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Space figures.
+    pub fn space(&self) -> SpaceUse {
+        self.segments.space()
+    }
+
+    /// Changes the budget of the caches.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.cache_bytes.store(bytes, Ordering::Release);
+        self.set_table_bytes(bytes / TABLE_SHARE);
+        self.fit_cache();
+    }
+
+    /// Gives blocks and nodes what the tables of segments and the dedupe index leave: those cannot
+    /// leave RAM and grow with the pool.
+    pub(crate) fn fit_cache(&self) {
+        let bytes = self.cache_bytes.load(Ordering::Acquire);
+        let tables = {
+            let inner = self.segments.inner.lock();
+            inner.remaps.bytes_promised() + inner.references.bytes_promised_if_any()
+        };
+        let tables = tables + self.hint_figures().bytes;
+        self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
+    }
+
+    /// Changes the budgets of the remap tables and of the reference tables alone.
+    pub fn set_table_bytes(&self, bytes: u64) {
+        let mut inner = self.segments.inner.lock();
+        inner.remaps.set_max(bytes);
+        inner.references.set_max(bytes);
+    }
+
+    /// Changes the most RAM that the dedupe index may take; it is emptied by that.
+    pub fn set_hint_bytes(&self, bytes: u64) {
+        self.hints.lock().set_max(bytes);
+    }
+
+    /// What the dedupe index does.
+    pub fn hint_figures(&self) -> HintFigures {
+        self.hints.lock().figures()
+    }
+
+    /// Whether more reference tables can change before the next commit: those that did stay in RAM
+    /// until then.
+    pub fn has_room_for_tables(&self) -> bool {
+        let inner = self.segments.inner.lock();
+        inner.references.bytes() <= inner.references.max()
+    }
+
+    /// RAM of what is kept of every segment.
+    pub fn table_memory(&self) -> TableMemory {
+        self.segments.table_memory()
+    }
+
+    /// Bytes written to segments of a class since the pool was opened, one copy, padding and
+    /// summaries included.
+    pub fn written_bytes(&self, class: SegmentClass) -> u64 {
+        self.traffic[class as usize].load(Ordering::Relaxed)
+    }
+
+    /// Bytes read from disks for pointers to data or to nodes since the pool was opened, what lay
+    /// between neighbours included; not for scans and tables of segments, nor further copies where
+    /// one was bad.
+    pub fn read_bytes(&self, kind: PtrKind) -> u64 {
+        self.reads[Self::class_of(kind) as usize].load(Ordering::Relaxed)
+    }
+
+    /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segments.segment_bytes()
+    }
+
+    /// Free segments now, and dead ones that later txgs bring back for data.
+    pub fn free_segments(&self) -> (usize, usize) {
+        self.segments.free_now_and_later()
+    }
+
+    /// Stops every further acknowledgement; the first reason is kept.
+    pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
+        let taken = self.taken_over().map(|error| error.to_string());
+        let why = taken.unwrap_or_else(|| why.to_string());
+        if self.poisoned.set(why.clone()).is_ok() {
+            tracing::error!(pool = %self.name(), %why, "pool suspended");
+        }
+        self.check_alive().expect_err("just poisoned")
+    }
+
+    /// Poisons a pool that a person had destroyed: no write is acknowledged any more. Unlike
+    /// [`Self::poison`] it logs no error.
+    pub(crate) fn note_destroyed(&self) {
+        if self.poisoned.set(DESTROYED.to_owned()).is_ok() {
+            tracing::info!(pool = %self.name(), "pool destroyed");
+        }
+    }
+
+    /// True once a person had the pool destroyed.
+    pub fn is_destroyed(&self) -> bool {
+        self.poisoned.get().is_some_and(|why| why == DESTROYED)
+    }
+
+    /// `Err` once the pool is poisoned.
+    pub fn check_alive(&self) -> Result<(), PoolError> {
+        match self.poisoned.get() {
+            None => self.taken_over().map_or(Ok(()), |error| Err(self.poison(&error))),
+            Some(why) => {
+                Err(PoolError::Poisoned { pool: self.label.name.clone(), why: why.clone() })
+            }
+        }
+    }
+
+    /// Logs one batch; the caller lets no two calls overlap.
+    ///
+    /// # Durability
+    /// On stable media of every leg in use when this returns `Ok`.
+    ///
+    /// # Errors
+    /// `Full` until the next commit; anything else has poisoned the pool.
+    #[boxed(?Send)]
+    pub async fn log_write(
+        &self,
+        builder: BatchBuilder,
+        newest_txg: Txg,
+    ) -> Result<(), LogWriteError> {
+        self.check_alive().map_err(LogWriteError::Pool)?;
+        let done = self.log.write(&self.vdevs, builder, newest_txg).await;
+        if let Err(LogWriteError::Pool(error)) = &done {
+            let vdev = &self.vdevs[usize::from(self.log.vdev())];
+            if vdev.role() != VdevRole::Log {
+                return Err(LogWriteError::Pool(self.poison(error)));
+            }
+            // What is logged is also in RAM: the next commit makes it durable without the log.
+            tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
+            self.log.move_to(self.wanted_log_vdev());
+            return Err(LogWriteError::Full);
+        }
+        done
+    }
+
+    /// Where the intent log belongs.
+    pub(crate) fn wanted_log_vdev(&self) -> u16 {
+        wanted_log_vdev(&self.vdevs)
+    }
+
+    /// Whether the intent log wants a commit.
+    pub fn log_half_full(&self) -> bool {
+        self.log.half_full()
+    }
+}

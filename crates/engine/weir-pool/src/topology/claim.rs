@@ -1,0 +1,381 @@
+//! Who has a pool open: the owner slot in the labels, and the activity check before a pool or a
+//! disk is taken.
+//!
+//! Not here: locks between processes of one machine (weir-device), the slot's bytes (weir-format).
+//!
+//! Invariants:
+//! - an owner rewrites its slot every [`OWNER_BEAT`], also while the pool is idle; a rewrite that
+//!   fails or takes long changes nothing else;
+//! - a pool is taken at once only where its last owner closed it, or is a process or a boot of this
+//!   machine that is gone; else the slots are watched for [`OWNER_WATCH`];
+//! - a pool whose slot moves is taken by force alone: the new owner writes its slot, waits
+//!   [`TAKEOVER_WAIT`], and reads the labels anew;
+//! - the txg in the slot is durable: an import that finds no uberblock of it refuses the pool
+//!   (found);
+//! - an owner that finds another opening in its slot suspends the pool. It reads the slot with each
+//!   beat, before each commit, and before a write that follows a pause (guard).
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, join_all, select};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
+use weir_base::limits::{OWNER_BEAT, OWNER_LOOK, OWNER_WATCH, TAKEOVER_WAIT};
+use weir_base::{Clock, Guid, Txg};
+use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
+use weir_format::{Label, Owner};
+
+use crate::disks::labels::{DiskLabels, read_labels};
+use crate::disks::vdev::Leg;
+use crate::error::PoolError;
+use crate::import::create::watched;
+use crate::state::pool::Pool;
+
+/// The process that runs this code, as owner slots name it.
+#[derive(Debug)]
+pub struct Identity {
+    /// Identity of the machine.
+    pub machine: String,
+    /// Its name.
+    pub host: String,
+    /// Identity of its boot.
+    pub boot: String,
+    /// Inode of the PID namespace.
+    pub pid_namespace: u64,
+    /// Process.
+    pub pid: u32,
+    /// Its start, ticks since boot.
+    pub pid_start: u64,
+    /// Whether a process of this machine and PID namespace that started then still runs.
+    pub runs: fn(pid: u32, start: u64) -> bool,
+}
+
+/// Openings of this process: its own slots tell nothing about a pool that it gave up.
+static OPEN: Mutex<Vec<Guid>> = Mutex::new(Vec::new());
+
+impl Identity {
+    fn slot(&self, pool: Guid, opening: Guid, beat: u64, clock: &dyn Clock) -> Owner {
+        Owner {
+            pool,
+            opening,
+            is_closed: false,
+            machine: self.machine.clone(),
+            host: self.host.clone(),
+            boot: self.boot.clone(),
+            pid_namespace: self.pid_namespace,
+            pid: self.pid,
+            pid_start: self.pid_start,
+            beat,
+            unix_ms: clock.unix_ms(),
+            txg: Txg(0),
+        }
+    }
+
+    /// True if an owner is known to have stopped using its pool.
+    fn knows_gone(&self, owner: &Owner) -> bool {
+        if owner.is_closed {
+            return true;
+        }
+        if owner.machine != self.machine {
+            return false;
+        }
+        if owner.boot != self.boot {
+            return true;
+        }
+        if owner.pid_namespace != self.pid_namespace {
+            return false;
+        }
+        if (owner.pid, owner.pid_start) == (self.pid, self.pid_start) {
+            return !OPEN.lock().contains(&owner.opening);
+        }
+        !(self.runs)(owner.pid, owner.pid_start)
+    }
+}
+
+/// The slot of an open pool.
+pub(crate) struct Keeper {
+    identity: &'static Identity,
+    opening: Guid,
+    beat: AtomicU64,
+}
+
+impl Keeper {
+    /// From here on its slot counts as that of an owner that is gone.
+    fn end(&self) {
+        OPEN.lock().retain(|opening| *opening != self.opening);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A disk of a pool and what its label says.
+pub(crate) struct Labelled<'a> {
+    pub(crate) disk: &'a dyn Device,
+    pub(crate) label: &'a Label,
+    /// Bytes of it that are used, if it is a disk of the pool.
+    pub(crate) disk_bytes: Option<u64>,
+    pub(crate) owner: Option<&'a Owner>,
+}
+
+/// Watches the slots of owners that may be alive; the one whose slot moved.
+async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -> Option<Owner> {
+    let suspects: Vec<_> = disks
+        .iter()
+        .filter_map(|disk| Some((disk, disk.owner.filter(|owner| !identity.knows_gone(owner))?)))
+        .collect();
+    if let Some((_, owner)) = suspects.first() {
+        let (host, pid) = (&owner.host, owner.pid);
+        tracing::warn!(host, pid, "the pool was not closed: watching whether its owner is alive");
+    }
+    if suspects.is_empty() {
+        return None;
+    }
+    let end = clock.monotonic() + OWNER_WATCH;
+    while clock.monotonic() < end {
+        clock.sleep(OWNER_LOOK).await;
+        let reads = suspects.iter().map(|(disk, before)| async move {
+            let read = pin!(read_slot(disk.disk));
+            match select(read, clock.sleep(OWNER_BEAT)).await {
+                Either::Left((now, _)) => now.filter(|now| now != *before && !now.is_closed),
+                Either::Right(_) => None,
+            }
+        });
+        if let Some(alive) = join_all(reads).await.into_iter().flatten().next() {
+            return Some(alive);
+        }
+    }
+    None
+}
+
+pub(crate) async fn read_slot(disk: &dyn Device) -> Option<Owner> {
+    let (done, slot) = disk.read_at(OWNER_OFFSET, IoBuf::zeroed(SLOT_BYTES)).await;
+    done.ok()?;
+    Owner::decode(&slot).ok()
+}
+
+async fn write_slot(disk: &dyn Device, owner: &Owner, disk_bytes: u64) -> Result<(), DeviceError> {
+    let mut slot = IoBuf::zeroed(SLOT_BYTES);
+    slot.copy_from_slice(&owner.encode());
+    let slot = Arc::new(slot);
+    for label in label_offsets(disk_bytes) {
+        let at = label + OWNER_OFFSET;
+        disk.write_at(at, Arc::clone(&slot), 0..SLOT_BYTES, Durability::Cached).await?;
+    }
+    Ok(())
+}
+
+fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
+    let seconds = clock.unix_ms().saturating_sub(owner.unix_ms) / 1000;
+    PoolError::InUse { pool: pool.to_owned(), host: owner.host.clone(), pid: owner.pid, seconds }
+}
+
+/// Checks that no other process has the pool on these disks open. Returns false where one had and
+/// was told to stop: then the labels must be read anew.
+///
+/// # Errors
+/// `InUse` without `force`; nothing was written.
+pub(crate) async fn settle(
+    disks: &[Labelled<'_>],
+    (identity, opening): (&Identity, Guid),
+    force: bool,
+    clock: &dyn Clock,
+) -> Result<bool, PoolError> {
+    let Some(alive) = watch(disks, identity, clock).await else { return Ok(true) };
+    let label = disks[0].label;
+    let error = in_use(&label.name, &alive, clock);
+    if !force {
+        return Err(error);
+    }
+    tracing::error!(%error, "the pool is taken from its owner by force");
+    let slot = identity.slot(label.pool, opening, 1, clock);
+    let writes = disks.iter().map(|disk| {
+        let slot = &slot;
+        async move {
+            let Some(bytes) = disk.disk_bytes else { return };
+            let write = pin!(write_slot(disk.disk, slot, bytes));
+            if let Either::Left((Err(error), _)) = select(write, clock.sleep(OWNER_BEAT)).await {
+                tracing::warn!(%error, "owner slot not written");
+            }
+        }
+    });
+    join_all(writes).await;
+    let end = clock.monotonic() + TAKEOVER_WAIT;
+    while clock.monotonic() < end {
+        clock.sleep(OWNER_LOOK).await;
+        // Disks that are asked nothing would be taken for disks that do not answer.
+        let reads = disks.iter().map(|disk| async move {
+            let read = pin!(read_slot(disk.disk));
+            drop(select(read, clock.sleep(OWNER_BEAT)).await);
+        });
+        join_all(reads).await;
+    }
+    Ok(false)
+}
+
+/// Refuses a disk that is part of a pool which another process has open. A person's force does not
+/// help: a live owner can be asked to give the disk up.
+///
+/// # Errors
+/// `InUse`, or the disk fails.
+#[boxed(?Send)]
+pub async fn refuse_owned(
+    disk: Arc<dyn Device>,
+    identity: &Identity,
+    clock: &Arc<dyn Clock>,
+) -> Result<(), PoolError> {
+    let disk = watched(disk, clock);
+    let Ok(DiskLabels { label, owner, .. }) = read_labels(&*disk).await.map_err(Arc::new)? else {
+        return Ok(());
+    };
+    let owner = owner.as_ref();
+    let labelled = [Labelled { disk: &*disk, label: &label, disk_bytes: None, owner }];
+    match watch(&labelled, identity, &**clock).await {
+        Some(alive) => Err(in_use(&label.name, &alive, &**clock)),
+        None => Ok(()),
+    }
+}
+
+impl Pool {
+    /// Writes the owner slot of this opening to every leg in use. `before`: the openings that the
+    /// slots name now.
+    #[boxed(?Send)]
+    pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
+        let opening = self.lineage[0].id;
+        let keeper = Keeper { identity, opening, beat: AtomicU64::new(0) };
+        if self.owner.set(keeper).is_ok() {
+            OPEN.lock().push(opening);
+            // A slot that cannot be rewritten still names an earlier opening.
+            let earlier = self.lineage.iter().map(|opening| opening.id);
+            let openings = earlier.chain(before.iter().copied()).collect();
+            self.vdevs.guard().start(self.guid(), openings);
+        }
+        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        join_all(legs.map(|leg| self.write_beat(leg, false))).await;
+    }
+
+    /// Suspends the pool if a slot names another opening.
+    ///
+    /// # Errors
+    /// `TakenOver`.
+    pub(crate) async fn check_owner(&self) -> Result<(), PoolError> {
+        if self.owner.get().is_some() {
+            self.vdevs.guard().look(self.read_any_slot()).await;
+        }
+        self.check_alive()
+    }
+
+    async fn read_any_slot(&self) -> Option<Owner> {
+        for vdev in self.vdevs.with_segments() {
+            let read = vdev.read_any(OWNER_OFFSET, SLOT_BYTES, |slot| Owner::decode(&slot).ok());
+            if let Ok(Some(found)) = read.await {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Why another server has the pool, once a slot said so.
+    pub(crate) fn taken_over(&self) -> Option<PoolError> {
+        let Owner { host, pid, .. } = self.vdevs.guard().other()?.clone();
+        Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
+    }
+
+    /// Writes the slot to a disk that is about to become a leg: until then it names another owner.
+    pub(crate) async fn mark_joining(
+        &self,
+        disk: &dyn Device,
+        disk_bytes: u64,
+    ) -> Result<(), PoolError> {
+        let Some(keeper) = self.owner.get() else { return Ok(()) };
+        // The disk lacks the txgs that this opening has committed.
+        let slot = Owner { txg: Txg(0), ..self.slot(keeper) };
+        write_slot(disk, &slot, disk_bytes).await.map_err(Arc::new)?;
+        Ok(())
+    }
+
+    fn slot(&self, keeper: &Keeper) -> Owner {
+        let beat = keeper.beat.load(Ordering::Acquire);
+        let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
+        // The first txg of an opening leads where the last one of the opening before led. Without
+        // it nothing is lost.
+        let txg = self.committed_txg();
+        Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
+    }
+
+    async fn write_beat(&self, leg: &Leg, is_closed: bool) {
+        let (Some(keeper), Some(device)) = (self.owner.get(), leg.usable()) else { return };
+        let Ok((vdev, _)) = self.leg(leg.guid) else { return };
+        let slot = Owner { is_closed, ..self.slot(keeper) };
+        if let Err(error) = write_slot(&*device, &slot, vdev.disk_bytes()).await {
+            tracing::debug!(disk = %leg.path(), %error, "owner slot not written");
+        }
+    }
+
+    /// Rewrites the owner slot now and then until the pool is suspended. A leg whose last rewrite
+    /// has not ended is left out meanwhile.
+    pub async fn keep_owner<S: Future<Output = ()>>(&self, sleep: impl Fn(Duration) -> S) {
+        let Some(keeper) = self.owner.get() else { return };
+        let mut writes = FuturesUnordered::new();
+        let mut busy: Vec<Guid> = Vec::new();
+        while self.check_alive().is_ok() {
+            let mut timer = pin!(sleep(OWNER_BEAT));
+            loop {
+                if writes.is_empty() {
+                    timer.as_mut().await;
+                    break;
+                }
+                match select(writes.next(), timer.as_mut()).await {
+                    Either::Left((done, _)) => busy.retain(|leg| Some(*leg) != done),
+                    Either::Right(_) => break,
+                }
+            }
+            // A disk that hangs must not stop the beats on the others.
+            let check = pin!(self.check_owner());
+            if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_BEAT))).await {
+                break;
+            }
+            self.check_lengths();
+            keeper.beat.fetch_add(1, Ordering::AcqRel);
+            for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+                if leg.usable().is_some() && !busy.contains(&leg.guid) {
+                    busy.push(leg.guid);
+                    writes.push(async move {
+                        self.write_beat(leg, false).await;
+                        leg.guid
+                    });
+                }
+            }
+        }
+    }
+
+    /// Its slot counts as that of an owner that is gone, whatever the disks still say.
+    pub(crate) fn end_owner(&self) {
+        if let Some(keeper) = self.owner.get() {
+            keeper.end();
+        }
+    }
+
+    /// Says in the labels that the pool is closed; after the last commit.
+    #[boxed(?Send)]
+    pub async fn release_owner(&self) {
+        if self.owner.get().is_none() || self.check_owner().await.is_err() {
+            return;
+        }
+        if self.check_alive().is_ok() {
+            let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+            join_all(legs.map(|leg| self.write_beat(leg, true))).await;
+            if let Err(error) = self.flush_all().await {
+                tracing::warn!(%error, "the owner slot may not be durable");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a person asks about a pool: health, errors and space; and taking a pool apart.
+//!
+//! Not here: printing.
+//!
+//! Invariant: answers come from RAM; a dead disk cannot hold them up.
+
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{Guid, Txg};
+use weir_device::DiskFigures;
+use weir_format::{VdevKind, VdevRole};
+
+use crate::disks::vdev::Leg;
+use crate::error::PoolError;
+use crate::import::open_pool::forget_disk;
+use crate::scan::segment_scan::ScanStatus;
+use crate::segments::segment_table::SpaceUse;
+use crate::state::pool::Pool;
+use crate::topology::unresponsive::{self, Slowness};
+use crate::topology::vdevs::Evacuation;
+
+/// State of one disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegState {
+    /// In use and up to date.
+    Online,
+    /// In use, but it missed writes: it takes new ones, and reads do not rely on it before a
+    /// resilver has copied the rest.
+    Stale,
+    /// A write or flush failed; not used any more.
+    Faulted,
+    /// A person took it out of use.
+    Offline,
+    /// Not there.
+    Missing,
+}
+
+/// Compares the disks of a pool that are in use.
+fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
+    let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
+    let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
+    let figures: Vec<_> = legs.iter().map(|leg| leg.io.filter(|_| used(leg))).collect();
+    for (leg, judged) in legs.iter_mut().zip(unresponsive::judge(&figures)) {
+        leg.slow = judged;
+    }
+}
+
+/// Health of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolHealth {
+    /// Everything in use and up to date.
+    Online,
+    /// Works with less redundancy than it was made with.
+    Degraded,
+    /// Acknowledges nothing any more.
+    Suspended,
+}
+
+/// One disk.
+#[derive(Clone, Debug)]
+pub struct LegStatus {
+    /// Path.
+    pub path: String,
+    /// Identity.
+    pub guid: Guid,
+    /// State.
+    pub state: LegState,
+    /// Txg after which it misses writes, or may.
+    pub stale_after: Option<Txg>,
+    /// It counts as whole: only its own newest uberblock is one txg older than the pool's.
+    pub unconfirmed: bool,
+    /// What is wrong with its disk, beside its state.
+    pub note: Option<String>,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes and flushes that failed.
+    pub write_errors: u64,
+    /// Reads whose bytes failed their checksum.
+    pub checksum_errors: u64,
+    /// Counts and times; `None` while the disk is missing.
+    pub io: Option<DiskFigures>,
+    /// What is wrong with its speed.
+    pub slow: Option<Slowness>,
+}
+
+/// One vdev.
+#[derive(Clone, Debug)]
+pub struct VdevStatus {
+    /// As people call it: its kind and number.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+    /// Redundancy.
+    pub kind: VdevKind,
+    /// What it is for.
+    pub role: VdevRole,
+    /// Whether enough of its disks are in use.
+    pub works: bool,
+    /// Its disks.
+    pub legs: Vec<LegStatus>,
+}
+
+/// A pool.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Health.
+    pub health: PoolHealth,
+    /// Why it is suspended.
+    pub suspended: Option<String>,
+    /// Vdevs in label order, without those that were removed.
+    pub vdevs: Vec<VdevStatus>,
+    /// Vdevs that are leaving, and how far.
+    pub evacuations: Vec<Evacuation>,
+    /// Bytes that data would gain if all of every disk were used.
+    pub expandable_bytes: u64,
+    /// Space.
+    pub space: SpaceUse,
+    /// RAM of the remap tables.
+    pub remap_bytes: u64,
+    /// Newest committed txg.
+    pub txg: Txg,
+    /// The scan under way, or the last one since the pool was opened.
+    pub scan: Option<ScanStatus>,
+}
+
+impl Leg {
+    pub(crate) fn state(&self) -> LegState {
+        match (self.is_offline(), self.is_faulted(), self.device(), self.stale_after()) {
+            (true, ..) => LegState::Offline,
+            (_, true, ..) => LegState::Faulted,
+            (_, _, None, _) => LegState::Missing,
+            (.., Some(_)) => LegState::Stale,
+            _ => LegState::Online,
+        }
+    }
+}
+
+impl Pool {
+    /// The pool as it is now.
+    pub fn status(&self) -> PoolStatus {
+        let mut vdevs: Vec<VdevStatus> = self
+            .vdevs
+            .iter()
+            .map(|vdev| VdevStatus {
+                name: vdev.name(),
+                number: vdev.index,
+                kind: vdev.kind(),
+                role: vdev.role(),
+                works: vdev.is_alive(),
+                legs: vdev
+                    .legs
+                    .iter()
+                    .map(|leg| LegStatus {
+                        path: leg.path().to_owned(),
+                        guid: leg.guid,
+                        state: leg.state(),
+                        stale_after: leg.stale_after(),
+                        unconfirmed: leg.is_unconfirmed(),
+                        note: leg.note(),
+                        read_errors: leg.read_errors.load(Ordering::Relaxed),
+                        write_errors: leg.write_errors.load(Ordering::Relaxed),
+                        checksum_errors: leg.checksum_errors.total(),
+                        io: leg.figures(),
+                        slow: None,
+                    })
+                    .collect(),
+            })
+            .collect();
+        mark_slow_legs(&mut vdevs);
+        let suspended = self.check_alive().err().map(|error| error.to_string());
+        let in_service = vdevs.iter().filter(|vdev| vdev.role != VdevRole::Spare);
+        let mut legs = in_service.flat_map(|vdev| &vdev.legs);
+        let all_online = legs.all(|leg| leg.state == LegState::Online);
+        let health = match (&suspended, all_online) {
+            (Some(_), _) => PoolHealth::Suspended,
+            (None, true) => PoolHealth::Online,
+            (None, false) => PoolHealth::Degraded,
+        };
+        PoolStatus {
+            health,
+            suspended,
+            vdevs,
+            evacuations: self.evacuations(),
+            expandable_bytes: self.expandable_bytes(),
+            space: self.space(),
+            remap_bytes: self.segments.remap_bytes(),
+            txg: self.committed_txg(),
+            scan: self.scans.status(self.clock()),
+        }
+    }
+
+    /// Erases the labels of every disk. The pool takes no further call but `drop`.
+    ///
+    /// # Durability
+    /// No import finds the pool once this returns `Ok`.
+    #[boxed(?Send)]
+    pub async fn erase(&self) -> Result<(), PoolError> {
+        self.note_destroyed();
+        for vdev in self.vdevs.iter() {
+            for device in vdev.legs.iter().filter_map(Leg::device) {
+                forget_disk(&*device, vdev.disk_bytes()).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Changes to a tree: what its blocks become.
+//!
+//! Not here: applying them (tree), what clients changed (weir-dataset).
+//!
+//! Invariants:
+//! - changes of one tree are disjoint, and applied in the order of their blocks;
+//! - a run lies within one leaf, so that it is applied whole.
+
+use std::ops::Range;
+
+use weir_base::BLOCK_BYTES;
+use weir_format::{BlockPtr, NODE_FANOUT};
+
+use crate::tree::radix_tree::Delta;
+
+/// A change to a tree: blocks `start .. start + count` become something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// First block.
+    pub start: u64,
+    /// Blocks.
+    pub count: u64,
+    /// What they become.
+    pub to: Becomes,
+}
+
+/// What blocks become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Becomes {
+    /// One block, or a hole of any size.
+    Pointer(BlockPtr),
+    /// Several blocks of one leaf.
+    Run(LeafRun),
+}
+
+impl Becomes {
+    /// True for this very pointer.
+    pub(crate) fn is(&self, ptr: &BlockPtr) -> bool {
+        matches!(self, Self::Pointer(to) if to == ptr)
+    }
+}
+
+impl Change {
+    /// Blocks that become a hole.
+    pub fn hole(blocks: Range<u64>) -> Self {
+        let Range { start, end } = blocks;
+        Self { start, count: end - start, to: Becomes::Pointer(BlockPtr::HOLE) }
+    }
+
+    /// One block that becomes what `ptr` leads to.
+    pub fn one(start: u64, ptr: BlockPtr) -> Self {
+        Self { start, count: 1, to: Becomes::Pointer(ptr) }
+    }
+
+    /// Neighbouring blocks of one leaf that become what these lead to.
+    pub fn run(start: u64, ptrs: &[BlockPtr]) -> Self {
+        if let [ptr] = ptrs {
+            return Self::one(start, *ptr);
+        }
+        let count = ptrs.len() as u64;
+        let fits = start % NODE_FANOUT as u64 + count <= NODE_FANOUT as u64;
+        assert!(fits && count > 0, "a run lies within one leaf: {count} blocks from {start}");
+        Self { start, count, to: Becomes::Run(LeafRun::of(ptrs)) }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.count
+    }
+
+    /// Whether nothing is there afterwards.
+    pub fn is_hole(&self) -> bool {
+        matches!(&self.to, Becomes::Pointer(ptr) if ptr.is_hole())
+    }
+
+    /// The pointer, if it is one for all of `blocks`.
+    pub(crate) fn covers(&self, blocks: &Range<u64>) -> Option<BlockPtr> {
+        match self.to {
+            Becomes::Pointer(ptr) if self.start <= blocks.start && self.end() >= blocks.end => {
+                Some(ptr)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Pointers of neighbouring blocks, none of them a hole, as they stand in a leaf: encoded once, and
+/// counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafRun {
+    slots: Box<[[u8; BlockPtr::BYTES]]>,
+    /// What a tree gains by them.
+    pub(crate) gain: Delta,
+}
+
+impl LeafRun {
+    fn of(ptrs: &[BlockPtr]) -> Self {
+        let mut gain = Delta::default();
+        ptrs.iter().for_each(|ptr| gain.gain(ptr));
+        Self { slots: ptrs.iter().map(BlockPtr::encode).collect(), gain }
+    }
+
+    /// Puts the pointers into a leaf, from a slot on.
+    pub(crate) fn put(&self, leaf: &mut [u8; BLOCK_BYTES], first: usize) {
+        let (slots, _) = leaf.as_chunks_mut::<{ BlockPtr::BYTES }>();
+        slots[first..first + self.slots.len()].copy_from_slice(&self.slots);
+    }
+}
+
+/// These changes, and holes in all gaps between them up to `end`: what they make of a tree does not
+/// depend on what it was. Gaps in `kept`, ascending ranges, stay.
+pub fn filled(changes: Vec<Change>, end: u64, kept: &[Range<u64>]) -> Vec<Change> {
+    let mut all = Vec::with_capacity(changes.len());
+    let mut next = 0;
+    let fill = |all: &mut Vec<Change>, gap: Range<u64>| {
+        let mut from = gap.start;
+        for keep in kept.iter().filter(|keep| keep.start < gap.end && keep.end > gap.start) {
+            if from < keep.start {
+                all.push(Change::hole(from..keep.start));
+            }
+            from = from.max(keep.end);
+        }
+        if from < gap.end {
+            all.push(Change::hole(from..gap.end));
+        }
+    };
+    for change in changes {
+        fill(&mut all, next..change.start);
+        next = change.end();
+        all.push(change);
+    }
+    fill(&mut all, next..end);
+    all
+}
+
+/// The changes that touch `base .. base + len`.
+pub(crate) fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
+    let first = changes.partition_point(|change| change.end() <= base);
+    let end = changes.partition_point(|change| change.start < base + len);
+    &changes[first..end.max(first)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_become_holes_but_for_those_that_are_kept() {
+        let one = |at| Change::one(at, BlockPtr::HOLE);
+        let holes = |ranges: &[Range<u64>]| -> Vec<Change> {
+            ranges.iter().cloned().map(Change::hole).collect()
+        };
+        let of = |changes, kept: &[Range<u64>]| -> Vec<Change> { filled(changes, 10, kept) };
+        let all = std::slice::from_ref(&(0..10));
+        assert_eq!(of(vec![], &[]), holes(all));
+        assert_eq!(of(vec![one(0), one(3), one(9)], &[]), holes(&[0..1, 1..3, 3..4, 4..9, 9..10]));
+        assert_eq!(of(vec![one(3)], &[0..2, 5..6, 8..12]), holes(&[2..3, 3..4, 4..5, 6..8]));
+        assert_eq!(of(vec![], all), []);
+    }
+}

@@ -1,0 +1,501 @@
+//! Walking a tree beside another one: what is at its place in the first and not in the second.
+//!
+//! Not here: what it is asked for (freeing a snapshot, its space, what changed between two).
+//!
+//! Trees are copy-on-write and blocks keep their places, so equal pointers at one place lead to
+//! equal subtrees, and a walk reads only nodes that differ.
+//!
+//! Invariants:
+//! - blocks are found in order, a node after everything below it;
+//! - everything that ends at [`Walk::position`] or before was found, nothing else: a later walk can
+//!   go on from there.
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::join;
+use weir_base::{DatasetId, ErrorKind, Txg};
+use weir_device::Block;
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
+
+use crate::error::PoolError;
+use crate::segments::sanity::Met;
+use crate::state::pool::Pool;
+use crate::tree::live::LiveOf;
+use crate::tree::lost_nodes::{Marker, Unreadable};
+use crate::tree::radix_tree::Tree;
+use crate::tree::snapshot_chain::end_of;
+
+/// Something that one tree has and the other has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// 0 for a block.
+    pub level: u8,
+    /// Position among the blocks or nodes of that level.
+    pub index: u64,
+    /// The pointer to it; a hole where the other tree has something.
+    pub ptr: BlockPtr,
+}
+
+/// The version of a volume that a tree belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeOf {
+    /// The volume.
+    pub volume: DatasetId,
+    /// The last txg that the version shows; [`Version::NOW`](crate::Version::NOW) of a volume as it
+    /// is.
+    pub version: Txg,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct Unshared {
+    /// The tree that is walked.
+    pub root: TreeRoot,
+    /// The version that clients see in this tree; `None`: unreadable nodes are not put on the list
+    /// of damage, because no client sees them or because the caller does it.
+    pub of: Option<TreeOf>,
+    /// The tree it is compared with, if any.
+    pub other: Option<TreeRoot>,
+    /// As `of`, of the other tree.
+    pub other_of: Option<TreeOf>,
+    /// Nothing born up to this txg is looked at.
+    pub after: Txg,
+    /// Nothing that ends here or before is looked at.
+    pub from: u64,
+    /// Whether to find holes where the other tree has something, and, with no other tree, all holes
+    /// of nodes that changed.
+    pub holes: bool,
+}
+
+impl Unshared {
+    /// Everything of one tree that was born after `after`.
+    pub fn of_tree(root: TreeRoot, of: Option<TreeOf>, after: Txg) -> Self {
+        Self { root, of, other: None, other_of: None, after, from: 0, holes: false }
+    }
+}
+
+/// The other tree's side of a place.
+#[derive(Clone, Copy)]
+enum Beside {
+    Nothing,
+    /// A subtree of this many levels at the start of the place, which may have more.
+    Root(BlockPtr, u8),
+}
+
+impl Beside {
+    fn of(ptr: BlockPtr, level: u8) -> Self {
+        if ptr.is_hole() { Self::Nothing } else { Self::Root(ptr, level) }
+    }
+
+    fn root(self) -> Option<(BlockPtr, u8)> {
+        match self {
+            Self::Nothing => None,
+            Self::Root(ptr, level) => Some((ptr, level)),
+        }
+    }
+
+    /// Whether it is this pointer of the whole place.
+    fn is(self, ptr: &BlockPtr, level: u8) -> bool {
+        self.root().is_some_and(|(other, its_level)| its_level == level && other == *ptr)
+    }
+}
+
+/// A node under way.
+struct Frame {
+    ptr: BlockPtr,
+    level: u8,
+    index: u64,
+    node: Block,
+    /// The node beside it, or a lower subtree beside its first child.
+    beside: Option<Block>,
+    lower: Beside,
+    /// What is at the same place in the other tree, with its level.
+    other: Option<(BlockPtr, u8)>,
+    /// Nothing below that was born up to this txg is looked at.
+    after: Txg,
+    slot: usize,
+}
+
+/// A sum over what a walk finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Space on disk, in units of 64 bytes.
+    pub units: u64,
+    /// Nothing was left out because a node could not be read.
+    pub is_whole: bool,
+}
+
+/// A walk under way.
+pub struct Walk<'p> {
+    pool: &'p Pool,
+    what: Unshared,
+    started: bool,
+    stack: Vec<Frame>,
+    position: u64,
+    met: Met,
+    /// Nodes that could not be read.
+    damaged: u64,
+    /// Nodes that were not found though this tree alone may have them: damage markers name them.
+    kept: u64,
+    unreadable: Unreadable,
+}
+
+impl Pool {
+    /// Starts a walk.
+    pub fn unshared(&self, what: Unshared) -> Walk<'_> {
+        let position = what.from;
+        Walk {
+            pool: self,
+            what,
+            started: false,
+            stack: Vec::new(),
+            position,
+            met: Met::default(),
+            damaged: 0,
+            kept: 0,
+            unreadable: Unreadable::default(),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Everything before this block was found.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Nodes that could not be read: what is below them was left out.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Whether something that this tree may have for itself was not found: it is left to a recount.
+    pub fn leaves_something(&self) -> bool {
+        self.damaged + self.kept > 0
+    }
+
+    /// The next blocks (up to those of one leaf), and the nodes that end with them; else the end.
+    ///
+    /// # Errors
+    /// The pool is suspended. A damaged node is counted and passed by.
+    #[boxed(?Send)]
+    pub async fn next(&mut self) -> Result<Vec<Found>, PoolError> {
+        let mut found = Vec::new();
+        if !self.started {
+            self.started = true;
+            let TreeRoot { ptr, height } = self.what.root;
+            // What is shared with a tree that cannot be read cannot be told: nothing is found.
+            let Some(beside) = self.beside_root(height).await? else {
+                self.position = u64::MAX;
+                return Ok(found);
+            };
+            let after = self.what.after;
+            self.visit(ptr, (height, 0), beside, after, &mut found).await?;
+        }
+        while let Some(frame) = self.stack.last_mut() {
+            if frame.slot == NODE_FANOUT {
+                let frame = self.stack.pop().expect("it is the last");
+                self.leave(&frame, &mut found).await?;
+                continue;
+            }
+            // A leaf is done at once; of anything above, what was found is handed out first.
+            if !found.is_empty() && frame.level > 1 {
+                break;
+            }
+            let (slot, level, after) = (frame.slot, frame.level, frame.after);
+            frame.slot += 1;
+            let tree = Tree::new(self.pool, self.what.root);
+            let index = frame.index * NODE_FANOUT as u64 + slot as u64;
+            let child = tree.pointer_below((&frame.ptr, level), &frame.node, index);
+            let beside = match (&frame.beside, frame.lower) {
+                (Some(node), _) => tree
+                    .pointer_below((&frame.ptr, level), node, index)
+                    .map(|p| Beside::of(p, level - 1)),
+                (None, lower) if slot == 0 => Ok(lower),
+                (None, _) => Ok(Beside::Nothing),
+            };
+            match (self.usable(child)?, self.usable(beside)?) {
+                (Some(child), Some(beside)) => {
+                    self.visit(child, (level - 1, index), beside, after, &mut found).await?;
+                }
+                _ => self.pass((level - 1, index)),
+            }
+        }
+        if self.stack.is_empty() {
+            self.position = u64::MAX;
+        }
+        Ok(found)
+    }
+
+    /// Adds up all that is still to be found.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn units(mut self) -> Result<Units, PoolError> {
+        let mut units = 0;
+        loop {
+            let found = self.next().await?;
+            if found.is_empty() {
+                return Ok(Units { units, is_whole: !self.leaves_something() });
+            }
+            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
+        }
+    }
+
+    /// The other tree's side of the whole of this one; `None` where that cannot be told.
+    async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
+        let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
+        let (mut ptr, mut level) = (other.ptr, other.height);
+        while level > height && !ptr.is_hole() {
+            let Some(node) = self.read(&ptr).await? else {
+                self.note_lost(self.what.other_of, &ptr, (level, 0));
+                return Ok(None);
+            };
+            let below = Tree::new(self.pool, other).pointer_below((&ptr, level), &node, 0);
+            let Some(below) = self.usable(below)? else { return Ok(None) };
+            level -= 1;
+            let Some(below) = self.resolve(below, (level, 0)).await? else { return Ok(None) };
+            ptr = below;
+        }
+        Ok(Some(Beside::of(ptr, level)))
+    }
+
+    /// Everything below a node was found: the node itself is, unless damage markers of the other
+    /// tree need it.
+    async fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) -> Result<(), PoolError> {
+        let Frame { ptr, level, index, other, .. } = *frame;
+        self.find_node(ptr, (level, index), other, found).await?;
+        self.pass((level, index));
+        Ok(())
+    }
+
+    async fn find_node(
+        &mut self,
+        ptr: BlockPtr,
+        (level, index): (u8, u64),
+        other: Option<(BlockPtr, u8)>,
+        found: &mut Vec<Found>,
+    ) -> Result<(), PoolError> {
+        if let Some((other, its_level)) = other
+            && self.pool.damaged_since().is_some()
+        {
+            let tree = Tree::new(self.pool, self.what.root);
+            let marker = tree.marker_below(Some((ptr, level)), other, its_level).await?;
+            if marker != Marker::None {
+                self.kept += 1;
+                return Ok(());
+            }
+        }
+        found.push(Found { level, index, ptr });
+        Ok(())
+    }
+
+    fn pass(&mut self, (level, index): (u8, u64)) {
+        self.position = self.position.max(end_of(level, index));
+    }
+
+    /// Looks at one place: passes it by, finds it, or goes into it.
+    async fn visit(
+        &mut self,
+        ptr: BlockPtr,
+        (level, index): (u8, u64),
+        beside: Beside,
+        after: Txg,
+        found: &mut Vec<Found>,
+    ) -> Result<(), PoolError> {
+        if end_of(level, index) <= self.what.from {
+            return Ok(());
+        }
+        if ptr.is_hole() {
+            self.visit_hole((level, index), beside, found);
+        } else if !beside.is(&ptr, level) && ptr.birth > after {
+            let (Some(seen), Some(seen_beside)) = (
+                self.resolve(ptr, (level, index)).await?,
+                self.resolve_beside(beside, ptr.birth, (level, index)).await?,
+            ) else {
+                self.pass((level, index));
+                return Ok(());
+            };
+            let is_own = !seen_beside.is(&seen, level) && seen.birth > after;
+            if seen.is_hole() {
+                self.visit_hole((level, index), seen_beside, found);
+            } else if is_own && level > 0 {
+                let other = beside.root();
+                return self.enter(seen, (level, index), (seen_beside, other), after, found).await;
+            } else if is_own && self.is_needed_beside(seen_beside, &seen).await? {
+                self.kept += 1;
+            } else if is_own {
+                found.push(Found { level, index, ptr: seen });
+            }
+        }
+        self.pass((level, index));
+        Ok(())
+    }
+
+    /// Whether the other tree has a partial record at the place of a record that refers to it.
+    async fn is_needed_beside(
+        &mut self,
+        beside: Beside,
+        ptr: &BlockPtr,
+    ) -> Result<bool, PoolError> {
+        match beside {
+            Beside::Root(other, 0) if other.is_partial() => {
+                let replaced = self.pool.find_replaced(&other, &|rest| rest == ptr).await;
+                Ok(self.usable(replaced)?.is_none_or(|replaced| replaced.is_some()))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn visit_hole(&self, (level, index): (u8, u64), beside: Beside, found: &mut Vec<Found>) {
+        let is_news =
+            self.what.holes && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
+        if is_news {
+            found.push(Found { level, index, ptr: BlockPtr::HOLE });
+        }
+    }
+
+    /// What is at a place of the tree; `None` where that cannot be told.
+    async fn resolve(
+        &mut self,
+        ptr: BlockPtr,
+        place: (u8, u64),
+    ) -> Result<Option<BlockPtr>, PoolError> {
+        if ptr.is_damaged() {
+            // Nothing but a recount can tell when the node that it names is needed no more.
+            self.kept += 1;
+        }
+        let tree = Tree::new(self.pool, self.what.root);
+        let resolved = tree.resolve_known(ptr, place, &mut self.unreadable).await;
+        self.usable(resolved)
+    }
+
+    /// The other tree's side of a place, for what was born in a txg; `None` where that cannot be
+    /// told.
+    async fn resolve_beside(
+        &mut self,
+        beside: Beside,
+        birth: Txg,
+        (level, index): (u8, u64),
+    ) -> Result<Option<Beside>, PoolError> {
+        let Beside::Root(ptr, its_level) = beside else { return Ok(Some(beside)) };
+        if !ptr.is_damaged() {
+            return Ok(Some(beside));
+        }
+        if birth > ptr.birth {
+            // Nothing below the lost node is as young.
+            return Ok(Some(Beside::Nothing));
+        }
+        let index = index << (NODE_SHIFT * u32::from(level - its_level));
+        let tree = Tree::new(self.pool, self.what.root);
+        let resolved = tree.resolve_known(ptr, (its_level, index), &mut self.unreadable).await;
+        Ok(self.usable(resolved)?.map(|ptr| Beside::of(ptr, its_level)))
+    }
+
+    async fn enter(
+        &mut self,
+        ptr: BlockPtr,
+        (level, index): (u8, u64),
+        (beside, other): (Beside, Option<(BlockPtr, u8)>),
+        mut after: Txg,
+        found: &mut Vec<Found>,
+    ) -> Result<(), PoolError> {
+        if let Err(error) = self.met.note(&ptr, level) {
+            tracing::error!(%error, "a tree leads to a node twice");
+            self.damaged += 1;
+            self.pass((level, index));
+            return Ok(());
+        }
+        let beside_node = match beside {
+            Beside::Root(other, its_level) if its_level == level => Some(other),
+            _ => None,
+        };
+        let is_level = beside_node.is_some();
+        let (node, beside_node) = match beside_node {
+            Some(other) => {
+                let (node, beside) =
+                    join(self.pool.read_block(&ptr), self.pool.read_block(&other)).await;
+                let beside = self.usable(beside)?;
+                if beside.is_none() {
+                    self.note_lost(self.what.other_of, &other, (level, index));
+                    // What it shares cannot be told, but that nothing below it is younger.
+                    after = after.max(other.birth);
+                }
+                (node, beside)
+            }
+            None => (self.pool.read_block(&ptr).await, None),
+        };
+        if ptr.birth <= after {
+            self.pass((level, index));
+            return Ok(());
+        }
+        match self.usable(node)? {
+            Some(node) => {
+                let lower = if is_level { Beside::Nothing } else { beside };
+                let (beside, slot) = (beside_node, 0);
+                let frame = Frame { ptr, level, index, node, beside, lower, other, after, slot };
+                if level > 1 {
+                    self.read_ahead(&frame).await;
+                }
+                self.stack.push(frame);
+            }
+            None => {
+                self.note_lost(self.what.of, &ptr, (level, index));
+                // The node itself is known, what is below it is not.
+                self.find_node(ptr, (level, index), other, found).await?;
+                self.pass((level, index));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the nodes below a node that will be walked into the cache together.
+    async fn read_ahead(&self, frame: &Frame) {
+        let tree = Tree::new(self.pool, self.what.root);
+        let (of, mut wanted) = ((&frame.ptr, frame.level), Vec::new());
+        for slot in 0..NODE_FANOUT as u64 {
+            let index = frame.index * NODE_FANOUT as u64 + slot;
+            let child = tree.pointer_below(of, &frame.node, index).unwrap_or_default();
+            let beside = frame.beside.as_ref();
+            let below = |node| tree.pointer_below(of, node, index).unwrap_or_default();
+            let beside = beside.map_or(BlockPtr::HOLE, below);
+            let is_walked = child.kind == PtrKind::Node
+                && child != beside
+                && child.birth > frame.after
+                && end_of(frame.level - 1, index) > self.what.from;
+            if is_walked {
+                wanted.push(child);
+                wanted.extend(beside.leads_to_block().then_some(beside));
+            }
+        }
+        if wanted.len() > 1 {
+            // What cannot be read is met again, and reported, where it is needed.
+            drop(self.pool.read_blocks(&wanted).await);
+        }
+    }
+
+    async fn read(&mut self, ptr: &BlockPtr) -> Result<Option<Block>, PoolError> {
+        let node = self.pool.read_block(ptr).await;
+        self.usable(node)
+    }
+
+    /// Adds the records below an unreadable node to the list of damage.
+    fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
+        if let Some(TreeOf { volume, version }) = of {
+            let birth = ptr.birth;
+            self.pool.note_lost(&LiveOf::Volume { volume, level, index, birth, version });
+        }
+    }
+
+    /// What was read; `None` of what is damaged.
+    fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == ErrorKind::Data => {
+                tracing::error!(%error, "what is below a damaged node is passed by");
+                self.damaged += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,619 @@
+//! What lives of a segment: found from its summaries and the trees of the blocks' owners, or, where
+//! there are no summaries, from the pool's own trees.
+//!
+//! Not here: moving it (clean), verifying it (copies).
+//!
+//! Invariants:
+//! - a block that was ever shared is alive as long as its references are counted: that is asked
+//!   first, for the place that its summary names may lead to it no more, and others do;
+//! - any other block is alive if the one place that can lead to it does (the summary says which),
+//!   in the first version of its volume that ended after its birth (see `line`);
+//! - what is found must add up to the segment's counter, where no write-out moved either meanwhile;
+//!   in a pool that was damaged it may be less, and a recount mends that;
+//! - a block whose owner cannot be asked may be alive: it is looked after as if it were.
+
+use async_recursion::async_recursion as boxed;
+use futures_util::StreamExt as _;
+use weir_base::hash::HashMap;
+use weir_base::limits::NODE_READS_IN_FLIGHT;
+use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
+use weir_device::Block;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PoolPart, PtrKind,
+    SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry, SegmentState, Summary, SummaryEntry, SummaryPlace,
+    TreeRoot, node_pointer,
+};
+
+use crate::error::{BlockPlace, PoolError};
+use crate::planted_bugs::PlantedBug;
+use crate::segments::sanity::{self, Met};
+use crate::segments::segment_table::Segments;
+use crate::state::pool::Pool;
+use crate::tree::lost_nodes::{Marker, Unreadable};
+use crate::tree::radix_tree::Tree;
+use crate::tree::snapshot_chain::{Roots, node_above};
+
+/// Looks at a segment that a write-out changes meanwhile, before its counter is left unchecked.
+const LOOKS_MAX: usize = 4;
+
+const SEGMENT: &str = "segment";
+
+/// Something in a segment that must be readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Bytes from the start of the segment.
+    pub(crate) at: u64,
+    pub(crate) len: usize,
+    pub(crate) proof: Proof,
+    pub(crate) of: LiveOf,
+    /// Where another copy of it is.
+    pub(crate) other: Option<u64>,
+    /// Where its pointers say that it is; `None` of a summary.
+    pub(crate) address: Option<(VsegId, u32)>,
+}
+
+/// What is lost with something that lives in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiveOf {
+    /// A record or node of a volume, in the version that ended with this txg and maybe later ones.
+    Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
+    /// A block with several references, by its address.
+    Shared(u64),
+    /// A part of the pool's own structures.
+    Part(PoolPart, u64),
+}
+
+impl Live {
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
+}
+
+/// How its bytes are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A block: by the checksum in its pointer.
+    Checksum(u128),
+    /// A block that is shared: by the half of its checksum that its summary has.
+    Half(u64),
+    /// A summary of this segment: by its own, the low half of which stands where it is named.
+    Summary(VsegId, u64),
+}
+
+/// What lives of a segment, as far as it can be found.
+#[derive(Debug, Default)]
+pub(crate) struct LiveSet {
+    /// By place.
+    pub(crate) live: Vec<Live>,
+    /// Owners or summaries that could not be read: blocks of the former may live and are above,
+    /// what the latter name is missing.
+    pub(crate) lost: u64,
+    /// Some of what lives may not be above: a resilver of this is not complete.
+    pub(crate) is_partial: bool,
+}
+
+impl LiveSet {
+    /// A segment of which nothing is known.
+    fn unknown() -> Self {
+        Self { live: Vec::new(), lost: 1, is_partial: true }
+    }
+
+    /// Counts what reaches beyond the segment, or into what stands before it, as lost: no writer
+    /// put it there.
+    fn part_overlaps(&mut self, room: u64) {
+        let (before, mut end) = (self.live.len(), 0);
+        self.live.retain(|live| {
+            let fits = live.at >= end && live.end() <= room;
+            end = if fits { live.end() } else { end };
+            fits
+        });
+        self.lost += (before - self.live.len()) as u64;
+    }
+}
+
+/// Blocks found alive, with the summary entries that led to them, and the lookups that failed.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) live: Vec<FoundLive>,
+    /// Blocks that may be alive: their owner cannot be asked.
+    pub(crate) unknown: Vec<FoundLive>,
+    pub(crate) failed: Vec<PoolError>,
+    /// The references to some are not known: they are taken for alive, and may not be.
+    pub(crate) uncounted: bool,
+}
+
+/// A block found alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundLive {
+    pub(crate) entry: SummaryEntry,
+    pub(crate) proof: Proof,
+    pub(crate) of: LiveOf,
+}
+
+/// What an owner says of a block.
+enum Verdict {
+    Alive(Proof),
+    Dead,
+}
+
+/// A block that is judged by the half of its checksum that its summary has.
+fn unproved(entry: &SummaryEntry, of: LiveOf) -> FoundLive {
+    FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
+}
+
+impl Found {
+    /// Notes a block that no dataset leads to: it may be one of a dataset that was lost.
+    fn note_dead(&mut self, pool: &Pool, roots: &Roots, entry: &SummaryEntry) {
+        if roots.may_be_lost(&entry.owner, entry.birth) {
+            let (pool, dataset) = (pool.name().to_owned(), entry.owner.dataset.0);
+            self.failed.push(PoolError::OwnerLost { pool, dataset });
+            self.unknown.push(shared_block(entry));
+        }
+    }
+
+    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. It counts the
+    /// blocks of every dataset, so `counted` exceeds the live blocks found if one of them is alive.
+    pub(crate) fn judge_by_counter(&mut self, counted: u64) {
+        let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
+        if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
+            self.failed.clear();
+            self.unknown.clear();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.live.iter().map(|found| stored_bytes(&found.entry)).sum()
+    }
+}
+
+/// A block that has, or may have, several references.
+fn shared_block(entry: &SummaryEntry) -> FoundLive {
+    let of = LiveOf::Shared(address_of(entry).address());
+    FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
+}
+
+fn stored_bytes(entry: &SummaryEntry) -> u64 {
+    u64::from(entry.stored_units) * PACK_BYTES as u64
+}
+
+/// Where a block is, as its pointers say. Not to be judged by: what its pointers have beside that
+/// is not all in a summary.
+pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
+    BlockPtr {
+        kind: PtrKind::Data,
+        vseg: entry.vseg,
+        offset_units: entry.offset_units,
+        stored_units: entry.stored_units,
+        birth: entry.birth,
+        checksum: u128::from(entry.checksum),
+        ..BlockPtr::default()
+    }
+}
+
+/// An entry, and the version of its volume that is asked for it: the tree, and what is lost with
+/// the block if that leads to it.
+type Asked = (SummaryEntry, TreeRoot, LiveOf);
+
+fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
+    let (volume, version) = roots.version_of(&entry.owner, entry.birth)?;
+    let BlockOwner { level, index, .. } = entry.owner;
+    let of = LiveOf::Volume { volume, level, index, birth: entry.birth, version: version.txg };
+    Some((entry, version.root, of))
+}
+
+/// What holds the pointers to some neighbours.
+enum Above {
+    Node(BlockPtr, Block),
+    /// Nothing but the tree's record: the one there is, is its root.
+    Root(BlockPtr),
+    Nothing,
+}
+
+async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, PoolError> {
+    if owner.level >= tree.height() {
+        return tree.pointer_at(owner.level, owner.index).await.map(Above::Root);
+    }
+    let node = tree.node_above(owner.level, owner.index).await?;
+    Ok(node.map_or(Above::Nothing, |(ptr, node)| Above::Node(ptr, node)))
+}
+
+/// Whether the pointer that the entry's owner holds now is the entry's block's.
+fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
+    !ptr.is_hole()
+        && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
+        && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
+        && ptr.birth == entry.birth
+}
+
+impl Pool {
+    pub(crate) fn bad_segment(&self, field: &'static str, value: u64) -> PoolError {
+        let source = FormatError::Field { what: SEGMENT, field, value };
+        PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
+    }
+
+    /// Every block ever appended to a segment, and the places of its summaries. Reports an
+    /// unreadable summary as lost.
+    pub(crate) async fn read_summaries(
+        &self,
+        vseg: VsegId,
+        last: SummaryPlace,
+    ) -> Result<(Vec<SummaryEntry>, Vec<SummaryPlace>), PoolError> {
+        let read = self.read_summaries_back(vseg, last).await;
+        if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+            self.note_lost(&LiveOf::Part(PoolPart::Summary, vseg.0));
+        }
+        read
+    }
+
+    /// Reads summaries from the `last` one back to the first.
+    async fn read_summaries_back(
+        &self,
+        vseg: VsegId,
+        last: SummaryPlace,
+    ) -> Result<(Vec<SummaryEntry>, Vec<SummaryPlace>), PoolError> {
+        let (mut entries, mut places, mut place) = (Vec::new(), Vec::new(), last);
+        let Some(pinned) = self.segments.pin(vseg) else { return Ok((entries, places)) };
+        let vdev = &self.vdevs[usize::from(pinned.vdev)];
+        while !place.is_none() {
+            let (at, len) = (pinned.at + u64::from(place.at), place.bytes as usize);
+            let decode = |bytes: &[u8]| Summary::decode(bytes, vseg, place.checksum);
+            let (buf, start) =
+                vdev.read_verified(vdev.next_leg(), at, len, |bytes| decode(bytes).is_ok()).await?;
+            let summary = decode(&buf[start..start + len]).map_err(|source| {
+                let place = Some(BlockPlace { vdev: pinned.vdev, offset: at });
+                let pool = self.label.name.clone();
+                PoolError::Structure { pool, what: SEGMENT, place, source }
+            })?;
+            let before = summary.previous.at.checked_add(summary.previous.bytes);
+            let Some(before) = before.filter(|end| *end <= place.at) else {
+                return Err(self.bad_segment("previous_at", u64::from(summary.previous.at)));
+            };
+            if let Some(at) = sanity::overlap(&summary.entries, before..place.at) {
+                return Err(self.bad_segment("place of a block in a summary", at));
+            }
+            entries.extend(summary.entries);
+            places.push(place);
+            place = summary.previous;
+        }
+        Ok((entries, places))
+    }
+
+    /// Those of `entries` that anything still leads to, here.
+    pub(crate) async fn find_live(
+        &self,
+        roots: &Roots,
+        vseg: VsegId,
+        entries: Vec<SummaryEntry>,
+    ) -> Found {
+        let mut found = Found::default();
+        let (mut led_to, others) = self.part_shared(entries, &mut found).await;
+        let mut entries: Vec<Asked> = Vec::with_capacity(others.len());
+        for entry in others {
+            match asked(roots, entry) {
+                Some(asked) => entries.push(asked),
+                None => found.note_dead(self, roots, &entry),
+            }
+        }
+        // Neighbours share the nodes above them, and are looked up together in the lowest.
+        entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
+        let near = |(a, a_root, _): &Asked, (b, b_root, _): &Asked| {
+            let node = |owner: &BlockOwner| (owner.level, node_above(owner));
+            a_root == b_root && node(&a.owner) == node(&b.owner)
+        };
+        let lookups = entries.chunk_by(near).map(|near| async move {
+            let (first, root, _) = near[0];
+            let tree = Tree::new(self, root);
+            (near, tree, pointers_above(tree, first.owner).await)
+        });
+        let mut unreadable = Unreadable::default();
+        let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
+        while let Some((near, tree, above)) = lookups.next().await {
+            let above = match above {
+                Ok(above) => above,
+                Err(error) => {
+                    self.note_unreachable(&error, near[0].1, &near[0].2).await;
+                    found.unknown.extend(near.iter().map(|(entry, _, of)| unproved(entry, *of)));
+                    found.failed.push(error);
+                    continue;
+                }
+            };
+            for (entry, root, of) in near {
+                match self.ask(tree, &above, entry, &mut unreadable).await {
+                    Ok(Verdict::Alive(proof)) => {
+                        led_to.push(FoundLive { entry: *entry, proof, of: *of });
+                    }
+                    Ok(Verdict::Dead) => found.note_dead(self, roots, entry),
+                    Err(error) => {
+                        self.note_unreachable(&error, *root, of).await;
+                        found.unknown.push(unproved(entry, *of));
+                        found.failed.push(error);
+                    }
+                }
+            }
+        }
+        // Blocks behind one remap table together: it is read once at most.
+        led_to.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        for led in led_to {
+            let entry = &led.entry;
+            let ptr = address_of(entry);
+            let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, entry.at_units);
+            match self.translated(stands).await {
+                Ok(true) => found.live.push(led),
+                Ok(false) => {}
+                Err(error) => {
+                    found.unknown.push(led);
+                    found.failed.push(error);
+                }
+            }
+        }
+        found.unknown = self.standing_in(vseg, std::mem::take(&mut found.unknown)).await;
+        found
+    }
+
+    /// Filters blocks by their current place: in this segment, or unknown.
+    async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
+        blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        let mut standing = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
+            let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
+            // Where that cannot be told either, it may.
+            if !matches!(self.translated(stands).await, Ok(false)) {
+                standing.push(block);
+            }
+        }
+        standing
+    }
+
+    /// What an entry's owner says of its block.
+    async fn ask(
+        &self,
+        tree: Tree<'_>,
+        above: &Above,
+        entry: &SummaryEntry,
+        unreadable: &mut Unreadable,
+    ) -> Result<Verdict, PoolError> {
+        let BlockOwner { level, index, .. } = entry.owner;
+        let ptr = match above {
+            Above::Node(of, node) => {
+                let ptr = tree.pointer_below((of, level + 1), node, index)?;
+                tree.resolve_known(ptr, (level, index), unreadable).await?
+            }
+            Above::Root(ptr) => *ptr,
+            Above::Nothing => return Ok(Verdict::Dead),
+        };
+        if names(&ptr, entry) {
+            return Ok(Verdict::Alive(Proof::Checksum(ptr.checksum)));
+        }
+        if level == 0 && ptr.is_partial() {
+            let replaced = self.find_replaced(&ptr, &|rest| names(rest, entry)).await?;
+            let proof = replaced.map(|rest| Proof::Checksum(rest.checksum));
+            return Ok(proof.map_or(Verdict::Dead, Verdict::Alive));
+        }
+        if level > 0 && self.damaged_since().is_some() {
+            // A node that could not be read is kept as long as damage markers name it.
+            let of = Some((address_of(entry), level));
+            match tree.marker_below(of, ptr, level).await? {
+                Marker::Names => return Ok(Verdict::Alive(Proof::Half(entry.checksum))),
+                Marker::Unknown => return Err(self.bad_marker()),
+                Marker::None => {}
+            }
+        }
+        Ok(Verdict::Dead)
+    }
+
+    /// Parts blocks whose references are counted, which are alive for that, from those whose owners
+    /// are to be asked.
+    async fn part_shared(
+        &self,
+        mut entries: Vec<SummaryEntry>,
+        Found { failed, uncounted, .. }: &mut Found,
+    ) -> (Vec<FoundLive>, Vec<SummaryEntry>) {
+        if self.bug == PlantedBug::SharedNotAsked {
+            return (Vec::new(), entries);
+        }
+        entries.sort_unstable_by_key(|entry| (entry.vseg, entry.offset_units));
+        let (mut shared, mut others) = (Vec::new(), Vec::new());
+        let tables = entries.chunk_by(|a, b| a.vseg == b.vseg).map(|same| async move {
+            let vseg = same[0].vseg;
+            (same, self.translated(|segments| segments.references_of(vseg)).await)
+        });
+        let mut tables = futures_util::stream::iter(tables).buffered(NODE_READS_IN_FLIGHT);
+        while let Some((same, table)) = tables.next().await {
+            let table = match table {
+                Ok(table) if table.as_ref().is_none_or(|table| !table.is_unknown()) => table,
+                unknown => {
+                    // Each of them may be shared: all are verified and copied, none is moved.
+                    failed.extend(unknown.err());
+                    *uncounted = true;
+                    shared.extend(same.iter().map(shared_block));
+                    continue;
+                }
+            };
+            for entry in same {
+                let counted = table.as_ref().and_then(|table| table.count(entry.offset_units));
+                match counted {
+                    Some(_) => shared.push(shared_block(entry)),
+                    None => others.push(*entry),
+                }
+            }
+        }
+        (shared, others)
+    }
+
+    /// What lives of a segment with summaries, these included; nothing of one that holds nothing
+    /// any more. `roots` gives every dataset's newest tree.
+    ///
+    /// # Errors
+    /// The pool is suspended. What cannot be read is counted in the answer.
+    #[boxed(?Send)]
+    pub(crate) async fn live_in(
+        &self,
+        vseg: VsegId,
+        roots: &(dyn Fn() -> Roots + Sync),
+    ) -> Result<LiveSet, PoolError> {
+        let mut found = LiveSet::unknown();
+        for _ in 0..LOOKS_MAX {
+            self.check_alive()?;
+            let Some((entry, before)) = self.look(vseg) else { return Ok(LiveSet::default()) };
+            let (entries, places) = match self.read_summaries(vseg, entry.summary).await {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(vseg = vseg.0, %error, "segment's summary cannot be read");
+                    return Ok(LiveSet::unknown());
+                }
+                Err(error) => return Err(error),
+            };
+            let mut blocks = self.find_live(&roots(), vseg, entries).await;
+            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
+            if quiet.is_some() {
+                blocks.judge_by_counter(u64::from(entry.live_bytes));
+            }
+            if self.bug == PlantedBug::UnknownTakenForDead {
+                blocks.failed.clear();
+            }
+            let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
+            if blocks.failed.iter().any(outlived) {
+                continue;
+            }
+            (found.lost, found.is_partial) = (blocks.failed.len() as u64, false);
+            let summaries = places.iter().map(|place| Live {
+                at: u64::from(place.at),
+                len: place.bytes as usize,
+                proof: Proof::Summary(vseg, place.checksum),
+                of: LiveOf::Part(PoolPart::Summary, vseg.0),
+                other: None,
+                address: None,
+            });
+            let live = blocks.live.iter().chain(&blocks.unknown).map(|found| Live {
+                at: u64::from(found.entry.at_units) * PACK_BYTES as u64,
+                len: stored_bytes(&found.entry) as usize,
+                proof: found.proof,
+                of: found.of,
+                other: None,
+                address: Some((found.entry.vseg, found.entry.offset_units)),
+            });
+            found.live = live.chain(summaries).collect();
+            found.live.sort_unstable_by_key(|live| live.at);
+            if let Some(txg) = quiet
+                && found.lost == 0
+                && !blocks.uncounted
+                && !self.agrees(vseg, u64::from(entry.live_bytes), blocks.bytes(), txg)
+            {
+                (found.lost, found.is_partial) = (1, true);
+            }
+            let quiet = quiet.is_some();
+            if quiet {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// A segment in which something lives, and the moment: the same at two looks only if no txg was
+    /// written out in between, `None` while one is.
+    pub(crate) fn look(&self, vseg: VsegId) -> Option<(SegmentEntry, Option<Txg>)> {
+        let resting = self.streams.lock().is_some();
+        let entry = self.segments.entry(vseg)?;
+        let lives = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);
+        lives.then_some((entry, resting.then(|| self.committed_txg())))
+    }
+
+    /// What lives of the root segments: every block of the committed trees that no dataset owns, by
+    /// segment.
+    ///
+    /// # Errors
+    /// `NoSegment` when a commit replaced them meanwhile: look again.
+    #[boxed(?Send)]
+    pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
+        let trees = {
+            let committed = self.committed.lock();
+            [
+                (PoolPart::SegmentTable, committed.segments),
+                (PoolPart::Directory, committed.datasets),
+                (PoolPart::RemapTable, committed.remaps),
+                (PoolPart::ReferenceTable, committed.references),
+            ]
+        };
+        let mut sets = HashMap::<VsegId, LiveSet>::default();
+        for (part, tree) in trees {
+            let (mut level, mut here) = (tree.height, vec![(tree.ptr, 0)]);
+            let mut met = Met::default();
+            loop {
+                here.retain(|(ptr, _)| !ptr.is_hole() && met.note_any(ptr).is_ok());
+                for (ptr, index) in &here {
+                    let of = LiveOf::Part(part, first_number(part, level, *index));
+                    for (vseg, copy) in self.copies_of_root(ptr, of) {
+                        sets.entry(vseg).or_default().live.push(copy);
+                    }
+                }
+                if level == 0 || here.is_empty() {
+                    break;
+                }
+                level -= 1;
+                here.retain(|(ptr, _)| !ptr.is_damaged());
+                here = self.children(&here, &mut sets).await?;
+            }
+        }
+        for (vseg, set) in &mut sets {
+            set.live.sort_unstable_by_key(|live| live.at);
+            let room = self.segments.entry(*vseg).map_or(0, |e| self.segments.bytes_on(e.vdev));
+            set.part_overlaps(room);
+        }
+        Ok(sets)
+    }
+
+    /// The copies of a block of a root segment, each with its segment.
+    fn copies_of_root(
+        &self,
+        ptr: &BlockPtr,
+        of: LiveOf,
+    ) -> impl Iterator<Item = (VsegId, Live)> + use<> {
+        let second_at = self.segments.entry(ptr.vseg).map_or(0, |entry| entry.second_at);
+        let (at, len, proof) =
+            (ptr.offset_bytes(), ptr.stored_bytes(), Proof::Checksum(ptr.checksum));
+        let second = (second_at > 0).then_some(at + u64::from(second_at));
+        let address = Some((ptr.vseg, ptr.offset_units));
+        let first = Live { at, len, proof, of, other: second, address };
+        let second = second.map(|second| Live { at: second, other: Some(at), ..first });
+        let third = self.segments.third_copy(ptr.vseg);
+        let third = third.map(|copy| (copy, Live { other: None, ..first }));
+        let here = [Some(first), second].into_iter().flatten().map(|live| (ptr.vseg, live));
+        let here: Vec<_> = here.chain(third).collect();
+        here.into_iter()
+    }
+
+    async fn children(
+        &self,
+        nodes: &[(BlockPtr, u64)],
+        sets: &mut HashMap<VsegId, LiveSet>,
+    ) -> Result<Vec<(BlockPtr, u64)>, PoolError> {
+        let mut children = Vec::new();
+        for (ptr, above) in nodes {
+            match self.read_block(ptr).await {
+                Ok(node) => {
+                    let child = |slot| {
+                        let index = above * NODE_FANOUT as u64 + slot as u64;
+                        node_pointer(&node, slot).ok().map(|ptr| (ptr, index))
+                    };
+                    children.extend((0..NODE_FANOUT).filter_map(child));
+                }
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    sets.entry(ptr.vseg).or_default().lost += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(children)
+    }
+}
+
+/// The first dataset or segment that is lost with a block or node of one of the pool's own trees.
+fn first_number(part: PoolPart, level: u8, index: u64) -> u64 {
+    let block = index << (NODE_SHIFT * u32::from(level));
+    match part {
+        PoolPart::SegmentTable => block * SEGMENT_ENTRIES_PER_BLOCK as u64,
+        _ => block,
+    }
+}

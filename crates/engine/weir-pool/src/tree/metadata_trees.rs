@@ -1,0 +1,258 @@
+//! Reading the pool's own trees (directory, segment table, remap tables, reference tables) where
+//! parts of them cannot be read.
+//!
+//! Not here: what the loss of a part costs (entries, segments; the directory in weir-dataset),
+//! trees of volumes (tree).
+//!
+//! Invariants:
+//! - an unreadable node costs its own range of the tree and nothing beside it;
+//! - only damage counts as a loss: an error that says that disks are missing ends the read.
+
+use std::ops::Range;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::hash::HashMap;
+use weir_base::{ErrorKind, Txg, VsegId};
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, SegmentClass, TreeRoot};
+
+use crate::error::PoolError;
+use crate::segments::sanity::Met;
+use crate::segments::segment_table::{Segments, table_block};
+use crate::state::pool::Pool;
+use crate::tree::lost_nodes::Unreadable;
+use crate::tree::radix_tree::Tree;
+
+/// Nodes read at the same time.
+const NODES_TOGETHER: usize = 256;
+
+/// A part of a tree that cannot be read on any leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostPart {
+    /// Level of the node; 0 is a block.
+    pub level: u8,
+    /// Position in its level.
+    pub index: u64,
+}
+
+impl LostPart {
+    /// The blocks below it.
+    pub fn blocks(&self) -> Range<u64> {
+        let span = TreeRoot::capacity(self.level);
+        self.index * span..(self.index + 1) * span
+    }
+}
+
+/// The pool's own trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnTree {
+    /// The segment table.
+    Segments,
+    /// The dataset directory.
+    Datasets,
+    /// Remap tables.
+    Remaps,
+    /// Reference tables.
+    References,
+}
+
+/// Where a node or block of one of the pool's own trees is; for tests that damage it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnPlace {
+    /// Which tree.
+    pub tree: OwnTree,
+    /// Level; 0 is a block.
+    pub level: u8,
+    /// Position in its level.
+    pub index: u64,
+    /// Vdev of each copy, and its first byte on each disk of a mirror.
+    pub copies: [Option<(u16, u64)>; 3],
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Unreadable parts of the segment, remap and reference tables. The engine keeps those of the
+/// directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostTables {
+    /// Parts of the segment table: blocks in the segments they describe cannot be read.
+    pub segment_parts: u64,
+    /// Places that are not written because one of those segments may be there.
+    pub withheld_bytes: u64,
+    /// Cleaned segments whose remap tables are lost, as far as was looked: blocks that were moved
+    /// cannot be read.
+    pub remap_tables: u64,
+    /// Segments whose reference tables are lost, as far as was looked: what is freed of them does
+    /// not come back.
+    pub reference_tables: u64,
+}
+
+/// All of a tree that can be found.
+#[derive(Clone, Debug, Default)]
+pub struct WholeTree {
+    /// Pointers to blocks, in order.
+    pub blocks: Vec<(u64, BlockPtr)>,
+    /// Nodes that cannot be read, by level from the top.
+    pub lost: Vec<LostPart>,
+    /// Why the first of them cannot be read.
+    pub why: Option<PoolError>,
+    /// Readable nodes, each with its level, its index in that level and its pointer.
+    pub(crate) nodes: Vec<(u8, u64, BlockPtr)>,
+}
+
+impl Tree<'_> {
+    /// Walks one of the pool's own trees and lists the blocks it reaches and the parts it cannot
+    /// read.
+    ///
+    /// # Errors
+    /// Disks are missing or the pool is suspended; damage is in the answer.
+    #[boxed(?Send)]
+    pub async fn read_whole(&self) -> Result<WholeTree, PoolError> {
+        let TreeRoot { ptr, height } = self.root;
+        let mut whole = WholeTree::default();
+        let mut here = vec![(0, ptr)];
+        let mut met = Met::default();
+        let mut unreadable = Unreadable::default();
+        for level in (1..=height).rev() {
+            here = self.part_markers(here, level, &mut whole, &mut unreadable).await?;
+            let mut below = Vec::new();
+            for some in here.chunks(NODES_TOGETHER) {
+                let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
+                let nodes = self.pool.read_blocks(&ptrs).await;
+                for ((index, ptr), node) in some.iter().zip(nodes) {
+                    let met = met.note(ptr, level).map_err(|source| self.damaged(ptr, source));
+                    let node = met.and(node);
+                    let children = node.and_then(|node| {
+                        let slots = 0..NODE_FANOUT;
+                        slots
+                            .map(|slot| self.slot((ptr, level), &node, slot))
+                            .collect::<Result<Vec<_>, _>>()
+                    });
+                    match children {
+                        Ok(children) => {
+                            whole.nodes.push((level, *index, *ptr));
+                            below.extend((index << NODE_SHIFT..).zip(children));
+                        }
+                        Err(error) if error.kind() == ErrorKind::Data => {
+                            tracing::error!(%error, level, index, "node of the pool is lost");
+                            whole.lost.push(LostPart { level, index: *index });
+                            whole.why.get_or_insert(error);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            here = below;
+        }
+        whole.blocks = self.part_markers(here, 0, &mut whole, &mut unreadable).await?;
+        Ok(whole)
+    }
+
+    /// What is not a hole of this, with what markers stand for in their places; what that is cannot
+    /// be read is lost.
+    async fn part_markers(
+        &self,
+        found: Vec<(u64, BlockPtr)>,
+        level: u8,
+        whole: &mut WholeTree,
+        unreadable: &mut Unreadable,
+    ) -> Result<Vec<(u64, BlockPtr)>, PoolError> {
+        let mut there = Vec::with_capacity(found.len());
+        for (index, ptr) in found {
+            match self.resolve_known(ptr, (level, index), unreadable).await {
+                Ok(ptr) if ptr.is_hole() => {}
+                Ok(ptr) => there.push((index, ptr)),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    whole.lost.push(LostPart { level, index });
+                    whole.why.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(there)
+    }
+}
+
+impl Segments {
+    /// Blocks of the stored table that are lost.
+    pub(crate) fn lost_blocks(&self) -> Vec<Range<u64>> {
+        let inner = self.inner.lock();
+        let blocks = |lost: &Range<VsegId>| table_block(lost.start)..table_block(lost.end);
+        inner.lost.iter().map(blocks).collect()
+    }
+
+    /// Frees the blocks of root segments that are not among `of_roots`, after a txg that wrote all
+    /// of the pool's own trees: blocks below a lost node included. Frees nothing while parts of the
+    /// segment table or of the tree of remap tables are unreadable: their blocks are not known.
+    pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if !inner.lost.is_empty() || !inner.remaps.kept_parts().is_empty() {
+            return;
+        }
+        let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
+        let excess = roots.filter_map(|(vseg, slot)| {
+            let lives = of_roots.get(vseg).copied().unwrap_or_default();
+            let excess = u64::from(slot.entry.live_bytes).saturating_sub(lives);
+            (excess > 0).then_some((*vseg, excess))
+        });
+        for (vseg, bytes) in excess.collect::<Vec<_>>() {
+            tracing::info!(vseg = vseg.0, bytes, "space below lost nodes of the pool is back");
+            inner.take_live(vseg, bytes as usize, txg);
+            inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Pool {
+    /// Where the nodes and blocks of the pool's own trees are.
+    ///
+    /// # Errors
+    /// Disks are missing.
+    #[boxed(?Send)]
+    pub async fn own_places(&self) -> Result<Vec<OwnPlace>, PoolError> {
+        let trees = {
+            let committed = self.committed.lock();
+            [
+                (OwnTree::Segments, committed.segments),
+                (OwnTree::Datasets, committed.datasets),
+                (OwnTree::Remaps, committed.remaps),
+                (OwnTree::References, committed.references),
+            ]
+        };
+        let mut places = Vec::new();
+        for (tree, root) in trees {
+            let WholeTree { blocks, nodes, .. } = Tree::new(self, root).read_whole().await?;
+            let blocks = blocks.into_iter().map(|(index, ptr)| (0, index, ptr));
+            for (level, index, ptr) in nodes.into_iter().chain(blocks) {
+                let Some(place) = self.segments.pin_root(&ptr) else { continue };
+                let copies = place.copies().map(|copy| {
+                    let on_disk = |(vdev, at)| (vdev, self.vdevs[usize::from(vdev)].base + at);
+                    copy.map(on_disk)
+                });
+                places.push(OwnPlace { tree, level, index, copies, len: ptr.stored_bytes() });
+            }
+        }
+        Ok(places)
+    }
+
+    /// Lists the unreadable parts of the segment, remap and reference tables.
+    pub fn lost_tables(&self) -> LostTables {
+        let inner = self.segments.inner.lock();
+        let withheld = (0..).zip(&inner.withheld);
+        LostTables {
+            segment_parts: inner.lost.len() as u64,
+            withheld_bytes: withheld
+                .map(|(vdev, places)| places.len() as u64 * self.segments.bytes_on(vdev))
+                .sum(),
+            remap_tables: inner.remaps.unknown() as u64,
+            reference_tables: inner.references.unknown() as u64,
+        }
+    }
+
+    /// Disks of vdevs that hold segments which are not there, or not in use: they may have what
+    /// cannot be read from the others. A disk that missed writes was asked, as a last resort.
+    pub fn missing_legs(&self) -> Vec<String> {
+        let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path().to_owned()).collect()
+    }
+}

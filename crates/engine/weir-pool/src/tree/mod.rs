@@ -1,0 +1,10 @@
+//! Trees of block pointers, the side that reads.
+
+pub(crate) mod change;
+pub(crate) mod diff;
+pub(crate) mod live;
+pub(crate) mod lost_nodes;
+pub(crate) mod metadata_trees;
+pub(crate) mod radix_tree;
+pub(crate) mod snapshot_chain;
+pub(crate) mod trace;

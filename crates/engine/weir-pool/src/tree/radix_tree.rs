@@ -1,0 +1,694 @@
+//! Copy-on-write radix trees of block pointers: the map of a volume, the segment table and the
+//! dataset directory.
+//!
+//! Not here: who calls it when; what a change does to the nodes (apply). Readers walk a root they
+//! hold; nothing under it ever changes.
+//!
+//! What the lowest nodes point to is called a block here; of a volume it is a record, which is a
+//! block or more, and numbers count these.
+//!
+//! Invariants:
+//! - a changed node is written anew, with all nodes above it; an old node is freed, not touched;
+//! - a node of holes only is no node: its parent has a hole there;
+//! - in the tree of a dataset, a change below a node that cannot be read makes damage markers of
+//!   it (see `lost_nodes`); every lookup sees through markers or fails;
+//! - I8: a child's birth is at most its parent's.
+
+use std::ops::{AddAssign, Range};
+use std::pin::Pin;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::StreamExt as _;
+use weir_base::hash::HashSet;
+use weir_base::limits::NODE_READS_IN_FLIGHT;
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
+use weir_device::{Block, BlockMut};
+use weir_format::{
+    BlockOwner, BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass,
+    TreeRoot, node_pointer, set_node_pointer,
+};
+
+use crate::error::PoolError;
+use crate::segments::sanity::{self, Met};
+use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::pool::Pool;
+use crate::tree::change::{Change, within};
+use crate::tree::lost_nodes::Unreadable;
+use crate::tree::snapshot_chain::{Held, end_of};
+use crate::txg::apply_nodes::Apply;
+use crate::txg::write_out::WriteOut;
+
+/// What a set of changes did to a tree's use of space: gained less lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Blocks of 4 KiB.
+    pub blocks: i64,
+    /// Stored units, nodes not counted.
+    pub stored_units: i64,
+    /// Of those, what was there before and is referred to.
+    pub shared_units: i64,
+    /// Stored units, nodes included.
+    pub tree_units: i64,
+    /// Of those, what was born after everything earlier versions hold: what is not freed leaves
+    /// them behind.
+    pub born_units: i64,
+    /// Freed of a version that is being destroyed: it was passed there, so nothing else holds it.
+    pub leaving_units: i64,
+    /// What the newest snapshot has for itself now that the tree has it no more.
+    pub unique_units: i64,
+    /// What was inherited from the line it was cloned from.
+    pub inherited_units: i64,
+}
+
+impl Delta {
+    pub(crate) fn gain(&mut self, ptr: &BlockPtr) {
+        self.count(ptr, 1);
+        if ptr.leads_to_block() {
+            self.born_units += i64::from(ptr.stored_units);
+        }
+    }
+
+    /// Counts what a walk found.
+    pub fn count_found(&mut self, ptr: &BlockPtr) {
+        self.count(ptr, 1);
+    }
+
+    pub(crate) fn count(&mut self, ptr: &BlockPtr, sign: i64) {
+        if !ptr.leads_to_block() {
+            return;
+        }
+        let units = sign * i64::from(ptr.stored_units);
+        self.tree_units += units;
+        if ptr.kind == PtrKind::Data {
+            self.blocks += sign * ptr.record.blocks().cast_signed();
+            self.stored_units += units;
+            self.shared_units += if ptr.shared { units } else { 0 };
+        }
+    }
+}
+
+impl AddAssign for Delta {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.stored_units += other.stored_units;
+        self.shared_units += other.shared_units;
+        self.tree_units += other.tree_units;
+        self.born_units += other.born_units;
+        self.leaving_units += other.leaving_units;
+        self.unique_units += other.unique_units;
+        self.inherited_units += other.inherited_units;
+    }
+}
+
+/// The versions before a tree that is changed, and when they ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// What they lead to as well: it is not freed with its last place in the tree.
+    pub held: Held,
+    /// The newest one's txg, also if it is being destroyed.
+    pub newest: Txg,
+    /// The txg of the one before that.
+    pub before_newest: Txg,
+    /// What was born up to here was inherited from another line.
+    pub inherits: Txg,
+    /// Records of the volume: nothing was ever written behind its end, so an unreadable node has
+    /// nothing there. `None` of a tree without an end.
+    pub records: Option<u64>,
+}
+
+/// Which stream takes the nodes of a tree, and what summaries say of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeHome {
+    /// The pool's own trees: single-referenced, rewritten as a whole, never cleaned.
+    Root,
+    /// A dataset's tree.
+    Dataset(DatasetId),
+}
+
+impl TreeHome {
+    fn class(self) -> SegmentClass {
+        match self {
+            Self::Root => SegmentClass::Root,
+            Self::Dataset(_) => SegmentClass::Meta,
+        }
+    }
+
+    fn owner(self, level: u8, index: u64) -> Option<BlockOwner> {
+        match self {
+            Self::Root => None,
+            Self::Dataset(dataset) => Some(BlockOwner { dataset, level, index }),
+        }
+    }
+}
+
+/// Where a lookup in cached nodes ended.
+#[derive(Clone, Debug)]
+pub enum Leaf {
+    /// The node that holds the pointers of the block and its 127 neighbours, and its own pointer.
+    Node(BlockPtr, Block),
+    /// There is none: all of them are holes.
+    Hole,
+    /// The tree has no nodes; this is the one block's own pointer.
+    Root(BlockPtr),
+    /// A node that must be read first.
+    Unknown,
+}
+
+/// A tree as of one root.
+#[derive(Clone, Copy)]
+pub struct Tree<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) root: TreeRoot,
+}
+
+/// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
+/// and many enough that random changes to a large volume read their leaves side by side.
+pub(crate) const WARM_LEVEL: u8 = 3;
+
+/// Nodes that a lookup of many pointers reads at the same time: 4 MiB.
+const NODES_TOGETHER: usize = 1024;
+
+/// Blocks under one pointer at `level` (0 = the block itself).
+pub(crate) const fn span(level: u8) -> u64 {
+    TreeRoot::capacity(level)
+}
+
+/// Slot of a node of `level` under which a block is.
+pub(crate) fn slot_of(block: u64, level: u8) -> usize {
+    (block >> (NODE_SHIFT * u32::from(level - 1))) as usize % NODE_FANOUT
+}
+
+impl<'a> Tree<'a> {
+    /// The tree under `root`.
+    pub fn new(pool: &'a Pool, root: TreeRoot) -> Self {
+        Self { pool, root }
+    }
+
+    /// A pointer in a node of this level, which `of` leads to.
+    pub(crate) fn slot(
+        &self,
+        (of, level): (&BlockPtr, u8),
+        node: &Block,
+        index: usize,
+    ) -> Result<BlockPtr, PoolError> {
+        let judged = node_pointer(node, index).and_then(|ptr| {
+            sanity::child(&ptr, level)?;
+            Ok(ptr)
+        });
+        judged.map_err(|source| self.damaged(of, source))
+    }
+
+    /// The error of a node with a field that cannot be.
+    pub(crate) fn damaged(&self, node: &BlockPtr, source: FormatError) -> PoolError {
+        self.pool.bad_block(node, "tree node", source)
+    }
+
+    /// The leaf node of a block, from cached nodes only.
+    pub fn leaf_cached(&self, block: u64) -> Result<Leaf, PoolError> {
+        if block >= span(self.root.height) {
+            return Ok(Leaf::Hole);
+        }
+        let mut ptr = self.root.ptr;
+        for level in (1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                return Ok(Leaf::Hole);
+            }
+            let Some(node) = self.pool.cached(&ptr, 0) else { return Ok(Leaf::Unknown) };
+            if level == 1 {
+                return Ok(Leaf::Node(ptr, node));
+            }
+            ptr = self.slot((&ptr, level), &node, slot_of(block, level))?;
+        }
+        Ok(Leaf::Root(ptr))
+    }
+
+    /// A block's pointer in its leaf node; it may be a damage marker.
+    pub fn pointer_in(
+        &self,
+        of: &BlockPtr,
+        leaf: &Block,
+        block: u64,
+    ) -> Result<BlockPtr, PoolError> {
+        self.slot((of, 1), leaf, slot_of(block, 1))
+    }
+
+    /// Looks a block up, reading nodes as needed.
+    pub async fn lookup(&self, block: u64) -> Result<BlockPtr, PoolError> {
+        self.pointer_at(0, block).await
+    }
+
+    /// The pointer to a block (`level` 0) or node by its position in its level, reading nodes above
+    /// it as needed; a hole where there is none.
+    pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
+        if level > self.root.height || index >= span(self.root.height - level) {
+            return Ok(BlockPtr::HOLE);
+        }
+        let block = index << (NODE_SHIFT * u32::from(level));
+        let mut ptr = self.root.ptr;
+        for above in (level + 1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                break;
+            }
+            let node = self.pool.read_block(&ptr).await?;
+            let child = self.slot((&ptr, above), &node, slot_of(block, above))?;
+            let index = block >> (NODE_SHIFT * u32::from(above - 1));
+            ptr = self.resolve(child, above - 1, index).await?;
+        }
+        Ok(ptr)
+    }
+
+    /// The node above a block (`level` 0) or node, which must not be the root of the tree; `None`
+    /// where there is none.
+    #[boxed(?Send)]
+    pub(crate) async fn node_above(
+        &self,
+        level: u8,
+        index: u64,
+    ) -> Result<Option<(BlockPtr, Block)>, PoolError> {
+        let ptr = self.pointer_at(level + 1, index >> NODE_SHIFT).await?;
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        Ok(Some((ptr, self.pool.read_block(&ptr).await?)))
+    }
+
+    /// The pointer to a block or node in the node above it, given with that node's pointer and
+    /// level; it may be a damage marker.
+    pub(crate) fn pointer_below(
+        &self,
+        of: (&BlockPtr, u8),
+        node: &Block,
+        index: u64,
+    ) -> Result<BlockPtr, PoolError> {
+        self.slot(of, node, index as usize % NODE_FANOUT)
+    }
+
+    pub(crate) fn top(&self) -> (BlockPtr, u8) {
+        (self.root.ptr, self.root.height)
+    }
+
+    /// Levels of nodes.
+    pub(crate) fn height(&self) -> u8 {
+        self.root.height
+    }
+
+    /// Every block of a range that is not a hole, in order, to `found`; a hole of any size costs
+    /// one step. `found` returns false to stop.
+    ///
+    /// # Errors
+    /// `Damaged` at the first node that cannot be read.
+    #[boxed(?Send)]
+    pub async fn scan(
+        &self,
+        range: Range<u64>,
+        found: &mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
+        self.scan_all(range, None, found).await
+    }
+
+    /// As [`Self::scan`], with each range of blocks of which nothing is known to `damaged`, which
+    /// returns false to stop.
+    ///
+    /// # Errors
+    /// Others than of damage.
+    #[boxed(?Send)]
+    pub async fn scan_past_damage(
+        &self,
+        range: Range<u64>,
+        damaged: &mut dyn FnMut(Range<u64>) -> bool,
+        found: &mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
+        self.scan_all(range, Some(damaged), found).await
+    }
+
+    async fn scan_all<'f>(
+        &self,
+        range: Range<u64>,
+        damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
+        found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
+        let end = range.end.min(span(self.root.height));
+        let mut scan = Scan {
+            tree: *self,
+            range: range.start..end,
+            unreadable: Unreadable::default(),
+            met: Met::default(),
+            damaged,
+            found,
+        };
+        scan.under(self.root.ptr, self.root.height, 0).await?;
+        Ok(())
+    }
+
+    /// Every pointer of the tree that earlier versions do not hold and that it leads to still (see
+    /// [`Version`](crate::Version)), nodes included, to `visit`; for checks. Returns how many nodes
+    /// could not be read: what is below them was left out.
+    ///
+    /// A node that damage markers name is visited once, as it is kept.
+    #[boxed(?Send)]
+    pub async fn walk(
+        &self,
+        held: &Held,
+        freed_to: u64,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
+        self.walk_replaced(held, freed_to, None, visit).await
+    }
+
+    /// As [`Self::walk`]; visits the records that partial records replaced, too, of each partial
+    /// record whose address is not in `seen`.
+    pub(crate) async fn walk_replaced(
+        &self,
+        held: &Held,
+        freed_to: u64,
+        mut seen: Option<&mut HashSet<u64>>,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
+        let mut level = self.root.height;
+        let mut here = vec![(self.root.ptr, 0)];
+        let (mut unreadable, mut named) = (Unreadable::default(), HashSet::default());
+        let is_own = |ptr: &BlockPtr, level, index| {
+            !ptr.is_hole()
+                && end_of(level, index) > freed_to
+                && ptr.birth > held.below(level, index)
+        };
+        let mut met = Met::default();
+        while !here.is_empty() {
+            here.retain(|(ptr, index)| is_own(ptr, level, *index));
+            let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
+            own.for_each(|(ptr, _)| visit(*ptr));
+            if level == 0 {
+                let partial = here.iter().filter(|(ptr, _)| ptr.is_partial());
+                for (ptr, index) in partial {
+                    let Some(seen) = seen.as_deref_mut() else { break };
+                    let place = (ptr, *index);
+                    let kept = (&mut *seen, &mut named);
+                    if let Err(error) = self.visit_replaced(place, held, kept, visit).await {
+                        unreadable.insert(ptr.address(), error);
+                    }
+                }
+                break;
+            }
+            let mut below = Vec::new();
+            for (ptr, above) in &here {
+                let read = match met.note_any(ptr) {
+                    Ok(()) => self.pool.read_block(ptr).await,
+                    Err(source) => Err(self.damaged(ptr, source)),
+                };
+                let node = match read {
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        unreadable.insert(ptr.address(), error);
+                        continue;
+                    }
+                    node => node?,
+                };
+                let of = (ptr, &node);
+                let children = self.children(of, (level, *above), &mut unreadable).await;
+                for (index, (raw, child)) in (above * NODE_FANOUT as u64..).zip(children) {
+                    if let Some((node, _)) = raw.damaged_node()
+                        && is_own(&raw, level - 1, index)
+                        && named.insert(node.address())
+                    {
+                        visit(node);
+                    }
+                    match child {
+                        Err(error) if error.kind() != ErrorKind::Data => return Err(error),
+                        Err(error) => {
+                            let of = if raw.is_damaged() { raw } else { *ptr };
+                            unreadable.insert(of.address(), error);
+                        }
+                        Ok(child) => below.push((child, index)),
+                    }
+                }
+            }
+            level -= 1;
+            here = below;
+        }
+        Ok(unreadable.len() as u64)
+    }
+
+    /// Visits the records that the partial record at a place replaced, and the lost nodes that lead
+    /// to them, as far as no older version holds them and they are not in `named`.
+    ///
+    /// # Errors
+    /// The partial record cannot be read.
+    async fn visit_replaced(
+        &self,
+        (ptr, index): (&BlockPtr, u64),
+        held: &Held,
+        (seen, named): (&mut HashSet<u64>, &mut HashSet<u64>),
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<(), PoolError> {
+        let mut ptr = *ptr;
+        while ptr.is_partial() && seen.insert(ptr.address()) {
+            let record = self.pool.read_partial(&ptr).await?;
+            if let Some((node, level)) = record.rest().damaged_node()
+                && node.birth > held.at(level, index >> (NODE_SHIFT * u32::from(level)))
+                && named.insert(node.address())
+            {
+                visit(node);
+            }
+            ptr = self.pool.resolve_replaced(&record).await?;
+            if ptr.kind == PtrKind::Data && ptr.birth > held.at(0, index) {
+                visit(ptr);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every leaf of a range that is not a hole, in order, with its first block and its pointer.
+    /// Nodes are read together; the range is short enough for all of its leaves to be in memory.
+    ///
+    /// # Errors
+    /// `Damaged` where a node of the range cannot be read.
+    #[boxed(?Send)]
+    pub async fn leaves(
+        &self,
+        range: Range<u64>,
+    ) -> Result<Vec<(u64, BlockPtr, Block)>, PoolError> {
+        let inside = |start: u64, level| start < range.end && start + span(level) > range.start;
+        if self.root.height == 0 {
+            let mut leaf = BlockMut::zeroed();
+            set_node_pointer(&mut leaf, 0, &self.root.ptr);
+            return Ok(vec![(0, self.root.ptr, leaf.freeze())]);
+        }
+        let mut here = vec![(0, self.root.ptr)];
+        let mut nodes = Vec::new();
+        for level in (1..=self.root.height).rev() {
+            here.retain(|(start, ptr)| !ptr.is_hole() && inside(*start, level));
+            nodes = Vec::with_capacity(here.len());
+            for some in here.chunks(NODES_TOGETHER) {
+                let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
+                for ((base, ptr), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {
+                    nodes.push((*base, *ptr, node?));
+                }
+            }
+            if level == 1 {
+                break;
+            }
+            here.clear();
+            for (base, ptr, node) in &nodes {
+                for slot in 0..NODE_FANOUT {
+                    let start = base + slot as u64 * span(level - 1);
+                    let mut child = self.slot((ptr, level), node, slot)?;
+                    if child.is_damaged() && inside(start, level - 1) {
+                        child = self.resolve(child, level - 1, start / span(level - 1)).await?;
+                    }
+                    here.push((start, child));
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// The last block that is not a hole; of a range of which nothing is known, its last one.
+    #[boxed(?Send)]
+    pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
+        let (mut ptr, mut base) = (self.root.ptr, 0);
+        for level in (1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                return Ok(None);
+            }
+            let all = base + span(level) - 1;
+            let node = match self.pool.read_block(&ptr).await {
+                Err(error) if error.kind() == ErrorKind::Data => return Ok(Some(all)),
+                node => node?,
+            };
+            let mut last = None;
+            for index in (0..NODE_FANOUT).rev() {
+                let child = self.slot((&ptr, level), &node, index)?;
+                if !child.is_hole() {
+                    last = Some((index, child));
+                    break;
+                }
+            }
+            let Some((index, child)) = last else { return Ok(None) };
+            base += index as u64 * span(level - 1);
+            if child.is_damaged() {
+                return Ok(Some(base + span(level - 1) - 1));
+            }
+            ptr = child;
+        }
+        Ok((!ptr.is_hole()).then_some(base))
+    }
+
+    /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
+    /// node that cannot be read is left for [`Self::apply`] to report.
+    pub(crate) async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
+        let mut here = vec![(top, base)];
+        for level in (1..=top_level).rev() {
+            let reads =
+                here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
+                    let node = self.pool.read_block(ptr).await.ok()?;
+                    // Leaves are only wanted in the cache; holding all of them here could be much.
+                    (level > 1).then_some((*ptr, node, *base))
+                });
+            let nodes: Vec<_> = futures_util::stream::iter(reads)
+                .buffer_unordered(NODE_READS_IN_FLIGHT)
+                .filter_map(std::future::ready)
+                .collect()
+                .await;
+            here.clear();
+            for (ptr, node, base) in nodes {
+                for index in touched_slots(changes, base, level) {
+                    let Ok(child) = self.slot((&ptr, level), &node, index) else { continue };
+                    here.push((child, base + index as u64 * span(level - 1)));
+                }
+            }
+        }
+    }
+
+    /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
+    ///
+    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if
+    /// nothing of the past holds it.
+    #[boxed(?Send)]
+    pub async fn apply(
+        &self,
+        out: &mut WriteOut<'_>,
+        home: TreeHome,
+        past: &Past,
+        changes: &[Change],
+    ) -> Result<(TreeRoot, Delta), PoolError> {
+        let mut delta = Delta::default();
+        assert!(changes.is_sorted_by(|a, b| a.end() <= b.start), "changes are sorted and disjoint");
+        if let Some(last) = changes.last() {
+            assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
+        }
+        let (unreadable, met) = (Unreadable::default(), Met::default());
+        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable, met };
+        let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
+        Ok((TreeRoot { ptr, height: self.root.height }, delta))
+    }
+
+    /// A root of at least this height with the same content (old blocks keep their numbers), and
+    /// what the new nodes take.
+    #[boxed(?Send)]
+    pub async fn grow(
+        &self,
+        out: &mut WriteOut<'_>,
+        home: TreeHome,
+        height: u8,
+    ) -> Result<(TreeRoot, Delta), PoolError> {
+        let mut root = self.root;
+        let mut delta = Delta::default();
+        while root.height < height {
+            if !root.ptr.is_hole() {
+                let mut node = BlockMut::zeroed();
+                set_node_pointer(&mut node, 0, &root.ptr);
+                let node = node.freeze();
+                root.ptr = write_node(out, home, (root.height + 1, 0), &node).await?;
+                delta.gain(&root.ptr);
+                out.keep(root.ptr, node);
+            }
+            root.height += 1;
+        }
+        Ok((root, delta))
+    }
+}
+
+pub(crate) async fn write_node(
+    out: &mut WriteOut<'_>,
+    home: TreeHome,
+    (level, index): (u8, u64),
+    node: &Block,
+) -> Result<BlockPtr, PoolError> {
+    // Checksums make nodes compress to about 60 % at best; always worth one try.
+    let mut history = CompressHistory::default();
+    let (class, owner) = (home.class(), home.owner(level, index));
+    let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
+    out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
+}
+
+/// Slots of the node at `base` (a node of `level`) that some change touches.
+pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
+    let child = span(level - 1);
+    let mut slots: Vec<usize> = Vec::new();
+    for change in within(changes, base, span(level)) {
+        let first = (change.start.max(base) - base) / child;
+        let last = (change.end().min(base + span(level)) - 1 - base) / child;
+        // The change before may have ended in the same slot.
+        let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
+        slots.extend(first..=last as usize);
+    }
+    slots
+}
+
+/// A scan under way.
+struct Scan<'t, 'f> {
+    tree: Tree<'t>,
+    range: Range<u64>,
+    unreadable: Unreadable,
+    met: Met,
+    /// Where damage is reported; without, it ends the scan.
+    damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
+    found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
+}
+
+impl Scan<'_, '_> {
+    /// Scans a subtree; false where the caller wants no more.
+    fn under<'s>(
+        &'s mut self,
+        ptr: BlockPtr,
+        level: u8,
+        base: u64,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, PoolError>> + 's>> {
+        Box::pin(async move {
+            let blocks = self.range.start.max(base)..self.range.end.min(base + span(level));
+            if ptr.is_hole() || blocks.is_empty() {
+                return Ok(true);
+            }
+            let place = (level, base / span(level));
+            let found = self.tree.resolve_known(ptr, place, &mut self.unreadable).await;
+            let node = match found {
+                Ok(ptr) if ptr.is_hole() => return Ok(true),
+                Ok(ptr) if level == 0 => return Ok((self.found)(base, ptr)),
+                Ok(ptr) => match self.met.note(&ptr, level) {
+                    Ok(()) => self.tree.pool.read_block(&ptr).await,
+                    Err(source) => Err(self.tree.damaged(&ptr, source)),
+                },
+                Err(error) => Err(error),
+            };
+            let node = match (node, &mut self.damaged) {
+                (Err(error), Some(damaged)) if error.kind() == ErrorKind::Data => {
+                    return Ok(damaged(blocks));
+                }
+                (node, _) => node?,
+            };
+            for index in 0..NODE_FANOUT {
+                let child_base = base + index as u64 * span(level - 1);
+                // A pointer that cannot be is as good as one to an unreadable node.
+                let child = match (self.tree.slot((&ptr, level), &node, index), &mut self.damaged) {
+                    (Err(_), Some(_)) => ptr.damage_marker_of(level),
+                    (child, _) => child?,
+                };
+                if !self.under(child, level - 1, child_base).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+}
+
+const _: () = assert!(BLOCK_BYTES == NODE_FANOUT * BlockPtr::BYTES);

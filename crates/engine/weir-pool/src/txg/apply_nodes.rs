@@ -1,0 +1,346 @@
+//! Changing a tree: from the pointers that a txg makes to a new root.
+//!
+//! Not here: which changes (weir-dataset), walking and reading trees (tree).
+//!
+//! Invariants:
+//! - what a changed tree leads to no more is freed, if nothing of the past holds it;
+//! - a node that cannot be read is kept, and markers that name it take its place; of the pool's own
+//!   trees all is then written anew from what RAM has.
+
+use std::pin::Pin;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_device::BlockMut;
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, node_pointer, set_node_pointer};
+
+use crate::error::PoolError;
+use crate::planted_bugs::PlantedBug;
+use crate::segments::sanity::Met;
+use crate::tree::change::{Becomes, Change, within};
+use crate::tree::live::LiveOf;
+use crate::tree::lost_nodes::{Unreadable, node_of_markers};
+use crate::tree::radix_tree::{
+    Delta, Past, Tree, TreeHome, WARM_LEVEL, span, touched_slots, write_node,
+};
+use crate::tree::snapshot_chain::Version;
+use crate::txg::write_out::WriteOut;
+
+/// Changes of a tree under way.
+pub(crate) struct Apply<'j, 'o, 'p> {
+    pub(crate) tree: Tree<'j>,
+    pub(crate) out: &'j mut WriteOut<'o>,
+    pub(crate) home: TreeHome,
+    pub(crate) past: &'j Past,
+    pub(crate) delta: &'p mut Delta,
+    pub(crate) unreadable: Unreadable,
+    /// Nodes of subtrees that were freed.
+    pub(crate) met: Met,
+}
+
+impl Apply<'_, '_, '_> {
+    /// The new pointer for what was `old`, a subtree of `level` levels starting at block `base`.
+    pub(crate) fn under<'s>(
+        &'s mut self,
+        old: BlockPtr,
+        level: u8,
+        base: u64,
+        changes: &'s [Change],
+    ) -> Pin<Box<dyn Future<Output = Result<BlockPtr, PoolError>> + 's>> {
+        Box::pin(async move {
+            let changes = within(changes, base, span(level));
+            let Some(first) = changes.first() else { return Ok(old) };
+            if let Some(ptr) = first.covers(&(base..base + span(level))) {
+                // One change covers all of it: a block, or a hole of any size.
+                assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
+                if level == 0 && self.is_replaced(&old, first) {
+                    self.count_lost(&old, 0, base);
+                } else {
+                    self.free_under(old, level, base / span(level)).await?;
+                }
+                self.delta.gain(&ptr);
+                return Ok(ptr);
+            }
+            if old.is_hole() && changes.iter().all(Change::is_hole) {
+                return Ok(old);
+            }
+            // What this txg wrote itself may not be on disk yet.
+            let kept = self.out.kept(&old);
+            if level == WARM_LEVEL.min(self.tree.root.height) && kept.is_none() {
+                self.tree.warm(old, level, base, changes).await;
+            }
+            let (old, mut node) = match kept {
+                Some(kept) => (old, BlockMut::copy_of(&kept)),
+                None => self.node_to_change(old, level, base / span(level)).await?,
+            };
+            if level == 1 {
+                self.change_leaf(&old, &mut node, base, changes)?;
+                self.out.free_some_unread().await?;
+            } else {
+                for index in touched_slots(changes, base, level) {
+                    let child = node_pointer(&node, index).or_else(|source| {
+                        // As if the node below could not be read.
+                        let below = (base >> (NODE_SHIFT * u32::from(level - 1))) + index as u64;
+                        let place = (level - 1, below);
+                        self.note_lost(place, &old, self.tree.damaged(&old, source))?;
+                        Ok::<_, PoolError>(old.damage_marker_of(level))
+                    })?;
+                    let child_base = base + index as u64 * span(level - 1);
+                    let new = self.under(child, level - 1, child_base, changes).await?;
+                    set_node_pointer(&mut node, index, &new);
+                }
+            }
+            self.lose(&old, level, base / span(level));
+            if weir_codec::compress::is_zero(&node[..]) {
+                return Ok(BlockPtr::HOLE);
+            }
+            let place = (level, base / span(level));
+            let new = write_node(self.out, self.home, place, &node.freeze()).await?;
+            self.delta.gain(&new);
+            Ok(new)
+        })
+    }
+
+    /// The node at a place, to be changed, and the pointer that the tree loses by that: a hole for
+    /// a new node, and for one of damage markers, as the node that they name is kept.
+    async fn node_to_change(
+        &mut self,
+        old: BlockPtr,
+        level: u8,
+        index: u64,
+    ) -> Result<(BlockPtr, BlockMut), PoolError> {
+        let (marker, place) = (old, (level, index));
+        let found = self.tree.resolve_known(old, place, &mut self.unreadable).await;
+        let (old, node) = match found {
+            Ok(old) if old.is_hole() => return Ok((old, BlockMut::zeroed())),
+            Ok(old) => (old, self.tree.pool.read_block(&old).await),
+            Err(error) => (marker, Err(error)),
+        };
+        let node = match node {
+            Ok(node) => node,
+            Err(error) => {
+                self.note_lost(place, &marker, error)?;
+                let slots = self.slots_in_use(level, index);
+                let markers = node_of_markers(&old.damage_marker_of(level), slots);
+                let is_freed = self.tree.pool.bug == PlantedBug::LostNodeFreed;
+                return Ok((if is_freed { old } else { BlockPtr::HOLE }, markers));
+            }
+        };
+        let mut node = BlockMut::copy_of(&node);
+        if self.tree.pool.damaged_since().is_some() {
+            self.graft(&mut node, level, index).await?;
+        }
+        Ok((old, node))
+    }
+
+    /// Slots of a node that begin before the end of the volume.
+    fn slots_in_use(&self, level: u8, index: u64) -> usize {
+        let Some(records) = self.past.records else { return NODE_FANOUT };
+        let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
+        let slots = records.saturating_sub(first).div_ceil(each);
+        slots.min(NODE_FANOUT as u64) as usize
+    }
+
+    /// Replaces markers by the pointers of their node if it can be read again. Markers behind the
+    /// end of the volume, which older versions made, become holes.
+    async fn graft(
+        &mut self,
+        node: &mut [u8; BLOCK_BYTES],
+        level: u8,
+        index: u64,
+    ) -> Result<(), PoolError> {
+        let in_use = self.slots_in_use(level, index);
+        for slot in 0..NODE_FANOUT {
+            let Ok(ptr) = node_pointer(node, slot) else { continue };
+            if !ptr.is_damaged() {
+                continue;
+            }
+            if slot >= in_use {
+                set_node_pointer(node, slot, &BlockPtr::HOLE);
+                continue;
+            }
+            let place = (level - 1, index * NODE_FANOUT as u64 + slot as u64);
+            match self.tree.resolve_known(ptr, place, &mut self.unreadable).await {
+                Ok(found) => set_node_pointer(node, slot, &found),
+                Err(error) => self.note_lost(place, &ptr, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues past an unreadable place of the tree. `ptr` is the pointer to it.
+    fn note_lost(
+        &self,
+        place: (u8, u64),
+        ptr: &BlockPtr,
+        error: PoolError,
+    ) -> Result<(), PoolError> {
+        if self.tree.pool.bug == PlantedBug::DamageFailsCommit {
+            return Err(error);
+        }
+        self.note_leak(error)?;
+        self.list(place, ptr, Version::NOW);
+        Ok(())
+    }
+
+    /// Puts the records below a place on the list of damage, up to the version of a txg.
+    fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
+        if let TreeHome::Dataset(volume) = self.home {
+            let birth = ptr.birth;
+            let lost = LiveOf::Volume { volume, level, index, birth, version };
+            self.tree.pool.note_lost(&lost);
+        }
+    }
+
+    /// As [`Self::note_leak`], of an unreadable place that this txg frees in the volume: snapshots
+    /// that share it have lost it.
+    fn note_freed(
+        &self,
+        place: (u8, u64),
+        ptr: &BlockPtr,
+        error: PoolError,
+    ) -> Result<(), PoolError> {
+        self.note_leak(error)?;
+        if ptr.birth <= self.past.newest {
+            self.list(place, ptr, self.past.newest);
+        }
+        Ok(())
+    }
+
+    /// Goes on where something that is to be freed cannot be read: it stays counted as live.
+    fn note_leak(&self, error: PoolError) -> Result<(), PoolError> {
+        if error.kind() != ErrorKind::Data {
+            return Err(error);
+        }
+        tracing::error!(%error, "what is below a damaged node stays as it is");
+        self.tree.pool.note_lost_node(self.out.txg);
+        if self.home == TreeHome::Root {
+            self.tree.pool.want_new_roots();
+        }
+        Ok(())
+    }
+
+    /// Applies changes to the leaf at `base`: nothing below it has to be read, and most of a tree's
+    /// places are in leaves.
+    fn change_leaf(
+        &mut self,
+        of: &BlockPtr,
+        leaf: &mut [u8; BLOCK_BYTES],
+        base: u64,
+        changes: &[Change],
+    ) -> Result<(), PoolError> {
+        for change in changes {
+            let blocks = change.start.max(base)..change.end().min(base + span(1));
+            let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
+            for (slot, block) in slots.clone().zip(blocks) {
+                match node_pointer(leaf, slot) {
+                    // The pool's own trees put the pointer of a block that cannot be read in its
+                    // place again. The block is not freed, so its segment must not count it twice:
+                    // a damaged pointer may name a segment that is dead.
+                    Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
+                        self.count_lost(&old, 0, block);
+                    }
+                    Ok(old) if self.is_replaced(&old, change) => {
+                        self.count_lost(&old, 0, block);
+                    }
+                    Ok(old) => self.lose(&old, 0, block),
+                    Err(source) => {
+                        self.note_freed((0, block), of, self.tree.damaged(of, source))?;
+                    }
+                }
+            }
+            match &change.to {
+                Becomes::Pointer(ptr) => slots.for_each(|slot| {
+                    self.delta.gain(ptr);
+                    set_node_pointer(leaf, slot, ptr);
+                }),
+                Becomes::Run(run) => {
+                    *self.delta += run.gain;
+                    run.put(leaf, slots.start);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a change puts a partial record in the place of `old` that refers to it.
+    fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
+        let Becomes::Pointer(new) = &change.to else { return false };
+        self.tree.pool.bug != PlantedBug::ReplacedFreed
+            && new.is_partial()
+            && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
+    }
+
+    /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
+    fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
+        if self.count_lost(old, level, index) {
+            self.out.free(old);
+        }
+    }
+
+    /// Counts a pointer that left the tree; true if no other version refers to its block.
+    fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
+        if !old.leads_to_block() {
+            return false;
+        }
+        let units = i64::from(old.stored_units);
+        self.delta.count(old, -1);
+        if old.birth <= self.past.inherits {
+            self.delta.inherited_units -= units;
+        }
+        if old.birth <= self.past.held.at(level, index) {
+            let newest = old.birth > self.past.before_newest;
+            self.delta.unique_units += if newest { units } else { 0 };
+            return false;
+        }
+        if old.birth > self.past.newest {
+            self.delta.born_units -= units;
+        } else {
+            self.delta.leaving_units -= units;
+        }
+        true
+    }
+
+    /// Frees a whole subtree.
+    fn free_under<'s>(
+        &'s mut self,
+        old: BlockPtr,
+        level: u8,
+        index: u64,
+    ) -> Pin<Box<dyn Future<Output = Result<(), PoolError>> + 's>> {
+        Box::pin(async move {
+            let found = self.tree.resolve_known(old, (level, index), &mut self.unreadable).await;
+            // A damaged node must not make a volume indestructible: what is below it stays counted
+            // as live, until a recount.
+            let old = match found {
+                Ok(old) => old,
+                Err(error) => return self.note_freed((level, index), &old, error),
+            };
+            if old.is_hole() {
+                return Ok(());
+            }
+            if let Err(source) = self.met.note(&old, level) {
+                // Freed before, or below itself.
+                return self.note_leak(self.tree.damaged(&old, source));
+            }
+            if level > 0 {
+                match self.tree.pool.read_block(&old).await {
+                    Ok(node) => {
+                        for slot in 0..NODE_FANOUT {
+                            let index = index * NODE_FANOUT as u64 + slot as u64;
+                            match self.tree.slot((&old, level), &node, slot) {
+                                Ok(child) if level == 1 && !child.is_damaged() => {
+                                    self.lose(&child, 0, index);
+                                }
+                                Ok(child) => self.free_under(child, level - 1, index).await?,
+                                Err(error) => self.note_freed((level - 1, index), &old, error)?,
+                            }
+                        }
+                    }
+                    Err(error) => self.note_freed((level, index), &old, error)?,
+                }
+            }
+            self.lose(&old, level, index);
+            self.out.free_some_unread().await
+        })
+    }
+}

@@ -1,0 +1,439 @@
+//! Committing a txg: segment table, bootstrap table, barrier, uberblock.
+//!
+//! Not here: the datasets' own blocks; they were written before this is called.
+//!
+//! Invariants (design 3.3):
+//! - barrier 1: everything the uberblock leads to is durable before the uberblock is issued;
+//! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
+//! - any failure on the way poisons the pool: the txg is not retried.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::LocalBoxFuture;
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
+use weir_codec::checksum::xxh3_128;
+use weir_device::Block;
+use weir_format::layout::RING_SLOTS;
+use weir_format::{
+    BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, ReferenceTable, RemapTable,
+    STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
+};
+
+use crate::disks::labels::{write_uberblock, zero_slot};
+use crate::disks::vdev::{Leg, Vdev};
+use crate::error::PoolError;
+use crate::planted_bugs::PlantedBug;
+use crate::segments::segment_table::table_block;
+use crate::segments::tables::Table;
+use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::pool::{Committed, Pool};
+use crate::tree::change::{Change, filled};
+use crate::tree::radix_tree::{Past, Tree, TreeHome};
+use crate::txg::write_out::WriteOut;
+
+/// Bootstrap copies per commit, both in one root segment: a bad sector costs none of the pool even
+/// on a single disk.
+const BOOTSTRAP_COPIES: usize = 2;
+/// Sealed root segments from which on a half-dead root stream is rewritten: it is the one stream
+/// that no cleaner touches, and a few MiB long at most.
+const ROOT_SEGMENTS_MAX: usize = 4;
+
+/// What the datasets look like in the txg to be committed.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitInput {
+    /// Dataset directory.
+    pub datasets: TreeRoot,
+    /// Next dataset number.
+    pub next_dataset: u64,
+    /// Whether the whole directory was rewritten, and so all of the pool's own trees shall be
+    /// ([`Pool::root_is_stale`]).
+    pub all: bool,
+    /// Whether the commit leaves unreadable parts of the directory in place.
+    pub keeps_unread: bool,
+}
+
+/// A ring slot that was found damaged.
+pub(crate) struct DamagedSlot {
+    leg: Guid,
+    slot: u64,
+    /// The newest txg before it was found.
+    seen: Txg,
+}
+
+/// The pool's own trees in the txg to be committed.
+#[derive(Clone, Copy)]
+struct Trees {
+    segments: TreeRoot,
+    remaps: TreeRoot,
+    references: TreeRoot,
+}
+
+impl Pool {
+    /// Whether the next commit should rewrite every block of the directory and the segment table
+    /// and every table of segments, so that old root segments die, or because of some of it only
+    /// the second copy is good.
+    pub fn root_is_stale(&self) -> bool {
+        let (roots, _) = self.segments.root_segments();
+        let sealed = roots
+            .iter()
+            .filter(|(_, entry)| entry.state == SegmentState::Sealed && entry.copy_of.is_none());
+        let (mut count, mut live, mut room) = (0, 0, 0);
+        for (_, entry) in sealed {
+            count += 1;
+            live += u64::from(entry.live_bytes);
+            room += self.segments.room(entry);
+        }
+        let leaving = |entry: &SegmentEntry| {
+            entry.state == SegmentState::Sealed && !self.segments.area(entry.vdev).is_open()
+        };
+        let half_dead = live < room / 2;
+        (count >= ROOT_SEGMENTS_MAX && half_dead)
+            || roots.iter().any(|(_, entry)| leaving(entry))
+            || self.roots_are_damaged()
+    }
+
+    /// Asks the next commit to rewrite all of the pool's own trees: some of it cannot be read, or
+    /// only from its second copy.
+    pub(crate) fn want_new_roots(&self) {
+        if self.bug != PlantedBug::LostRootStays {
+            self.roots_are_damaged.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether something of the pool's own trees was met that cannot be read, or only from its
+    /// second copy, and no commit rewrote them since.
+    pub fn roots_are_damaged(&self) -> bool {
+        self.roots_are_damaged.load(Ordering::Acquire)
+    }
+
+    /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
+    ///
+    /// # Durability
+    /// On `Ok` the txg is the pool's newest on every leg in use.
+    ///
+    /// # Errors
+    /// The pool is poisoned; the last committed txg and the intent log are what an import finds.
+    pub fn commit<'a>(
+        &'a self,
+        out: WriteOut<'a>,
+        input: CommitInput,
+    ) -> LocalBoxFuture<'a, Result<(), PoolError>> {
+        Box::pin(async move {
+            self.check_alive()?;
+            assert!(out.is_finished(), "space is freed before its txg is committed");
+            self.commit_steps(out, input).await.map_err(|error| self.poison(&error))
+        })
+    }
+
+    async fn commit_steps(
+        &self,
+        mut out: WriteOut<'_>,
+        input: CommitInput,
+    ) -> Result<(), PoolError> {
+        let txg = out.txg;
+        self.check_owner().await?;
+        self.log.move_to(self.wanted_log_vdev());
+        let before = *self.committed.lock();
+        assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
+        let all = input.all;
+        self.segments.forget_emptied();
+        let (remaps, stored) =
+            self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
+        let (references, counts) =
+            self.write_tables::<ReferenceTable>(&mut out, before.references, all).await?;
+        let segments = self.write_segment_table(&mut out, before.segments, all).await?;
+        if all {
+            if !input.keeps_unread {
+                self.segments.settle_roots(&out.of_roots, txg);
+            }
+            if self.roots_are_damaged.swap(false, Ordering::AcqRel) {
+                self.want_recount();
+            }
+        }
+        let trees = Trees { segments, remaps, references };
+        let (bytes, copies) = self.write_bootstrap(&mut out, trees, input).await?;
+        out.wait_writes().await?;
+        if self.bug != PlantedBug::SkipCommitFlush {
+            self.flush_all().await?;
+        }
+        let log = self.log.start_after(txg);
+        let (stale_legs, unconfirmed_legs) = self.legs_behind(before.txg, log.vdev);
+        let uberblock = Uberblock {
+            pool: self.label.pool,
+            txg,
+            unix_ms: self.clock.unix_ms(),
+            log_epoch: log.epoch,
+            log_vdev: log.vdev,
+            log_batch: log.batch,
+            log_offset: log.offset,
+            bootstrap: copies,
+            bootstrap_bytes: bytes.len() as u32,
+            bootstrap_checksum: xxh3_128(&bytes),
+            stale_legs,
+            lineage: self.lineage.clone(),
+            unconfirmed_legs,
+        };
+        // A leg may have failed since it was flushed, under the log. What says so must not be
+        // written where nothing is left beside it: an import would find it and nothing to read.
+        self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
+        self.check_owner().await?;
+        write_uberblock(&self.vdevs, &uberblock).await?;
+        for leg in self.vdevs.legs() {
+            let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);
+            if listed.all(|listed| listed.guid != leg.guid) {
+                leg.settle_copied();
+            }
+        }
+        self.zero_damaged_slots(txg).await;
+        let datasets = input.datasets;
+        let next_dataset = input.next_dataset;
+        let log_vdev = log.vdev;
+        *self.committed.lock() =
+            Committed { txg, segments, datasets, remaps, references, next_dataset, log_vdev };
+        self.segments.stored_tables(stored, counts);
+        self.fit_cache();
+        self.log.release(log);
+        out.end();
+        Ok(())
+    }
+
+    /// Writes an uberblock that leads where `from` does, as the first txg of this opening.
+    #[boxed(?Send)]
+    pub(crate) async fn claim(&self, from: &Uberblock) -> Result<(), PoolError> {
+        let committed = self.committed_txg();
+        let txg = committed.next();
+        assert_eq!(self.lineage[0].first, txg, "nothing was committed yet");
+        let (stale_legs, unconfirmed_legs) = self.legs_behind(committed, from.log_vdev);
+        let claim = Uberblock {
+            txg,
+            unix_ms: self.clock.unix_ms(),
+            stale_legs,
+            lineage: self.lineage.clone(),
+            unconfirmed_legs,
+            ..from.clone()
+        };
+        let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
+        alive.map_err(|error| self.poison(&error))?;
+        write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
+        self.committed.lock().txg = txg;
+        self.zero_damaged_slots(txg).await;
+        Ok(())
+    }
+
+    /// Notes ring slots that were found damaged, each of a leg, when `seen` was the newest txg.
+    pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
+        let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
+        self.damaged_slots.lock().extend(found);
+    }
+
+    /// Zeroes ring slots that were found damaged, except slots that hold an uberblock of `newest`
+    /// or of another txg since: an import counts damaged slots after the newest uberblock.
+    async fn zero_damaged_slots(&self, newest: Txg) {
+        let found = std::mem::take(&mut *self.damaged_slots.lock());
+        for DamagedSlot { leg, slot, seen } in found {
+            // Of the txgs after `seen`, the first whose uberblock goes to this slot.
+            let first = slot.wrapping_sub(seen.0.wrapping_add(1)) % RING_SLOTS;
+            let is_written = first < newest.0.saturating_sub(seen.0);
+            let Ok((vdev, leg)) = self.leg(leg) else { continue };
+            let Some(device) = leg.usable().filter(|_| !is_written) else { continue };
+            if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), slot).await {
+                leg.fault(&error);
+            }
+        }
+    }
+
+    pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
+        let flushes = self.vdevs.in_service().map(|vdev| vdev.unless_dispensable(vdev.flush()));
+        futures_util::future::join_all(flushes).await.into_iter().collect()
+    }
+
+    /// The legs that the uberblock calls stale: those that are, and those that left a moment ago,
+    /// because a label of before may still name them. Then those that it calls unconfirmed, as far
+    /// as there is room.
+    ///
+    /// As long as the log is on a log vdev that was lost, the leg of it that left last counts as it
+    /// was: nothing was logged since, and what was is nowhere else but in RAM.
+    fn legs_behind(&self, committed: Txg, log_vdev: u16) -> (Vec<StaleLeg>, Vec<StaleLeg>) {
+        let last = self.vdevs[usize::from(log_vdev)].last_standing();
+        let stale = |leg: &Leg| {
+            let after = leg.stale_in_next(committed)?;
+            Some(StaleLeg { guid: leg.guid, after })
+        };
+        let legs = self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(stale);
+        let mut legs: Vec<StaleLeg> = legs.filter(|stale| Some(stale.guid) != last).collect();
+        let unconfirmed = |leg: &Leg| {
+            let after = leg.unconfirmed_in_next()?;
+            Some(StaleLeg { guid: leg.guid, after })
+        };
+        let unconfirmed =
+            self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(unconfirmed);
+        let unconfirmed: Vec<StaleLeg> = unconfirmed.take(STALE_LEGS_MAX - legs.len()).collect();
+        let left = self.left.lock();
+        let room = STALE_LEGS_MAX - legs.len() - unconfirmed.len();
+        legs.extend(left.iter().rev().take(room));
+        (legs, unconfirmed)
+    }
+
+    /// Stores the tables of a kind that changed, or all of them, one after another, and forgets
+    /// those that went; the tree, and where the tables are in it.
+    async fn write_tables<T: Table>(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+        all: bool,
+    ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
+        let (vsegs, lost, kept) = {
+            let tables = &mut *self.segments.inner.lock();
+            let tables = T::of(tables);
+            (tables.take_changed(all), tables.take_lost_parts(), tables.kept_parts().to_vec())
+        };
+        let root = self.without(out, root, &lost).await?;
+        if vsegs.is_empty() && !all {
+            return Ok((root, Vec::new()));
+        }
+        let blocks = vsegs.last().map_or(1, |last| last.0 + 1);
+        let height = TreeRoot::height_for(blocks).max(root.height);
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
+        let mut changes = Vec::with_capacity(vsegs.len());
+        let mut stored = Vec::new();
+        for vseg in vsegs {
+            let ptr = match self.translated(|segments| segments.table::<T>(vseg)).await {
+                Ok(Some(table)) => out.write_bytes(&table.encode(vseg)).await?,
+                Ok(None) => BlockPtr::HOLE,
+                // One that did not change, and that cannot be read to be rewritten, stays.
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    let ptr = T::of(&mut self.segments.inner.lock()).stored_at(vseg);
+                    if let Some(ptr) = ptr {
+                        out.keep_root(&ptr);
+                        changes.push(Change::one(vseg.0, ptr));
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if !ptr.is_hole() {
+                stored.push((vseg, ptr));
+            }
+            changes.push(Change::one(vseg.0, ptr));
+        }
+        if all {
+            changes = filled(changes, root.blocks(), &kept);
+        }
+        let (root, _) =
+            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
+        Ok((root, stored))
+    }
+
+    /// One of the pool's own trees without parts that were lost.
+    #[boxed(?Send)]
+    pub async fn without(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+        lost: &[Range<u64>],
+    ) -> Result<TreeRoot, PoolError> {
+        let inside = lost.iter().map(|range| range.start..range.end.min(root.blocks()));
+        let holes: Vec<Change> =
+            inside.filter(|range| !range.is_empty()).map(Change::hole).collect();
+        let past = Past::default();
+        Ok(Tree::new(self, root).apply(out, TreeHome::Root, &past, &holes).await?.0)
+    }
+
+    async fn write_segment_table(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+        all: bool,
+    ) -> Result<TreeRoot, PoolError> {
+        let (_, next_vseg) = self.segments.root_segments();
+        let height = TreeRoot::height_for(table_block(next_vseg) + 1);
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
+        let mut changes = Vec::new();
+        for (start, content) in self.segments.take_dirty_blocks(all) {
+            let ptr = match content {
+                Some(content) => write_directory_block(out, &content).await?,
+                None => BlockPtr::HOLE,
+            };
+            changes.push(Change::one(start, ptr));
+        }
+        if all {
+            changes = filled(changes, root.blocks(), &self.segments.lost_blocks());
+        }
+        let (root, _) =
+            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
+        Ok(root)
+    }
+
+    /// Appends the bootstrap table; it describes the segment it stands in, so its place is fixed
+    /// first and its content after.
+    async fn write_bootstrap(
+        &self,
+        out: &mut WriteOut<'_>,
+        trees: Trees,
+        input: CommitInput,
+    ) -> Result<(Vec<u8>, Vec<BootstrapCopy>), PoolError> {
+        let strip = self.label.strip_bytes as usize;
+        let txg = out.txg;
+        let encode = || {
+            let (root_segments, next_vseg) = self.segments.root_segments();
+            let CommitInput { datasets, next_dataset, .. } = input;
+            let Trees { segments, remaps, references } = trees;
+            Bootstrap {
+                txg,
+                next_vseg,
+                next_dataset,
+                segments,
+                datasets,
+                remaps,
+                references,
+                saved_bytes: self.space().saved_bytes,
+                root_segments,
+                free: self.segments.free_runs(),
+                damaged_since: self.damaged_since(),
+            }
+            .encode()
+        };
+        // Room for one more root segment than there is, and its third copy: making room may open
+        // one.
+        let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
+        let wanted = (encode().len() + more).next_multiple_of(strip);
+        out.close_rows(SegmentClass::Root).await?;
+        out.lane_with_room(SegmentClass::Root, wanted).await?;
+        // A segment with second copies of everything has one of this as well.
+        let is_twice = |vseg| self.segments.entry(vseg).is_some_and(|entry| entry.second_at > 0);
+        if !is_twice(out.root_cursor().0) {
+            out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
+        }
+        let (vseg, vdev, cursor) = out.root_cursor();
+        // Whole strips: on raidz the copies are then on different disks of one row.
+        let copy_bytes = encode().len().next_multiple_of(strip);
+        let row = self.vdevs[usize::from(vdev)].row_bytes as usize;
+        let appended = if is_twice(vseg) { 1 } else { BOOTSTRAP_COPIES };
+        let end = (cursor as usize + appended * copy_bytes).next_multiple_of(row);
+        self.segments.set_fill(vseg, end as u32, out.txg, false);
+        let bytes = encode();
+        let mut padded = bytes.clone();
+        padded.resize(copy_bytes, 0);
+        let mut copies = Vec::new();
+        while copies.len() < BOOTSTRAP_COPIES {
+            copies.extend(out.append_strips(&padded).await?);
+        }
+        out.close_rows(SegmentClass::Root).await?;
+        Ok((bytes, copies))
+    }
+}
+
+/// Writes one block of a root tree (segment table or dataset directory).
+#[boxed(?Send)]
+pub async fn write_directory_block(
+    out: &mut WriteOut<'_>,
+    content: &[u8; BLOCK_BYTES],
+) -> Result<BlockPtr, PoolError> {
+    let block = Block::copy_of(content);
+    let mut history = CompressHistory::default();
+    let (class, kind) = (SegmentClass::Root, PtrKind::Data);
+    let (record, lz4) = (RawRecord::of(&block), Compression::Lz4);
+    out.write_record(class, None, kind, record, lz4, &mut history).await
+}

@@ -1,0 +1,7 @@
+//! Transaction groups: writing blocks and trees out, and the commit.
+
+pub(crate) mod apply_nodes;
+pub(crate) mod commit;
+pub(crate) mod dedupe;
+pub(crate) mod partial;
+pub(crate) mod write_out;

@@ -1,0 +1,690 @@
+//! Write-out: blocks of one txg become rows of open segments.
+//!
+//! Not here: which blocks (weir-dataset) and what makes them part of the pool (commit).
+//!
+//! Invariants:
+//! - a segment is written front to back in whole rows; nothing written is written again;
+//! - a block may cross buffers but never segments;
+//! - a txg ends its stretch of a segment with a summary of the blocks in it (root segments have
+//!   none: nobody cleans them);
+//! - a pointer handed out is not readable from disk before [`WriteOut::finish`]; until then its
+//!   block is served from the txg's own tables.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use weir_base::hash::HashMap;
+use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
+use weir_base::{ErrorKind, Txg, VsegId};
+use weir_cache::CacheClass;
+use weir_codec::checksum;
+use weir_device::{Block, IoBuf};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    BlockOwner, BlockPtr, BootstrapCopy, Codec, Compression, PtrKind, RecordSize,
+    SEGMENT_BLOCKS_MAX, SegmentClass, SegmentEntry, Summary, SummaryEntry, SummaryPlace,
+};
+
+use crate::error::PoolError;
+use crate::planted_bugs::PlantedBug;
+use crate::segments::reference_counts::Freed;
+use crate::segments::segment_table::Segments;
+use crate::state::compression::{CompressHistory, Packer, RawRecord};
+use crate::state::pool::Pool;
+
+/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
+/// and destroying a large volume takes no memory.
+const UNREAD_FREES_MAX: usize = 16_384;
+
+/// An open segment and how far it is filled.
+#[derive(Clone, Copy, Debug)]
+struct OpenSegment {
+    vseg: VsegId,
+    vdev: u16,
+    /// Start in the vdev's segment area.
+    start: u64,
+    /// Bytes that can be appended from the start on.
+    room: u64,
+    /// True if the write-out writes each row twice, and a third time if the segment has a third
+    /// copy.
+    is_twice: bool,
+    /// Bytes appended, those still in the buffer included.
+    cursor: u64,
+}
+
+impl OpenSegment {
+    fn new(segments: &Segments, (vseg, entry, start): (VsegId, SegmentEntry, u64)) -> Self {
+        let (room, is_twice) = (segments.room(&entry), entry.second_at > 0);
+        let cursor = u64::from(entry.fill_bytes);
+        Self { vseg, vdev: entry.vdev, start, room, is_twice, cursor }
+    }
+}
+
+/// One open segment per lane; data has a lane per vdev, so that all disks stream at once.
+#[derive(Debug)]
+struct Lane {
+    open: Option<OpenSegment>,
+    buf: Option<IoBuf>,
+    /// Filled bytes of `buf`; they end at the cursor.
+    used: usize,
+    /// Blocks since the last summary.
+    entries: Vec<SummaryEntry>,
+    /// Blocks in the segment, as far as this process knows.
+    blocks: u32,
+}
+
+impl Lane {
+    const EMPTY: Self = Self { open: None, buf: None, used: 0, entries: Vec::new(), blocks: 0 };
+}
+
+#[derive(Debug)]
+struct Stream {
+    lanes: Vec<Lane>,
+    /// The vdev that each lane opens its segments on while that has room.
+    homes: Vec<u16>,
+    current: usize,
+}
+
+/// The open segments of a pool between write-outs, by class.
+#[derive(Debug)]
+pub(crate) struct Streams(Vec<Stream>);
+
+impl Streams {
+    /// Picks up the segments that were open at the last commit: what lies beyond their fill was
+    /// never committed.
+    pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
+        let stream = |class| {
+            let open = segments.open_of(class).into_iter();
+            let lanes = open.map(|open| {
+                let open = OpenSegment::new(segments, open);
+                Lane { open: Some(open), ..Lane::EMPTY }
+            });
+            Stream { lanes: lanes.collect(), homes: Vec::new(), current: 0 }
+        };
+        let mut streams = Self(SegmentClass::ALL.map(stream).into());
+        streams.follow_vdevs(segments, committed);
+        streams
+    }
+
+    /// Open segments of a class, and how far each is filled.
+    fn fills(&self, class: SegmentClass) -> Vec<(VsegId, u64)> {
+        let open = self.0[class as usize].lanes.iter().filter_map(|lane| lane.open);
+        open.map(|open| (open.vseg, open.cursor)).collect()
+    }
+
+    /// One lane for each vdev that takes new segments, and nothing open on any other; called
+    /// between txgs.
+    fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
+        let seal = |lane: &mut Lane| {
+            assert_eq!(lane.used, 0, "nothing is buffered between txgs");
+            if let Some(OpenSegment { vseg, cursor, .. }) = lane.open.take() {
+                segments.set_fill(vseg, cursor as u32, txg, true);
+            }
+        };
+        let open_vdevs = segments.areas.open();
+        for (class, stream) in SegmentClass::ALL.into_iter().zip(&mut self.0) {
+            let wide = matches!(class, SegmentClass::Data | SegmentClass::Clean);
+            let lanes = if wide { open_vdevs.len() } else { 1 };
+            let closed =
+                |lane: &&mut Lane| lane.open.is_some_and(|open| !open_vdevs.contains(&open.vdev));
+            stream.lanes.iter_mut().filter(closed).for_each(seal);
+            stream.lanes.iter_mut().skip(lanes).for_each(seal);
+            stream.lanes.resize_with(lanes, || Lane::EMPTY);
+            stream.homes.clone_from(&open_vdevs);
+        }
+    }
+}
+
+/// Where bytes were appended.
+struct Placed {
+    lane: usize,
+    vseg: VsegId,
+    /// In units of [`PACK_BYTES`].
+    offset_units: u32,
+}
+
+type Written = (Result<(), PoolError>, Arc<IoBuf>);
+
+/// One txg's write-out.
+pub struct WriteOut<'a> {
+    pub(crate) pool: &'a Pool,
+    /// The txg being written.
+    pub txg: Txg,
+    streams: Streams,
+    /// What the txg appends is behind these fills of open segments, or in segments from here on.
+    fills_before: Vec<(VsegId, u64)>,
+    first_new: VsegId,
+    writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
+    spare: Vec<IoBuf>,
+    /// Its contexts serve the whole write-out; `None` while a block is appended.
+    pub(crate) packer: Option<Packer>,
+    /// Summaries whose writes may be under way; nobody looks for them yet.
+    summaries: Vec<(VsegId, SummaryPlace)>,
+    /// Nodes that this txg wrote and goes on to change.
+    kept: Vec<(BlockPtr, Block)>,
+    /// Bytes of the pool's own trees that this txg wrote or keeps, by root segment.
+    pub(crate) of_roots: HashMap<VsegId, u64>,
+    /// Records that the partial records of this txg replaced, by address of the partial record.
+    pub(crate) replaced: HashMap<u64, BlockPtr>,
+    /// Replaced pointers whose remap or reference tables are not in RAM.
+    unread_frees: Vec<BlockPtr>,
+    /// Bytes of rows written so far, padding included, copies and parity not.
+    pub written_bytes: u64,
+    /// Time in which nothing could be done but to wait for device writes.
+    pub waited: Duration,
+}
+
+impl Pool {
+    /// Starts the write-out of a txg; one at a time.
+    pub fn begin_write_out(&self, txg: Txg) -> WriteOut<'_> {
+        let mut streams = self.streams.lock().take().expect("one write-out at a time");
+        self.take_excess(txg);
+        self.segments.release_dead(txg);
+        streams.follow_vdevs(&self.segments, txg);
+        WriteOut {
+            pool: self,
+            txg,
+            fills_before: streams.fills(SegmentClass::Data),
+            first_new: self.segments.next_vseg(),
+            streams,
+            writes: FuturesUnordered::new(),
+            spare: Vec::new(),
+            packer: None,
+            summaries: Vec::new(),
+            kept: Vec::new(),
+            of_roots: HashMap::default(),
+            replaced: HashMap::default(),
+            unread_frees: Vec::new(),
+            written_bytes: 0,
+            waited: Duration::ZERO,
+        }
+    }
+}
+
+impl WriteOut<'_> {
+    /// Stores one record, or a node, and returns its pointer; its blocks are in the cache from now
+    /// on. `owner` is given for every class but root.
+    pub async fn write_record(
+        &mut self,
+        class: SegmentClass,
+        owner: Option<BlockOwner>,
+        kind: PtrKind,
+        record: RawRecord<'_>,
+        compression: Compression,
+        history: &mut CompressHistory,
+    ) -> Result<BlockPtr, PoolError> {
+        let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
+        let (stored, codec) = packer.pack(record.bytes(), compression, history);
+        let checksum = checksum::xxh3_128(stored);
+        let written = self.store((class, owner, kind), record, stored, (codec, checksum)).await;
+        self.packer = Some(packer);
+        written
+    }
+
+    /// Stores the packed form of a record.
+    pub(crate) async fn store(
+        &mut self,
+        what: (SegmentClass, Option<BlockOwner>, PtrKind),
+        raw: RawRecord<'_>,
+        stored: &[u8],
+        how: (Codec, u128),
+    ) -> Result<BlockPtr, PoolError> {
+        let ptr = self.store_uncached(what, raw.size(), stored, how).await?;
+        self.pool.keep_blocks(&ptr, raw.blocks());
+        Ok(ptr)
+    }
+
+    /// As [`Self::store`]; the cache takes nothing.
+    pub(crate) async fn store_uncached(
+        &mut self,
+        (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
+        record: RecordSize,
+        stored: &[u8],
+        (codec, checksum): (Codec, u128),
+    ) -> Result<BlockPtr, PoolError> {
+        let stored_units = (stored.len() / PACK_BYTES) as u16;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
+        assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
+        let birth = self.txg;
+        if let Some(owner) = owner {
+            let (at_units, checksum) = (offset_units, checksum as u64);
+            self.lane(class, lane).entries.push(SummaryEntry {
+                vseg,
+                offset_units,
+                at_units,
+                stored_units,
+                owner,
+                birth,
+                checksum,
+            });
+        }
+        let bytes = usize::from(stored_units) * PACK_BYTES;
+        self.pool.segments.add_live(vseg, bytes);
+        if class == SegmentClass::Root {
+            *self.of_roots.entry(vseg).or_default() += bytes as u64;
+        }
+        Ok(BlockPtr {
+            kind,
+            vseg,
+            offset_units,
+            stored_units,
+            codec,
+            record,
+            birth,
+            shared: false,
+            checksum,
+        })
+    }
+
+    /// Notes that a committed pointer was replaced; its block is freed if nothing else leads there,
+    /// and the space counts as such at the latest when the write-out is finished.
+    pub fn free(&mut self, ptr: &BlockPtr) {
+        if ptr.is_hole() {
+            return;
+        }
+        if ptr.birth > self.txg {
+            // I8: no tree of this pool wrote it. What it claims to free may be another's.
+            tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
+            return;
+        }
+        if ptr.birth == self.txg
+            && let Some(bytes) = self.of_roots.get_mut(&ptr.vseg)
+        {
+            *bytes = bytes.saturating_sub(ptr.stored_bytes() as u64);
+        }
+        self.pool.note_partial_gone(ptr, self.txg);
+        let freed = self.pool.segments.free(ptr, self.txg);
+        if freed.is_err() {
+            self.unread_frees.push(*ptr);
+        }
+        // Nodes stay: until the new root is shown, readers walk the old one. What waits for its
+        // table counts as freed: if it is not, it is read once more.
+        if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
+            self.pool.cache.remove(CacheClass::Data, ptr);
+            if self.pool.bug != PlantedBug::HintOutlivesBlock {
+                self.pool.hints.lock().remove(ptr);
+            }
+        }
+    }
+
+    /// Whether a block was on disk before this txg.
+    pub(crate) fn is_older(&self, ptr: &BlockPtr) -> bool {
+        let here = |(vseg, fill): &(VsegId, u64)| *vseg == ptr.vseg && ptr.offset_bytes() >= *fill;
+        ptr.vseg < self.first_new && !self.fills_before.iter().any(here)
+    }
+
+    /// Keeps a node that was just written, for the change that follows: before its row is full it
+    /// is in no place where it could be read, and the cache may evict it.
+    pub(crate) fn keep(&mut self, ptr: BlockPtr, node: Block) {
+        self.kept.push((ptr, node));
+    }
+
+    /// Notes that one of the pool's own trees still refers to a block, which keeps its pointer.
+    pub(crate) fn keep_root(&mut self, ptr: &BlockPtr) {
+        *self.of_roots.entry(ptr.vseg).or_default() += ptr.stored_bytes() as u64;
+    }
+
+    /// A node that was kept.
+    pub(crate) fn kept(&self, ptr: &BlockPtr) -> Option<Block> {
+        self.kept.iter().find(|(kept, _)| kept == ptr).map(|(_, node)| node.clone())
+    }
+
+    /// Whether nothing waits to be freed.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.unread_frees.is_empty()
+    }
+
+    /// Frees the blocks that wait for their remap tables, if more than [`UNREAD_FREES_MAX`] wait.
+    pub async fn free_some_unread(&mut self) -> Result<(), PoolError> {
+        if self.unread_frees.len() > UNREAD_FREES_MAX {
+            self.free_unread().await?;
+        }
+        Ok(())
+    }
+
+    /// Frees all blocks that wait for their remap tables.
+    pub async fn free_all_unread(&mut self) -> Result<(), PoolError> {
+        if !self.unread_frees.is_empty() {
+            self.free_unread().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads each remap table once for all blocks that wait for it, many tables at the same time,
+    /// and frees the blocks. The callers are not boxed: a commit calls them for each changed node,
+    /// and blocks seldom wait.
+    #[boxed(?Send)]
+    async fn free_unread(&mut self) -> Result<(), PoolError> {
+        let mut frees = std::mem::take(&mut self.unread_frees);
+        frees.sort_unstable_by_key(|ptr| ptr.vseg);
+        let (pool, txg) = (self.pool, self.txg);
+        let of_one_table = frees.chunk_by(|a, b| a.vseg == b.vseg).map(|ptrs| async move {
+            for ptr in ptrs {
+                match pool.translated(|segments| segments.free(ptr, txg)).await {
+                    Ok(Freed::Block | Freed::Reference) => {}
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        tracing::error!(%error, "a block behind a lost table is freed");
+                        pool.segments.free_unplaced(ptr, txg);
+                        // The segment that holds it counts too much from now on.
+                        pool.note_lost_node(txg);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        });
+        let mut frees =
+            futures_util::stream::iter(of_one_table).buffer_unordered(NODE_READS_IN_FLIGHT);
+        while let Some(freed) = frees.next().await {
+            freed?;
+        }
+        Ok(())
+    }
+
+    /// Stores bytes that are no block of 4 KiB (a remap table) in a root segment.
+    pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) -> Result<BlockPtr, PoolError> {
+        let mut stored = bytes.to_vec();
+        stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
+        let Placed { vseg, offset_units, .. } = self.append(SegmentClass::Root, &stored).await?;
+        self.pool.segments.add_live(vseg, stored.len());
+        *self.of_roots.entry(vseg).or_default() += stored.len() as u64;
+        Ok(BlockPtr {
+            kind: PtrKind::Data,
+            vseg,
+            offset_units,
+            stored_units: (stored.len() / PACK_BYTES) as u16,
+            codec: Codec::Raw,
+            record: RecordSize::BLOCK,
+            birth: self.txg,
+            shared: false,
+            checksum: checksum::xxh3_128(&stored),
+        })
+    }
+
+    /// Appends the stored bytes of a block that keeps its address to the clean stream; returns the
+    /// segment and the offset in 64 B units. Nothing counts or finds it there yet.
+    pub(crate) async fn append_moved(
+        &mut self,
+        ptr: &BlockPtr,
+        owner: BlockOwner,
+        stored: &[u8],
+    ) -> Result<(VsegId, u32), PoolError> {
+        let class = SegmentClass::Clean;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
+        self.lane(class, lane).entries.push(SummaryEntry {
+            vseg: ptr.vseg,
+            offset_units: ptr.offset_units,
+            at_units: offset_units,
+            stored_units: ptr.stored_units,
+            owner,
+            birth: ptr.birth,
+            checksum: ptr.checksum as u64,
+        });
+        Ok((vseg, offset_units))
+    }
+
+    fn lane(&mut self, class: SegmentClass, lane: usize) -> &mut Lane {
+        &mut self.streams.0[class as usize].lanes[lane]
+    }
+
+    /// Appends bytes (whole 64-byte units) to a stream.
+    async fn append(&mut self, class: SegmentClass, stored: &[u8]) -> Result<Placed, PoolError> {
+        assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
+        let lane = self.lane_with_room(class, stored.len()).await?;
+        let now = self.lane(class, lane);
+        let open = now.open.expect("lane_with_room opened it");
+        now.blocks += 1;
+        self.push(class as usize, lane, stored).await?;
+        let offset_units = (open.cursor / PACK_BYTES as u64) as u32;
+        Ok(Placed { lane, vseg: open.vseg, offset_units })
+    }
+
+    /// Appends bytes to an open lane that has room for them.
+    async fn push(&mut self, stream: usize, lane: usize, bytes: &[u8]) -> Result<(), PoolError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = self.buffer_room(stream, lane);
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            let Lane { open: Some(open), buf: Some(buf), used, .. } =
+                &mut self.streams.0[stream].lanes[lane]
+            else {
+                unreachable!("buffer_room provides the buffer")
+            };
+            buf[*used..*used + now.len()].copy_from_slice(now);
+            *used += now.len();
+            open.cursor += now.len() as u64;
+            if now.len() == room {
+                self.submit(stream, lane).await?;
+                self.streams.0[stream].current += 1;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// A lane of the class whose open segment has room for `len` more bytes and the summary.
+    pub(crate) async fn lane_with_room(
+        &mut self,
+        class: SegmentClass,
+        len: usize,
+    ) -> Result<usize, PoolError> {
+        let stream = class as usize;
+        let lane = self.streams.0[stream].current % self.streams.0[stream].lanes.len();
+        let now = self.lane(class, lane);
+        let summary = match class {
+            SegmentClass::Root => 0,
+            _ => Summary::bytes_for(now.entries.len() + 1),
+        };
+        let (open, blocks) = (now.open, now.blocks);
+        let full = |open: OpenSegment| {
+            open.cursor + (len + summary) as u64 > open.room || blocks >= SEGMENT_BLOCKS_MAX
+        };
+        if open.is_some_and(full) {
+            self.write_summary(stream, lane).await?;
+            self.pad_and_submit(stream, lane).await?;
+            let open = self.lane(class, lane).open.take().expect("checked above");
+            self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, true);
+        }
+        if self.lane(class, lane).open.is_none() {
+            let home = self.streams.0[stream].homes[lane];
+            let allocated = self.pool.segments.allocate(class, self.txg, home);
+            let allocated = allocated
+                .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
+            let open = OpenSegment::new(&self.pool.segments, allocated);
+            assert!(len as u64 <= open.room, "nothing larger than a segment is stored");
+            let now = self.lane(class, lane);
+            now.open = Some(open);
+            now.blocks = 0;
+        }
+        Ok(lane)
+    }
+
+    /// Ends the lane's stretch with a summary of it; the room was kept.
+    #[boxed(?Send)]
+    async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let now = &mut self.streams.0[stream].lanes[lane];
+        let entries = std::mem::take(&mut now.entries);
+        let Some(open) = now.open.filter(|_| !entries.is_empty()) else { return Ok(()) };
+        let new = self.summaries.iter().rev().find(|(vseg, _)| *vseg == open.vseg);
+        let previous = new.map_or_else(|| self.pool.segments.summary(open.vseg), |(_, at)| *at);
+        let bytes = Summary { vseg: open.vseg, previous, entries }.encode();
+        let place = SummaryPlace::of(open.cursor as u32, &bytes);
+        self.push(stream, lane, &bytes).await?;
+        self.summaries.push((open.vseg, place));
+        Ok(())
+    }
+
+    /// Bytes that fit into the lane's buffer now; never beyond the segment's end.
+    fn buffer_room(&mut self, stream: usize, lane: usize) -> usize {
+        let spare = &mut self.spare;
+        let lane = &mut self.streams.0[stream].lanes[lane];
+        let open = lane.open.as_ref().expect("only an open lane is filled");
+        let segment_bytes = self.pool.segments.bytes_on(open.vdev);
+        let room = open.room;
+        let row = self.pool.vdevs[usize::from(open.vdev)].row_bytes as usize;
+        let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
+        let size = (wanted - wanted % row).max(row);
+        lane.buf.get_or_insert_with(|| {
+            // Vdevs with rows of different sizes have buffers of different sizes.
+            let fits = spare.iter().position(|buf| buf.len() == size);
+            fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
+        });
+        let base = open.cursor - lane.used as u64;
+        size.min((room - base) as usize) - lane.used
+    }
+
+    /// Zero-fills the last row of a lane and starts its write.
+    async fn pad_and_submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let lane_now = &mut self.streams.0[stream].lanes[lane];
+        let (Some(open), Some(buf)) = (lane_now.open.as_mut(), lane_now.buf.as_mut()) else {
+            return Ok(());
+        };
+        let row = self.pool.vdevs[usize::from(open.vdev)].row_bytes as usize;
+        let padded = (open.cursor as usize).next_multiple_of(row) - open.cursor as usize;
+        buf[lane_now.used..lane_now.used + padded].fill(0);
+        lane_now.used += padded;
+        open.cursor += padded as u64;
+        self.submit(stream, lane).await
+    }
+
+    /// Starts the device write of a lane's buffer; waits only when too many are under way.
+    #[boxed(?Send)]
+    async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let lane = &mut self.streams.0[stream].lanes[lane];
+        let used = std::mem::take(&mut lane.used);
+        if used == 0 {
+            return Ok(());
+        }
+        let open = lane.open.expect("only an open lane is filled");
+        let buf = Arc::new(lane.buf.take().expect("a filled lane has a buffer"));
+        let vdev = &self.pool.vdevs[usize::from(open.vdev)];
+        let at = open.start + open.cursor - used as u64;
+        self.written_bytes += used as u64;
+        self.pool.traffic[stream].fetch_add(used as u64, Ordering::Relaxed);
+        let second = open.is_twice.then_some(at + open.room);
+        let third = open.is_twice.then(|| self.pool.segments.third_copy_place(open.vseg)).flatten();
+        let third = third
+            .map(|(vdev, start)| (&self.pool.vdevs[usize::from(vdev)], start + (at - open.start)));
+        self.writes.push(Box::pin(async move {
+            let mut done = vdev.write_rows(at, &buf, 0..used).await;
+            if let Some(second) = second.filter(|_| done.is_ok()) {
+                done = vdev.write_rows(second, &buf, 0..used).await;
+            }
+            if let Some((vdev, at)) = third.filter(|_| done.is_ok()) {
+                done = vdev.write_rows(at, &buf, 0..used).await;
+            }
+            (done, buf)
+        }));
+        // One poll starts the write; the yield lets the runtime hand it to the kernel.
+        if let std::task::Poll::Ready(Some(written)) = futures_util::poll!(self.writes.next()) {
+            self.written(written)?;
+        }
+        yield_now().await;
+        while self.writes.len() >= STREAM_WRITES_IN_FLIGHT {
+            let begun = self.pool.clock.monotonic();
+            let written = self.writes.next().await.expect("the set is not empty");
+            self.waited += self.pool.clock.monotonic().saturating_sub(begun);
+            self.written(written)?;
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, (done, buf): Written) -> Result<(), PoolError> {
+        self.spare.extend(Arc::try_unwrap(buf).ok());
+        done
+    }
+
+    /// Pads and writes what is buffered for a class and records how full its segments are.
+    pub(crate) async fn close_rows(&mut self, class: SegmentClass) -> Result<(), PoolError> {
+        let stream = class as usize;
+        for lane in 0..self.streams.0[stream].lanes.len() {
+            self.write_summary(stream, lane).await?;
+            self.pad_and_submit(stream, lane).await?;
+            let lane = &mut self.streams.0[stream].lanes[lane];
+            if let Some(open) = lane.open {
+                let full = open.cursor == open.room;
+                self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, full);
+                if full {
+                    lane.open = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything of data and meta that is still buffered and waits for all writes: from
+    /// here on every pointer handed out can be read from disk.
+    #[boxed(?Send)]
+    pub async fn finish(&mut self) -> Result<(), PoolError> {
+        self.free_all_unread().await?;
+        self.close_rows(SegmentClass::Data).await?;
+        self.close_rows(SegmentClass::Meta).await?;
+        self.wait_writes().await
+    }
+
+    /// As [`Self::finish`], for what the cleaner moved.
+    pub(crate) async fn finish_clean(&mut self) -> Result<(), PoolError> {
+        self.close_rows(SegmentClass::Clean).await?;
+        self.wait_writes().await
+    }
+
+    pub(crate) async fn wait_writes(&mut self) -> Result<(), PoolError> {
+        while let Some(written) = self.writes.next().await {
+            self.written(written)?;
+        }
+        for (vseg, place) in self.summaries.drain(..) {
+            self.pool.segments.set_summary(vseg, place);
+        }
+        Ok(())
+    }
+
+    /// Appends unaccounted bytes (the bootstrap table) as strips of their own at the root lane's
+    /// cursor and returns vdev and offset of each copy. `stored` is padded to whole strips by the
+    /// caller.
+    pub(crate) async fn append_strips(
+        &mut self,
+        stored: &[u8],
+    ) -> Result<Vec<BootstrapCopy>, PoolError> {
+        let Placed { vseg, .. } = self.append(SegmentClass::Root, stored).await?;
+        let stream = SegmentClass::Root as usize;
+        let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
+        assert_eq!(open.vseg, vseg, "root has one lane");
+        let offset = open.start + open.cursor - stored.len() as u64;
+        let second = open.is_twice.then_some((open.vdev, offset + open.room));
+        let third = self.pool.segments.third_copy_place(vseg);
+        let third = third.map(|(vdev, start)| (vdev, start + (offset - open.start)));
+        let copies = [Some((open.vdev, offset)), second, third.filter(|_| open.is_twice)];
+        let copies = copies.into_iter().flatten();
+        Ok(copies.map(|(vdev, offset)| BootstrapCopy { vdev, offset }).collect())
+    }
+
+    /// Segment, vdev and cursor of the root lane.
+    pub(crate) fn root_cursor(&self) -> (VsegId, u16, u64) {
+        let open = self.streams.0[SegmentClass::Root as usize].lanes[0].open;
+        let open = open.expect("lane_with_room opened it");
+        (open.vseg, open.vdev, open.cursor)
+    }
+
+    /// Hands the open segments back to the pool.
+    pub(crate) fn end(self) {
+        *self.pool.streams.lock() = Some(self.streams);
+    }
+}
+
+/// Lets other tasks of the thread, and its I/O, take a turn.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(move |cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
