@@ -20,18 +20,18 @@ mod error;
 mod planted_bugs;
 
 // Rooms, lowest first: state comes before operations.
-mod cleaner;
-mod damage;
-mod disks;
-mod import;
-mod log;
-mod read;
-mod scan;
 mod segments;
+mod disks;
+mod log;
 mod state;
-mod topology;
+mod read;
 mod tree;
+mod topology;
 mod txg;
+mod scan;
+mod damage;
+mod cleaner;
+mod import;
 
 pub use damage::check::WrongCount;
 pub use damage::recount::RecountPlan;

@@ -1,4 +1,5 @@
-//! Segments: the table of all segments in RAM, the tables that some of them have, and victims of the cleaner.
+//! Segments: the table of all segments in RAM, the tables that some of them have, and the cleaner's
+//! victims.
 
 pub(crate) mod areas;
 pub(crate) mod pinned;

@@ -1,0 +1,130 @@
+//! Checking what volumes and snapshots say of their space against a walk of their trees.
+//!
+//! Not here: the counters of segments, which are checked block by block (weir-pool).
+//!
+//! Invariants: nothing is changed; after damage an account may exceed what a walk finds.
+
+use async_recursion::async_recursion as boxed;
+use weir_format::BlockPtr;
+use weir_pool::{Held, PoolError, Tree};
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::snapshot::{Snapshot, descent, inherits};
+use crate::accounting::unique::Pair;
+use crate::state::volume::Volume;
+
+/// A number that a record gives and a walk does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongAccount {
+    /// Volume or snapshot, inside the pool.
+    pub name: String,
+    /// Which number, in units of 64 bytes.
+    pub what: &'static str,
+    /// As the record says.
+    pub counted: u64,
+    /// As the trees say.
+    pub found: u64,
+}
+
+impl Engine {
+    /// Compares what the records say of space with the trees; empty when they agree. Nothing may be
+    /// written meanwhile.
+    #[boxed(?Send)]
+    pub async fn check_accounts(&self) -> Result<Vec<WrongAccount>, DatasetError> {
+        let _committer = self.core.committer.lock().await;
+        let mut wrong = Vec::new();
+        for volume in self.volumes() {
+            self.check_tree(&volume, &mut wrong).await?;
+            self.check_line(&volume, &mut wrong).await?;
+            self.check_unique(&volume, &mut wrong).await?;
+        }
+        Ok(wrong)
+    }
+
+    /// Whether accounts may exceed what a walk finds that met so many lost nodes: what is below
+    /// them is counted still.
+    fn may_exceed(&self, lost: u64) -> bool {
+        lost > 0 || self.core.pool.damaged_since().is_some()
+    }
+
+    /// What a volume leads to, and what of it is inherited.
+    async fn check_tree(
+        &self,
+        volume: &Volume,
+        wrong: &mut Vec<WrongAccount>,
+    ) -> Result<(), PoolError> {
+        let record = volume.state.lock().record.clone();
+        let inherits = inherits(&record);
+        let (mut tree, mut shared, mut inherited) = (0, 0, 0);
+        let mut visit = |ptr: BlockPtr| {
+            let units = u64::from(ptr.stored_units);
+            tree += units;
+            shared += if ptr.shared { units } else { 0 };
+            inherited += if ptr.birth <= inherits { units } else { 0 };
+        };
+        let tree_of = Tree::new(&self.core.pool, record.root);
+        let lost = tree_of.walk(&Held::default(), 0, &mut visit).await?;
+        let may_exceed = self.may_exceed(lost);
+        let mut compare = |what, counted, found| {
+            if counted < found || (counted > found && !may_exceed) {
+                wrong.push(WrongAccount { name: record.name.clone(), what, counted, found });
+            }
+        };
+        compare("tree", record.tree_units, tree);
+        compare("shared", record.shared_units, shared);
+        compare("inherited", descent(&record).inherited_units, inherited);
+        Ok(())
+    }
+
+    /// What a volume and its snapshots keep on disk.
+    async fn check_line(
+        &self,
+        volume: &Volume,
+        wrong: &mut Vec<WrongAccount>,
+    ) -> Result<(), PoolError> {
+        let (name, line, born) = {
+            let state = volume.state.lock();
+            let born = state.snapshots.iter().map(|s| s.record.born_units);
+            let born = born.fold(state.record.born_units, u64::saturating_add);
+            (state.record.name.clone(), state.line(), born)
+        };
+        let (mut found, mut lost) = (0, 0);
+        for (index, version) in line.versions.iter().enumerate() {
+            let mut visit = |ptr: BlockPtr| found += u64::from(ptr.stored_units);
+            let tree = Tree::new(&self.core.pool, version.root);
+            lost += tree.walk(&line.held_before(index), version.freed_to, &mut visit).await?;
+        }
+        if born < found || (born > found && !self.may_exceed(lost)) {
+            wrong.push(WrongAccount { name, what: "line", counted: born, found });
+        }
+        Ok(())
+    }
+
+    /// What each snapshot has for itself.
+    async fn check_unique(
+        &self,
+        volume: &Volume,
+        wrong: &mut Vec<WrongAccount>,
+    ) -> Result<(), PoolError> {
+        let (line, snapshots) = {
+            let state = volume.state.lock();
+            let known = |snapshot: &Snapshot| {
+                let name = format!("{}@{}", state.record.name, snapshot.record.name);
+                snapshot.moment().unique_units.filter(|_| snapshot.is_active()).map(|u| (name, u))
+            };
+            (state.line(), state.snapshots.iter().map(known).collect::<Vec<_>>())
+        };
+        for (at, known) in snapshots.into_iter().enumerate() {
+            let Some((name, counted)) = known else { continue };
+            let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
+            let pair = Pair::of(&line, at, at + 1, after);
+            let found = Volume::units_unique(&self.core.pool, &pair).await?;
+            if counted != found.units && found.is_whole && !self.may_exceed(0) {
+                let found = found.units;
+                wrong.push(WrongAccount { name, what: "unique", counted, found });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! The space that a snapshot has for itself, counted by a walk of its tree beside the next one's.
+//!
+//! Not here: keeping the sum up to date while the volume changes (snapshot), its check (accounts).
+//!
+//! Invariant: a sum that left something out, because a node could not be read, is not kept.
+
+use weir_base::{DatasetId, Txg};
+use weir_format::TreeRoot;
+use weir_pool::{Line, Pool, PoolError, TreeOf, Units, Unshared};
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::snapshot::Snapshot;
+use crate::state::volume::Volume;
+
+impl Engine {
+    /// Counts what a snapshot has for itself and keeps the sum while nothing changes it.
+    pub(crate) async fn count_unique(
+        &self,
+        volume: &Volume,
+        id: DatasetId,
+    ) -> Result<u64, DatasetError> {
+        const TRIES_MAX: usize = 4;
+        let mut counted = 0;
+        for _ in 0..TRIES_MAX {
+            let what = {
+                let state = volume.state.lock();
+                let Some(at) = state.snapshots.iter().position(|s| s.record.id == id) else {
+                    return Ok(0);
+                };
+                let line = state.line();
+                let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
+                // One that is being destroyed takes nothing of it with it.
+                let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
+                let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
+                Pair::of(&line, at, next, after)
+            };
+            let next = what.next;
+            let found = Volume::units_unique(&self.core.pool, &what).await;
+            let found = match found {
+                // The trees were replaced under the walk.
+                Err(PoolError::NoSegment { .. }) => continue,
+                found => found?,
+            };
+            counted = found.units;
+            if !found.is_whole {
+                // What cannot be read may be found again: this sum must not outlive that.
+                return Ok(counted);
+            }
+            let mut state = volume.state.lock();
+            let line = state.line();
+            let at = state.snapshots.iter().position(|s| s.record.id == id);
+            let Some(at) = at else { return Ok(counted) };
+            // Only the next version's own losses are counted on from here.
+            if line.versions[at + 1].root == next {
+                state.snapshots[at].moment_mut().unique_units = Some(counted);
+                return Ok(counted);
+            }
+            if line.versions[at + 1..].iter().any(|version| version.root == next) {
+                return Ok(counted);
+            }
+        }
+        Ok(counted)
+    }
+}
+
+/// A snapshot and the next version that stays. Clients see both.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    root: TreeRoot,
+    of: TreeOf,
+    pub(crate) next: TreeRoot,
+    next_of: TreeOf,
+    /// Older versions hold all blocks born up to this txg.
+    after: Txg,
+}
+
+impl Pair {
+    /// Two versions of a line, by their places in it.
+    pub(crate) fn of(line: &Line, at: usize, next: usize, after: Txg) -> Self {
+        let (version, next) = (line.versions[at], line.versions[next]);
+        Self {
+            root: version.root,
+            of: line.of(version.txg),
+            next: next.root,
+            next_of: line.of(next.txg),
+            after,
+        }
+    }
+}
+
+impl Volume {
+    /// Counts the blocks of a snapshot that neither an older version nor the next version holds.
+    pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
+        let Pair { root, of, next, next_of, after } = *pair;
+        let (of, other, other_of) = (Some(of), Some(next), Some(next_of));
+        let what = Unshared { root, of, other, other_of, after, from: 0, holes: false };
+        pool.unshared(what).units().await
+    }
+}

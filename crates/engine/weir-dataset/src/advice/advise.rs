@@ -1,0 +1,411 @@
+//! What other settings would make of a volume: measured on a sample of its data, compressed here
+//! and now.
+//!
+//! Not here: when the sample is large enough, what to recommend, and who asks; what dedupe would
+//! find (estimate).
+//!
+//! A sample is a block drawn among all that hold data, with the 1 MiB around it. Every setting
+//! compresses a few records of these, of the size that the volume has, for its ratio and its time;
+//! every other record size the aligned range of that size around the block, as one. A value of the
+//! sample is the mean of one range, so that neighbours, which resemble each other, do not feign
+//! precision. All values are by the data alone: zeros that only fill up a record count as nothing.
+//!
+//! Invariants:
+//! - one range is read at a time: the load beside it hardly notices;
+//! - what a setting would store is rounded and refused as write-out does it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_codec::compress::{
+    ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4,
+};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{Compression, DatasetRecord, RecordSize};
+use weir_pool::{PoolError, Tree};
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::advice::estimate::NORMAL_95;
+use crate::state::volume::Volume;
+
+/// The largest record there is, and what is read for one sample.
+const RANGE_BYTES: usize = RecordSize::MAX.bytes();
+const RANGE_BLOCKS: u64 = RecordSize::MAX.blocks();
+/// What every setting compresses of a range: so many records, or one where these are larger.
+const SETTING_BYTES: usize = 4 * BLOCK_BYTES;
+/// A setting that took so long, and so many samples, is known well enough: slow ones leave their
+/// time to others.
+const SETTING_TIME: Duration = Duration::from_secs(1);
+const SETTING_SAMPLES: f64 = 8.0;
+/// Draws for one sample: of a volume that is nearly empty most meet holes.
+const DRAWS_MAX: usize = 4096;
+/// Sizes of records that are looked at.
+const RECORDS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Levels of zstd that are looked at.
+const LEVELS: [u8; 4] = [1, 3, 9, 19];
+
+/// A mean of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The truth lies within this of it in 95 of 100 samples.
+    pub margin: f64,
+}
+
+/// Times of one operation, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// Half took less.
+    pub median_us: f64,
+    /// One in twenty took less.
+    pub low_us: f64,
+    /// One in twenty took more.
+    pub high_us: f64,
+}
+
+/// What one setting would make of the volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SettingSample {
+    /// The setting.
+    pub compression: Compression,
+    /// What is stored, by what is written.
+    pub stored: Estimate,
+    /// Compressing, for each 4 KiB of a record.
+    pub write: Timing,
+    /// Decompressing, for each 4 KiB of a record that is stored compressed.
+    pub read: Timing,
+}
+
+/// What records of another size would make of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecordSample {
+    /// The setting.
+    pub compression: Compression,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// What is stored, by what is written.
+    pub stored: Estimate,
+}
+
+/// Sums of samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Sums {
+    fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    fn estimate(self) -> Estimate {
+        if self.count == 0.0 {
+            return Estimate { mean: 1.0, margin: 1.0 };
+        }
+        let mean = self.sum / self.count;
+        // Of a single sample nothing is known.
+        let freedom = (self.count - 1.0).max(0.5);
+        let variance = ((self.squares - self.sum * mean) / freedom).max(0.0);
+        Estimate { mean, margin: NORMAL_95 * (variance / self.count).sqrt() }
+    }
+}
+
+/// Times of one operation, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct Times(Vec<u32>);
+
+impl Times {
+    /// Adds what so many bytes took, as the time of a block.
+    fn add(&mut self, took: Duration, bytes: usize) {
+        let of_block = took.as_nanos() / (bytes / BLOCK_BYTES) as u128;
+        self.0.push(u32::try_from(of_block).unwrap_or(u32::MAX));
+    }
+
+    fn timing(&self) -> Timing {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let at = |percent: usize| {
+            let index = sorted.len().saturating_sub(1) * percent / 100;
+            sorted.get(index).map_or(0.0, |ns| f64::from(*ns) / 1000.0)
+        };
+        Timing { median_us: at(50), low_us: at(5), high_us: at(95) }
+    }
+}
+
+/// One setting under test.
+struct Setting {
+    compression: Compression,
+    stored: Sums,
+    write: Times,
+    read: Times,
+    spent: Duration,
+}
+
+/// One size of records under test.
+struct Record {
+    compression: Compression,
+    bytes: usize,
+    stored: Sums,
+}
+
+/// Draws samples of one volume and keeps what they say.
+pub struct Advisor {
+    random: u64,
+    settings: Vec<Setting>,
+    records: Vec<Record>,
+    zstd: ZstdPacker,
+    unzstd: ZstdUnpacker,
+    range: Vec<u8>,
+    scratch: Vec<u8>,
+    /// What a record is after it was compressed and decompressed.
+    back: Vec<u8>,
+    samples: u64,
+}
+
+fn level(level: u8) -> ZstdLevel {
+    ZstdLevel::new(level).expect("one of those that there are")
+}
+
+impl Advisor {
+    /// One that draws by this seed.
+    pub fn new(seed: u64) -> Self {
+        let zstd = LEVELS.map(|number| Compression::Zstd(level(number)));
+        let settings = [Compression::Off, Compression::Lz4].into_iter().chain(zstd);
+        let settings = settings.map(|compression| {
+            let (stored, write, read) = (Sums::default(), Times::default(), Times::default());
+            Setting { compression, stored, write, read, spent: Duration::ZERO }
+        });
+        let of_records = [Compression::Lz4, Compression::Zstd(ZstdLevel::DEFAULT)];
+        let records = of_records.into_iter().flat_map(|compression| {
+            let stored = Sums::default();
+            RECORDS.map(|bytes| Record { compression, bytes, stored })
+        });
+        Self {
+            random: seed,
+            settings: settings.collect(),
+            records: records.collect(),
+            zstd: ZstdPacker::new(ZstdLevel::DEFAULT),
+            unzstd: ZstdUnpacker::default(),
+            range: vec![0; RANGE_BYTES],
+            scratch: vec![0; stored_bytes_max(RANGE_BYTES)],
+            back: vec![0; RANGE_BYTES],
+            samples: 0,
+        }
+    }
+
+    /// Samples drawn, each of up to 1 MiB.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// What the settings would do.
+    pub fn settings(&self) -> Vec<SettingSample> {
+        let told = |setting: &Setting| SettingSample {
+            compression: setting.compression,
+            stored: setting.stored.estimate(),
+            write: setting.write.timing(),
+            read: setting.read.timing(),
+        };
+        self.settings.iter().map(told).collect()
+    }
+
+    /// What sizes of records would do.
+    pub fn records(&self) -> Vec<RecordSample> {
+        let told = |record: &Record| RecordSample {
+            compression: record.compression,
+            record_bytes: record.bytes as u64,
+            stored: record.stored.estimate(),
+        };
+        self.records.iter().map(told).collect()
+    }
+
+    /// A number below `end` (splitmix64; the bias of the remainder is far below the sample's).
+    fn draw(&mut self, end: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    /// Draws one sample and measures it; false: no block with data was met.
+    ///
+    /// # Errors
+    /// `NotFound`; what cannot be read.
+    #[boxed(?Send)]
+    pub async fn sample(&mut self, engine: &Engine, volume: &str) -> Result<bool, DatasetError> {
+        let volume = engine.volume(volume)?;
+        let blocks = volume.size_bytes() / BLOCK_BYTES as u64;
+        for _ in 0..DRAWS_MAX {
+            let drawn = self.draw(blocks);
+            if !volume.is_stored(drawn).await? {
+                continue;
+            }
+            let first = drawn / RANGE_BLOCKS * RANGE_BLOCKS;
+            let len = RANGE_BLOCKS.min(blocks - first) as usize * BLOCK_BYTES;
+            self.range[len..].fill(0);
+            volume.read(first * BLOCK_BYTES as u64, &mut self.range[..len]).await?;
+            let at = (drawn - first) as usize * BLOCK_BYTES;
+            if is_zero(&self.range[at..at + BLOCK_BYTES]) {
+                // Trimmed since.
+                continue;
+            }
+            self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Measures the range of a volume with records of `own` bytes, whose block at `drawn` holds
+    /// data.
+    fn measure(&mut self, own: usize, drawn: usize, now: &dyn Fn() -> Duration) {
+        self.samples += 1;
+        let with_data = |at: &usize| !is_zero(&self.range[*at..*at + own]);
+        let mut some: Vec<usize> = (0..RANGE_BYTES).step_by(own).filter(with_data).collect();
+        let count = some.len().min((SETTING_BYTES / own).max(1));
+        for place in 0..count {
+            let with = place + self.draw((some.len() - place) as u64) as usize;
+            some.swap(place, with);
+        }
+        some.truncate(count);
+        let data: usize = some.iter().map(|at| data_bytes(&self.range[*at..*at + own])).sum();
+        let mut settings = std::mem::take(&mut self.settings);
+        let is_open =
+            |one: &Setting| one.spent < SETTING_TIME || one.stored.count < SETTING_SAMPLES;
+        for setting in settings.iter_mut().filter(|one| is_open(one)) {
+            let places = some.iter().map(|at| *at..*at + own);
+            let stored: usize = places.map(|place| self.stored_as(setting, place, now)).sum();
+            setting.stored.add(stored as f64 / data as f64);
+        }
+        self.settings = settings;
+        for record in &mut self.records {
+            let first = drawn / record.bytes * record.bytes;
+            let raw = &self.range[first..first + record.bytes];
+            let packed = match record.compression {
+                Compression::Zstd(level) => self.zstd.pack(level, raw, &mut self.scratch),
+                _ => lz4(raw, &mut self.scratch),
+            };
+            let stored = packed.unwrap_or(record.bytes).next_multiple_of(PACK_BYTES);
+            record.stored.add(stored as f64 / data_bytes(raw) as f64);
+        }
+    }
+
+    /// Compresses a record of the range and back; what it would take on disk.
+    fn stored_as(
+        &mut self,
+        setting: &mut Setting,
+        place: Range<usize>,
+        now: &dyn Fn() -> Duration,
+    ) -> usize {
+        let raw = &self.range[place];
+        let begun = now();
+        let packed = match setting.compression {
+            Compression::Off => return raw.len(),
+            Compression::Lz4 | Compression::Auto => lz4(raw, &mut self.scratch),
+            Compression::Zstd(level) => self.zstd.pack(level, raw, &mut self.scratch),
+        };
+        let took = now().saturating_sub(begun);
+        setting.write.add(took, raw.len());
+        setting.spent += took;
+        let Some(len) = packed else { return raw.len() };
+        let back = &mut self.back[..raw.len()];
+        let begun = now();
+        let done = match setting.compression {
+            Compression::Zstd(_) => self.unzstd.unpack(&self.scratch[..len], back),
+            _ => unlz4(&self.scratch[..len], back),
+        };
+        setting.read.add(now().saturating_sub(begun), raw.len());
+        assert!(done.is_ok() && back == raw, "what was packed just now is there again");
+        len.next_multiple_of(PACK_BYTES)
+    }
+}
+
+/// Bytes of the blocks that are not all zeros.
+fn data_bytes(raw: &[u8]) -> usize {
+    raw.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count() * BLOCK_BYTES
+}
+
+impl Volume {
+    /// Whether a block holds data on disk.
+    async fn is_stored(&self, block: u64) -> Result<bool, DatasetError> {
+        const TRIES_MAX: usize = 4;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let (root, record) = {
+                let DatasetRecord { root, record_size, .. } = self.state.lock().record;
+                (root, record_size.record_of(block))
+            };
+            match Tree::new(&self.core.pool, root).lookup(record).await {
+                Err(PoolError::NoSegment { .. }) if tries < TRIES_MAX => {}
+                found => return Ok(!found?.is_hole()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_tells_how_sure_it_is() {
+        let mut sums = Sums::default();
+        assert_eq!(sums.estimate(), Estimate { mean: 1.0, margin: 1.0 }, "nothing is known");
+        for value in [0.4, 0.6].repeat(50) {
+            sums.add(value);
+        }
+        let Estimate { mean, margin } = sums.estimate();
+        assert!((mean - 0.5).abs() < 1e-9 && (margin - 0.0197).abs() < 1e-3, "{mean} {margin}");
+    }
+
+    #[test]
+    fn settings_are_of_the_records_there_are_and_sizes_of_all_of_them() {
+        // A range of one word over and over, and of zeros in every other 64 KiB.
+        let mut advisor = Advisor::new(7);
+        for (at, block) in advisor.range.chunks_mut(BLOCK_BYTES).enumerate() {
+            block.fill(if at / 16 % 2 == 0 { 7 } else { 0 });
+        }
+        advisor.measure(128 << 10, 0, &|| Duration::ZERO);
+        let settings = advisor.settings();
+        let stored =
+            |of| settings.iter().find(|one| one.compression == of).map(|one| one.stored.mean);
+        assert_eq!(stored(Compression::Off), Some(2.0), "raw, a record is stored with its zeros");
+        assert!(stored(Compression::Lz4).is_some_and(|share| share < 0.02), "{settings:?}");
+        let records = advisor.records();
+        assert_eq!(records.len(), 2 * RECORDS.len());
+        let zstd = &records[RECORDS.len()..];
+        let shares: Vec<f64> = zstd.iter().map(|one| one.stored.mean).collect();
+        assert!(shares.is_sorted_by(|small, large| small > large), "{shares:?}");
+    }
+
+    #[test]
+    fn a_setting_that_takes_long_is_measured_less() {
+        let mut advisor = Advisor::new(7);
+        advisor.range.fill(7);
+        let clock = std::cell::Cell::new(Duration::ZERO);
+        let now = || {
+            clock.set(clock.get() + Duration::from_millis(300));
+            clock.get()
+        };
+        (0..20).for_each(|_| advisor.measure(RANGE_BYTES, 0, &now));
+        let counts: Vec<f64> = advisor.settings.iter().map(|one| one.stored.count).collect();
+        assert_eq!(counts, [20.0, 8.0, 8.0, 8.0, 8.0, 8.0], "raw takes no time");
+    }
+
+    #[test]
+    fn times_are_ranked() {
+        let mut times = Times::default();
+        assert_eq!(times.timing(), Timing::default());
+        (1..=101).rev().for_each(|us| times.add(Duration::from_micros(2 * us), 8192));
+        assert_eq!(times.timing(), Timing { median_us: 51.0, low_us: 6.0, high_us: 96.0 });
+    }
+}

@@ -1,0 +1,276 @@
+//! What dedupe would find in volumes as they are, from the checksums in their trees: no data is
+//! read.
+//!
+//! Not here: dedupe itself; when to stop, and who asks.
+//!
+//! Blocks of the same content that were compressed alike have the same checksum of their stored
+//! bytes: what would be found is what has one checksum in several places. A sample is taken by
+//! content, not by place: it keeps the checksums whose low bits are zero, with all their places, so
+//! that a content is counted as a whole or not at all, and every ratio of the sample is one of the
+//! whole. When there are too many, one bit more must be zero and half of them are let go of.
+//!
+//! Invariants:
+//! - memory is bounded, whatever the volumes hold;
+//! - one place counts once, whichever of the volumes lead to it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use async_recursion::async_recursion as boxed;
+use weir_format::BlockPtr;
+use weir_format::layout::PACK_BYTES;
+use weir_pool::{HINT_BYTES, PoolError, Tree};
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+
+/// Blocks that one step looks at: the nodes over them are read in a moment.
+const STEP_BLOCKS: usize = 32 << 10;
+
+/// Of a normal distribution, 95 % lie within so many standard deviations.
+pub(crate) const NORMAL_95: f64 = 1.96;
+
+/// Where a content is, and what it takes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Seen {
+    checksum: u128,
+    vseg: u64,
+    offset_units: u32,
+    stored_units: u16,
+}
+
+/// Counts contents.
+#[derive(Debug)]
+pub struct DedupeCount {
+    kept: HashSet<Seen>,
+    kept_max: usize,
+    /// Low bits of a checksum that must be zero.
+    bits: u32,
+    /// Pointers looked at.
+    looked_at: u64,
+}
+
+/// What was found, of all that was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DedupeEstimate {
+    /// Blocks, each place once.
+    pub blocks: u64,
+    /// Blocks of which no other has the content, and one of each content that several have.
+    pub unique: u64,
+    /// The other ones: what dedupe would not store.
+    pub duplicates: u64,
+    /// What all of them take now.
+    pub stored_bytes: u64,
+    /// What the duplicates take of it.
+    pub saved_bytes: u64,
+    /// `stored_bytes` by what would be left of it.
+    pub ratio: f64,
+    /// The ratio lies between these in 95 of 100 samples.
+    pub ratio_low: f64,
+    /// See [`Self::ratio_low`].
+    pub ratio_high: f64,
+    /// RAM for the index of all unique blocks.
+    pub index_bytes: u64,
+    /// One content in so many was counted; 1: every one.
+    pub one_in: u64,
+}
+
+impl DedupeEstimate {
+    fn nothing() -> Self {
+        Self { ratio: 1.0, ratio_low: 1.0, ratio_high: 1.0, one_in: 1, ..Self::default() }
+    }
+}
+
+/// A number that is not negative, as a whole one.
+#[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
+impl DedupeCount {
+    /// Keeps at most `kept_max` places.
+    pub fn new(kept_max: usize) -> Self {
+        Self { kept: HashSet::new(), kept_max: kept_max.max(1), bits: 0, looked_at: 0 }
+    }
+
+    /// Blocks looked at until now.
+    pub fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    fn keeps(bits: u32, checksum: u128) -> bool {
+        (checksum >> 64) as u64 & ((1 << bits) - 1) == 0
+    }
+
+    fn add(&mut self, ptr: &BlockPtr) {
+        self.looked_at += 1;
+        if !Self::keeps(self.bits, ptr.checksum) {
+            return;
+        }
+        self.kept.insert(Seen {
+            checksum: ptr.checksum,
+            vseg: ptr.vseg.0,
+            offset_units: ptr.offset_units,
+            stored_units: ptr.stored_units,
+        });
+        while self.kept.len() > self.kept_max && self.bits < 63 {
+            self.bits += 1;
+            let bits = self.bits;
+            self.kept.retain(|seen| Self::keeps(bits, seen.checksum));
+        }
+    }
+
+    /// What that says of everything looked at.
+    pub fn estimate(&self) -> DedupeEstimate {
+        // Places of each content, and what they take.
+        let mut contents: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
+        for seen in &self.kept {
+            let (places, units) = contents.entry(seen.checksum).or_default();
+            *places += 1;
+            *units += u64::from(seen.stored_units);
+        }
+        let places = self.kept.len() as f64;
+        let units: u64 = contents.values().map(|(_, units)| units).sum();
+        let saved = |(places, units): &(u64, u64)| units - units / places;
+        let saved_units: u64 = contents.values().map(saved).sum();
+        if units == 0 {
+            return DedupeEstimate::nothing();
+        }
+        let share = saved_units as f64 / units as f64;
+        // Of contents that are in the sample or not at random, the error of a ratio of two sums.
+        let out = 1.0 - 1.0 / (1_u64 << self.bits) as f64;
+        let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
+        let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;
+        let scale = (1_u64 << self.bits) as f64;
+        let blocks = places * scale;
+        let stored_bytes = units as f64 * scale * PACK_BYTES as f64;
+        let ratio = |share: f64| 1.0 / (1.0 - share.clamp(0.0, 0.999_999));
+        let unique = whole(contents.len() as f64 * scale);
+        DedupeEstimate {
+            blocks: whole(blocks),
+            unique,
+            duplicates: whole(blocks).saturating_sub(unique),
+            stored_bytes: whole(stored_bytes),
+            saved_bytes: whole(stored_bytes * share),
+            ratio: ratio(share),
+            ratio_low: ratio(share - NORMAL_95 * error),
+            ratio_high: ratio(share + NORMAL_95 * error),
+            index_bytes: unique * HINT_BYTES,
+            one_in: 1 << self.bits,
+        }
+    }
+}
+
+impl Engine {
+    /// Counts some more blocks of a volume, from this one on. Returns where to go on; `None` when
+    /// that was the end.
+    ///
+    /// # Errors
+    /// `NotFound`; a node that cannot be read.
+    #[boxed(?Send)]
+    pub async fn count_contents(
+        &self,
+        volume: &str,
+        from: u64,
+        count: &mut DedupeCount,
+    ) -> Result<Option<u64>, DatasetError> {
+        /// Trees replaced under the walk are looked at again, but not for ever.
+        const TRIES_MAX: usize = 8;
+        let volume = self.volume(volume)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let root = volume.state.lock().record.root;
+            let mut found = Vec::new();
+            let mut next = None;
+            let mut keep = |block: u64, ptr: BlockPtr| {
+                if found.len() == STEP_BLOCKS {
+                    next = Some(block);
+                    return false;
+                }
+                found.push(ptr);
+                true
+            };
+            let tree = Tree::new(&self.core.pool, root);
+            match tree.scan(from..u64::MAX, &mut keep).await {
+                Err(PoolError::NoSegment { .. }) if tries < TRIES_MAX => {}
+                Err(error) => return Err(error.into()),
+                Ok(()) => {
+                    found.iter().for_each(|ptr| count.add(ptr));
+                    return Ok(next);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::{Txg, VsegId};
+    use weir_codec::checksum::xxh3_128;
+    use weir_format::{Codec, PtrKind, RecordSize};
+
+    use super::*;
+
+    fn ptr(content: u64, place: u64) -> BlockPtr {
+        BlockPtr {
+            kind: PtrKind::Data,
+            vseg: VsegId(place >> 8),
+            offset_units: (place & 0xff) as u32 * 64,
+            stored_units: 64,
+            codec: Codec::Raw,
+            record: RecordSize::BLOCK,
+            birth: Txg(1),
+            shared: false,
+            checksum: xxh3_128(&content.to_le_bytes()),
+        }
+    }
+
+    /// 40 of 100 blocks are duplicates: 60 contents, of which 20 are there three times.
+    fn counted(kept_max: usize, blocks: u64) -> DedupeCount {
+        let mut count = DedupeCount::new(kept_max);
+        for place in 0..blocks {
+            let (hundred, at) = (place / 100, place % 100);
+            let content = if at < 60 { at } else { (at - 60) % 20 };
+            count.add(&ptr(hundred * 100 + content, place));
+        }
+        count
+    }
+
+    #[test]
+    fn all_that_fits_is_counted_exactly() {
+        let estimate = counted(10_000, 10_000).estimate();
+        assert_eq!((estimate.blocks, estimate.unique, estimate.duplicates), (10_000, 6000, 4000));
+        assert_eq!(estimate.saved_bytes, 4000 * 4096);
+        assert_eq!(estimate.index_bytes, 6000 * HINT_BYTES);
+        assert_eq!((estimate.one_in, estimate.ratio), (1, 10.0 / 6.0));
+        assert_eq!((estimate.ratio_low, estimate.ratio_high), (estimate.ratio, estimate.ratio));
+    }
+
+    #[test]
+    fn one_place_counts_once() {
+        let mut count = DedupeCount::new(100);
+        (0..10).for_each(|_| count.add(&ptr(1, 5)));
+        count.add(&ptr(1, 6));
+        let estimate = count.estimate();
+        assert_eq!((estimate.blocks, estimate.unique, estimate.duplicates), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_sample_is_bounded_and_near_the_truth() {
+        let count = counted(20_000, 1_000_000);
+        assert!(count.kept.len() <= 20_000, "{}", count.kept.len());
+        let estimate = count.estimate();
+        assert!(estimate.one_in >= 32, "{}", estimate.one_in);
+        let truth = 10.0 / 6.0;
+        assert!((estimate.ratio / truth - 1.0).abs() < 0.05, "{estimate:?}");
+        assert!(estimate.ratio_low < truth && truth < estimate.ratio_high, "{estimate:?}");
+        assert!(estimate.ratio_high - estimate.ratio_low < 0.1, "{estimate:?}");
+        assert!((estimate.blocks as f64 / 1e6 - 1.0).abs() < 0.05, "{estimate:?}");
+    }
+
+    #[test]
+    fn nothing_is_no_ratio_of_anything() {
+        let estimate = DedupeCount::new(1).estimate();
+        assert_eq!((estimate.blocks, estimate.ratio), (0, 1.0));
+    }
+}

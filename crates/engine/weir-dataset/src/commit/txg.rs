@@ -1,0 +1,552 @@
+//! One txg of all volumes, from frozen tables to committed roots.
+//!
+//! Not here: segment table, bootstrap and uberblock (weir-pool's commit), what is freed of
+//! destroyed volumes and snapshots (freeing).
+//!
+//! Invariants:
+//! - a snapshot is a volume's tree as the txg it was asked in leaves it;
+//! - references to blocks of the committed trees are made before anything of the txg is freed;
+//! - freeze takes every volume's lock at once: a txg is one cut through all volumes;
+//! - a new root is shown to readers only after all its blocks can be read from disk;
+//! - changes count as durable, and leave the log queue, only after the uberblock is durable.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, LocalBoxFuture, select};
+use weir_base::limits::TXG_INTERVAL;
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
+use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
+use weir_pool::{
+    Change, CommitInput, Delta, PartialRecord, Past, PlantedBug, PoolError, Roots, Tree, TreeHome,
+    WriteOut, filled, write_directory_block,
+};
+
+use crate::copy::block_clone::RangeClone;
+use crate::damage::find::changed_records;
+use crate::objects::dirty::DirtyTable;
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::commit::freeing;
+use crate::commit::partial::write_partial;
+use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
+use crate::state::timer::{Timer, boxed_timer};
+use crate::state::volume::{State, Volume};
+
+/// Time from one commit to the next while something destroyed is to be freed.
+const FREEING_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a txg takes with it.
+struct Cut {
+    txg: Txg,
+    volumes: Vec<Frozen>,
+    /// The pool's own record, if it is to be stored.
+    own: Option<PoolRecord>,
+    /// All of the directory is rewritten.
+    all: bool,
+}
+
+/// One volume's part of a txg.
+pub(crate) struct Frozen {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) table: Option<Arc<DirtyTable>>,
+    /// Partly known records, in ascending order.
+    partial: Vec<(u64, PartialRecord)>,
+    /// Block clones of the txg, and their changes to the tree.
+    pub(crate) clones: Vec<RangeClone>,
+    pub(crate) cloned: Vec<Change>,
+    pub(crate) record: DatasetRecord,
+    pub(crate) is_destroyed: bool,
+    record_dirty: bool,
+    past: Past,
+    /// Records of snapshots and bookmarks that changed.
+    others: Vec<DatasetRecord>,
+    /// Bookmarks that are gone.
+    forgotten: Vec<DatasetId>,
+    /// The snapshot that the txg ends with.
+    taking: Option<DatasetRecord>,
+    /// Records before the volume grew in this txg.
+    grown_from: Option<u64>,
+    /// Whether something destroyed is to be freed.
+    frees: bool,
+}
+
+/// What write-out made of it.
+#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
+pub(crate) struct Written {
+    pub(crate) volume: Arc<Volume>,
+    /// `None`: the tree was not touched, or its record goes.
+    pub(crate) record: Option<DatasetRecord>,
+    /// The volume and all its snapshots are gone.
+    pub(crate) is_gone: bool,
+    data_blocks: u64,
+    charge: u64,
+    /// Of [`State::cloning_bytes`], its part.
+    cloned_bytes: u64,
+    /// By a client, not by a commit that rewrites what it must.
+    changed: bool,
+    delta: Delta,
+    /// What it did to the tree.
+    changes: Vec<Change>,
+    /// Records that the volume gained: nothing of them is lost.
+    gained: Option<Range<u64>>,
+    /// Records that the txg stores as damage: partial ones, and clones of damaged ones.
+    new_damage: Vec<Range<u64>>,
+    /// Whether snapshots, or the volume as a whole, came, went or changed hands.
+    is_reshaped: bool,
+    taken: Option<DatasetRecord>,
+    frees: bool,
+    /// Records of snapshots and bookmarks to be stored; `None` for one that is gone.
+    others: BTreeMap<DatasetId, Option<DatasetRecord>>,
+}
+
+impl Written {
+    /// Stores a snapshot's record with this txg.
+    pub(crate) fn note(&mut self, record: DatasetRecord) {
+        self.others.insert(record.id, Some(record));
+    }
+
+    /// Takes a snapshot's record out of the directory with this txg.
+    pub(crate) fn forget(&mut self, snapshot: DatasetId) {
+        self.others.insert(snapshot, None);
+    }
+}
+
+impl Engine {
+    /// Commits the open txg; does nothing when nothing changed and nobody asked.
+    ///
+    /// # Durability
+    /// Every change acknowledged before this call is on stable media when it returns `Ok`.
+    ///
+    /// # Errors
+    /// The pool is suspended by the failure.
+    #[boxed(?Send)]
+    pub async fn commit(&self) -> Result<(), DatasetError> {
+        let _committer = self.core.committer.lock().await;
+        loop {
+            self.core.pool.check_alive()?;
+            let Some(cut) = self.freeze() else { return Ok(()) };
+            let all = cut.all;
+            self.commit_frozen(cut).await.map_err(|error| {
+                let error = self.core.pool.poison(&error);
+                self.core.announce_poison();
+                error
+            })?;
+            if all || !self.core.pool.roots_are_damaged() {
+                return Ok(());
+            }
+            // Some of the pool's own trees cannot be read: RAM has it, and a crash would lose it.
+            self.core.want(self.core.open_txg());
+        }
+    }
+
+    /// Closes the open txg and opens the next one.
+    fn freeze(&self) -> Option<Cut> {
+        // Held to the end: a volume that joins the list joins the next txg.
+        let volumes = self.volume_list.read();
+        let mut states: Vec<_> = volumes.iter().map(|volume| volume.state.lock()).collect();
+        let txg = self.core.open_txg();
+        let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
+        let mut own = self.core.own.write();
+        let is_unstored = own.is_dirty || self.core.pool.damage_is_unstored();
+        // A flush may log what the commit beside it makes durable; the next one releases that.
+        let log_is_full = self.core.pool.log_half_full();
+        if !busy && !is_unstored && !log_is_full && self.core.wanted() < txg {
+            return None;
+        }
+        // The directory is rewritten with the records as they are now: later they may be changed by
+        // what belongs to the next txg.
+        let all = self.core.pool.root_is_stale();
+        let is_stored = all && own.record != PoolRecord::default();
+        let stored = std::mem::take(&mut own.is_dirty) || is_stored;
+        let own = stored.then(|| own.record.clone());
+        let mut frozen = Vec::new();
+        for (volume, state) in volumes.iter().zip(&mut states) {
+            let state = &mut **state;
+            assert!(state.syncing.is_none(), "one txg is written out at a time");
+            state.syncing_acked = state.acked;
+            let table = std::mem::take(&mut state.open);
+            volume.count_holes(state);
+            state.syncing = (!table.is_empty()).then(|| Arc::new(table));
+            frozen.extend(freeze_volume(volume, state, all));
+        }
+        self.core.advance_txg();
+        Some(Cut { txg, volumes: frozen, own, all })
+    }
+
+    #[boxed(?Send)]
+    async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
+        let Cut { txg, volumes: mut frozen, own, all } = cut;
+        let pool = &self.core.pool;
+        let mut out = pool.begin_write_out(txg);
+        // Before anything is freed: what it refers to is alive in the committed trees.
+        for part in frozen.iter_mut().filter(|part| !part.clones.is_empty()) {
+            self.take_references(&mut out, part).await?;
+        }
+        let mut written = Vec::new();
+        for part in frozen {
+            written.push(self.write_out(&mut out, part).await?);
+        }
+        out.finish().await?;
+        written.iter_mut().for_each(publish);
+        for part in written.iter_mut().filter(|part| part.frees) {
+            freeing::free_some(pool, &mut out, part).await?;
+        }
+        pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
+        let input = self.write_directory(&mut out, (own, all), &written).await?;
+        pool.commit(out, input).await?;
+        self.settle(txg, &written);
+        Ok(())
+    }
+
+    /// Every dataset's tree as of the txg that was just written and published.
+    pub(crate) fn roots_with(&self, written: &[Written]) -> Roots {
+        let gone = |id| written.iter().any(|w| w.volume.id == id && w.is_gone);
+        let mut roots = Roots::default();
+        for volume in self.all_volumes().into_iter().filter(|volume| !gone(volume.id)) {
+            let state = volume.state.lock();
+            let mut line = state.line();
+            if self.core.pool.bug() == PlantedBug::SnapshotsNotAsked {
+                line.versions.drain(..line.versions.len() - 1);
+            }
+            roots.add(line, state.owners());
+        }
+        roots.set_lost(self.core.lost_owners());
+        roots
+    }
+
+    #[boxed(?Send)]
+    async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
+        let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
+        let others = part.others.into_iter().map(|record| (record.id, Some(record)));
+        let others = others.chain(part.forgotten.into_iter().map(|id| (id, None)));
+        let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
+        let charge = table.as_ref().map_or(0, |table| table.charge)
+            + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
+        if part.frees {
+            // More of it goes with the next txg.
+            self.core.note_freeing(out.txg.next());
+        }
+        let mut written = Written {
+            volume: Arc::clone(&volume),
+            record: None,
+            is_gone: false,
+            data_blocks,
+            charge,
+            cloned_bytes: part.clones.iter().map(RangeClone::weight).sum(),
+            changed: table.is_some()
+                || !part.cloned.is_empty()
+                || !part.partial.is_empty()
+                || record_dirty
+                || part.frees,
+            delta: Delta::default(),
+            changes: Vec::new(),
+            gained: part.grown_from.map(|from| from..past.records.unwrap_or(from)),
+            new_damage: self.cloned_damage(&part.clones, &part.cloned),
+            is_reshaped: record_dirty || part.frees || part.taking.is_some(),
+            taken: None,
+            // The txg that stores that it is destroyed shall not wait for more.
+            frees: part.frees && !record_dirty,
+            others: others.collect(),
+        };
+        if part.is_destroyed {
+            written.record = Some(record);
+            return Ok(written);
+        }
+        let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
+        let home = TreeHome::Dataset(volume.id);
+        let tree = Tree::new(&self.core.pool, record.root);
+        let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
+        record.root = root;
+        let clock = self.core.pool.clock();
+        let (begun, waited) = (clock.monotonic(), out.waited);
+        let mut changes = part.cloned;
+        if let Some(table) = &table {
+            changes.extend(self.write_table(out, &volume, &record, table).await?);
+            let spent = clock.monotonic().saturating_sub(begun);
+            let waited = out.waited.saturating_sub(waited);
+            self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
+        }
+        changes.extend(write_partial(out, volume.id, &part.partial).await?);
+        written.new_damage.extend(part.partial.iter().map(|(record, _)| *record..record + 1));
+        // Clones stand in the order in which they were asked for.
+        if table.is_some() || self.core.pool.bug() != PlantedBug::ClonesUnsorted {
+            changes.sort_unstable_by_key(|change| change.start);
+        }
+        let tree = Tree::new(&self.core.pool, record.root);
+        if let Some(gained) = &written.gained {
+            changes = zero_new_space(tree, changes, gained).await?;
+        }
+        let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
+        delta.tree_units += grown.tree_units;
+        delta.born_units += grown.born_units;
+        record.root = root;
+        account(&mut record, &delta);
+        written.delta = delta;
+        written.changes = changes;
+        if let Some(asked) = part.taking {
+            written.taken = Some(take(asked, &record, out.txg));
+            record.born_units = 0;
+        }
+        written.record = Some(record);
+        Ok(written)
+    }
+
+    /// Writes the records that changed into the dataset directory.
+    async fn write_directory(
+        &self,
+        out: &mut WriteOut<'_>,
+        (own, all): (Option<PoolRecord>, bool),
+        written: &[Written],
+    ) -> Result<CommitInput, PoolError> {
+        let pool = &self.core.pool;
+        let (root, _) = pool.datasets();
+        let damage = self.store_damage(out, all).await?;
+        let next_dataset = self.next_dataset();
+        let mut records: BTreeMap<DatasetId, Option<&DatasetRecord>> = BTreeMap::new();
+        for part in written {
+            let record = part.record.as_ref().filter(|_| !part.is_gone);
+            records.insert(part.volume.id, record);
+            records.extend(part.others.iter().map(|(id, record)| (*id, record.as_ref())));
+        }
+        let (orphans, emptied, unread) = {
+            let mut losses = self.core.directory_losses.lock();
+            let orphans = if all { losses.orphans.clone() } else { Vec::new() };
+            (orphans, std::mem::take(&mut losses.emptied), losses.unread.clone())
+        };
+        records.extend(orphans.iter().map(|record| (record.id, Some(record))));
+        let root = pool.without(out, root, &emptied).await?;
+        let mut changes = Vec::new();
+        if let Some(own) = own {
+            let ptr = write_directory_block(out, &own.encode()).await?;
+            changes.push(Change::one(0, ptr));
+        }
+        for (id, record) in records {
+            let ptr = match record {
+                Some(record) => write_directory_block(out, &record.encode()).await?,
+                None => BlockPtr::HOLE,
+            };
+            changes.push(Change::one(id.0, ptr));
+        }
+        changes.extend(damage.into_iter().map(|(id, ptr)| Change::one(id.0, ptr)));
+        changes.sort_unstable_by_key(|change| change.start);
+        let tree = Tree::new(pool, root);
+        let height = TreeRoot::height_for(next_dataset).max(root.height);
+        let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
+        if all {
+            // Also in the place of nodes that became unreadable while the pool was in use.
+            changes = filled(changes, root.blocks(), &unread);
+        }
+        let (tree, past) = (Tree::new(pool, root), Past::default());
+        let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
+        let keeps_unread = !unread.is_empty();
+        Ok(CommitInput { datasets, next_dataset, all, keeps_unread })
+    }
+
+    /// After the uberblock: what was frozen is durable.
+    fn settle(&self, txg: Txg, written: &[Written]) {
+        for volume in self.all_volumes() {
+            let durable = {
+                let mut state = volume.state.lock();
+                if state.overflow == Some(txg) {
+                    state.overflow = None;
+                }
+                // Not earlier: what a part write finds around it goes to the log with it, which a
+                // crash keeps without a clone that was not durable yet.
+                state.syncing_clones.clear();
+                volume.measure_limits(&mut state);
+                state.syncing_acked
+            };
+            volume.set_durable(durable);
+        }
+        for part in written.iter().filter(|part| part.is_gone) {
+            self.volume_list.write().retain(|other| other.id != part.volume.id);
+        }
+        if written.iter().any(|w| w.is_reshaped || w.is_gone) {
+            self.core.pool.unsettle_damage();
+        }
+        self.core.measure_after_commit(written.iter().any(|w| w.changed));
+        // In this order: where nothing is dirty, nothing is charged either.
+        self.core.uncharge(written.iter().map(|w| w.charge).sum());
+        self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
+        self.core.announce_commit(txg);
+    }
+
+    /// Commits until [`Engine::stop`] is called or the pool is suspended: every few seconds, or at
+    /// once when somebody asks. `sleep` is the driver's timer.
+    pub fn run<'a, S: Future<Output = ()> + 'a>(
+        &'a self,
+        sleep: impl Fn(Duration) -> S + 'a,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        self.run_with(boxed_timer(sleep))
+    }
+
+    fn run_with<'a>(
+        &'a self,
+        sleep: Box<Timer<'a>>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move { self.commit_until_stopped(&*sleep).await })
+    }
+
+    async fn commit_until_stopped(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        loop {
+            if !self.core.wants_early_commit() && !self.is_stopping() {
+                let freeing = self.all_volumes().iter().any(|v| v.state.lock().has_to_free());
+                let timer = if freeing { FREEING_INTERVAL } else { TXG_INTERVAL };
+                let timer = std::pin::pin!(sleep(timer));
+                let woken = std::pin::pin!(self.core.wake_committer.notified());
+                let timer = matches!(select(woken, timer).await, Either::Right(_));
+                if !timer && !self.core.wants_early_commit() && !self.is_stopping() {
+                    continue;
+                }
+                self.core.set_idle(timer && !freeing);
+                if timer && self.core.pool.wants_idle_cleaning() {
+                    self.core.want(self.core.open_txg());
+                }
+            } else {
+                self.core.set_idle(false);
+            }
+            // Asked before: a stop that comes during a commit is owed another one, for what was
+            // acknowledged since that commit's cut.
+            let stopping = self.is_stopping();
+            self.commit().await?;
+            if stopping {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What the txg takes of a volume; `all`: its records in any case.
+fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
+    let mut past = state.past();
+    past.held.hold(volume.core.held_for_unread());
+    if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
+        past.held.until = Txg(past.held.until.0.saturating_sub(1));
+    }
+    let record_dirty = std::mem::take(&mut state.record_dirty);
+    let frees = state.has_to_free();
+    let taking = std::mem::take(&mut state.taking);
+    let grown_from = std::mem::take(&mut state.grown_from);
+    let mut others = Vec::new();
+    for snapshot in &mut state.snapshots {
+        if std::mem::take(&mut snapshot.dirty) || all {
+            others.push(snapshot.record.clone());
+        }
+    }
+    for mark in &mut state.bookmarks {
+        if std::mem::take(&mut mark.dirty) || all {
+            others.push(mark.record.clone());
+        }
+    }
+    let forgotten = std::mem::take(&mut state.forgotten);
+    let clones = std::mem::take(&mut state.clones);
+    state.syncing_clones = clones.iter().map(RangeClone::range).collect();
+    let partial: Vec<_> = std::mem::take(&mut state.partial).into_iter().collect();
+    let told = !others.is_empty() || !forgotten.is_empty();
+    let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
+    let changed = record_dirty || frees || news;
+    (state.syncing.is_some() || changed || all).then(|| Frozen {
+        volume: Arc::clone(volume),
+        table: state.syncing.clone(),
+        partial,
+        clones,
+        cloned: Vec::new(),
+        record: state.record.clone(),
+        is_destroyed: state.is_destroyed(),
+        record_dirty,
+        past,
+        others,
+        forgotten,
+        taking,
+        grown_from,
+        frees,
+    })
+}
+
+/// Makes holes of the records that a volume gained, if their leaf is unreadable: the leaf has no
+/// pointers there.
+async fn zero_new_space(
+    tree: Tree<'_>,
+    changes: Vec<Change>,
+    gained: &Range<u64>,
+) -> Result<Vec<Change>, PoolError> {
+    match tree.lookup(gained.start).await {
+        Err(error) if error.kind() == ErrorKind::Data => {
+            Ok(filled(changes, gained.end, std::slice::from_ref(&(0..gained.start))))
+        }
+        found => found.map(|_| changes),
+    }
+}
+
+/// The snapshot that was asked for, of a volume as the txg leaves it.
+fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
+    let DatasetKind::Snapshot(mut moment) = asked.kind else {
+        unreachable!("snapshots are asked for as such")
+    };
+    moment.txg = txg;
+    moment.unique_units = Some(0);
+    DatasetRecord {
+        id: asked.id,
+        state: asked.state,
+        name: asked.name,
+        created_txg: txg,
+        created_unix_ms: asked.created_unix_ms,
+        kind: DatasetKind::Snapshot(moment),
+        properties: asked.properties,
+        ..volume.clone()
+    }
+}
+
+/// Takes off the list of damage what the txg overwrote or freed, under the volume's lock: a read
+/// that failed notes what it met only of the root that is there.
+fn note_changes(state: &State, written: &mut Written) {
+    let volume = Arc::clone(&written.volume);
+    let pool = &volume.core.pool;
+    let changes = std::mem::take(&mut written.changes);
+    if pool.has_damage() {
+        let newest = state.snapshots.last().map(|snapshot| snapshot.moment().txg);
+        let mut changed = changed_records(&changes);
+        changed.extend(written.gained.take());
+        pool.damage_overwritten(volume.id, &changed, newest);
+    }
+    for records in written.new_damage.drain(..) {
+        let born = pool.committed_txg().next();
+        pool.note_damage(volume.id, records, born, DamagedRange::NOW);
+    }
+}
+
+/// Shows readers the new tree and drops the table it was made from.
+fn publish(written: &mut Written) {
+    let volume = Arc::clone(&written.volume);
+    let mut state = volume.state.lock();
+    if let Some(record) = &written.record {
+        state.record.root = record.root;
+        state.record.used_blocks = record.used_blocks;
+        state.record.stored_units = record.stored_units;
+        state.record.shared_units = record.shared_units;
+        state.record.tree_units = record.tree_units;
+        state.record.born_units = record.born_units;
+        let inherited = descent(record).inherited_units;
+        descent_mut(&mut state.record).inherited_units = inherited;
+    }
+    note_changes(&state, written);
+    let touched = state.account_snapshots(&written.delta);
+    touched.into_iter().for_each(|record| written.note(record));
+    if let Some(record) = written.taken.take() {
+        written.note(record.clone());
+        let mut taken = Snapshot::new(record, false);
+        taken.kept = !taken.is_active();
+        state.snapshots.push(taken);
+        state.limits.is_taking = state.taking.is_some();
+    }
+    let table = state.syncing.take();
+    state.cloning_bytes -= written.cloned_bytes;
+    volume.measure_limits(&mut state);
+    drop(state);
+    // Freeing many blocks takes a while; nobody waits for it under the lock.
+    drop(table);
+}

@@ -1,0 +1,178 @@
+//! The records of a dirty table on their way out: stored, or made references to what is there.
+//!
+//! Not here: the tree they become part of (commit), comparing contents (weir-pool).
+//!
+//! Invariant: neighbours that are one cell of memory (write-same) are stored once, and records of
+//! nothing but this cell as well.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
+use weir_format::{
+    BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, RecordSize, SegmentClass,
+};
+use weir_pool::{
+    Becomes, Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing,
+    WriteOut,
+};
+
+use crate::objects::dirty::DirtyTable;
+use crate::state::engine::Engine;
+use crate::state::volume::Volume;
+
+/// Bytes that are compared with what is on disk together: enough reads at the same time for any
+/// disk, and as much memory for packed copies.
+const DEDUPE_TOGETHER: usize = 1 << 20;
+
+/// A volume's changes while its blocks are stored.
+struct Storing<'a> {
+    engine: &'a Engine,
+    volume: &'a Volume,
+    /// As it was asked for.
+    compression: Compression,
+    dedupe: bool,
+    history: CompressHistory,
+    changes: Vec<Change>,
+    /// Bytes of the record that is being stored, if it is more than a block.
+    bytes: Vec<u8>,
+    /// Records that wait to be compared, and whose changes they are.
+    waiting: Vec<Hinted>,
+    places: Vec<usize>,
+    /// Changes that repeat an earlier one's record.
+    repeats: Vec<(usize, usize, Blocks)>,
+}
+
+impl Engine {
+    /// Stores the records of a table; its changes, sorted and disjoint.
+    #[boxed(?Send)]
+    pub(crate) async fn write_table(
+        &self,
+        out: &mut WriteOut<'_>,
+        volume: &Volume,
+        record: &DatasetRecord,
+        table: &DirtyTable,
+    ) -> Result<Vec<Change>, PoolError> {
+        let mut storing = Storing {
+            engine: self,
+            volume,
+            compression: self.core.compression_of(&record.properties),
+            dedupe: self.core.dedupes(&record.properties),
+            history: volume.state.lock().history,
+            changes: Vec::new(),
+            bytes: Vec::new(),
+            waiting: Vec::new(),
+            places: Vec::new(),
+            repeats: Vec::new(),
+        };
+        let mut last: Option<(usize, Block)> = None;
+        for (change, data) in table.changes(record.record_size) {
+            let at = storing.changes.len();
+            storing.changes.push(change);
+            let Some(blocks) = data else { continue };
+            let is_one_cell = blocks.iter().all(|block| block.same_cell(&blocks[0]));
+            match &last {
+                Some((first, cell)) if is_one_cell && blocks[0].same_cell(cell) => {
+                    storing.repeats.push((at, *first, blocks));
+                }
+                _ => {
+                    last = is_one_cell.then(|| (at, blocks[0].clone()));
+                    storing.store(out, at, &blocks).await?;
+                }
+            }
+        }
+        storing.store_waiting(out).await?;
+        storing.repeat(out).await?;
+        volume.state.lock().history = storing.history;
+        Ok(storing.changes)
+    }
+}
+
+impl Storing<'_> {
+    fn owner(&self, at: usize) -> BlockOwner {
+        BlockOwner { dataset: self.volume.id, level: 0, index: self.changes[at].start }
+    }
+
+    async fn store(
+        &mut self,
+        out: &mut WriteOut<'_>,
+        at: usize,
+        blocks: &Blocks,
+    ) -> Result<(), PoolError> {
+        if self.dedupe {
+            let (owner, compression) =
+                (self.owner(at), self.engine.core.compression_now(self.compression));
+            let raw = as_record(blocks, &mut self.bytes);
+            match out.write_deduped(owner, raw, compression, &mut self.history).await? {
+                Looked::Done(ptr) => self.changes[at].to = Becomes::Pointer(ptr),
+                Looked::Hinted(hinted) => {
+                    self.waiting.push(hinted);
+                    self.places.push(at);
+                }
+            }
+            if self.waiting.len() * blocks.len() * BLOCK_BYTES >= DEDUPE_TOGETHER {
+                self.store_waiting(out).await?;
+            }
+            return Ok(());
+        }
+        self.changes[at].to = Becomes::Pointer(self.store_plainly(out, at, blocks).await?);
+        Ok(())
+    }
+
+    async fn store_plainly(
+        &mut self,
+        out: &mut WriteOut<'_>,
+        at: usize,
+        blocks: &Blocks,
+    ) -> Result<BlockPtr, PoolError> {
+        let (class, kind, owner) = (SegmentClass::Data, PtrKind::Data, self.owner(at));
+        let compression = self.engine.core.compression_now(self.compression);
+        let raw = as_record(blocks, &mut self.bytes);
+        out.write_record(class, Some(owner), kind, raw, compression, &mut self.history).await
+    }
+
+    async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
+        let ptrs = out.write_hinted(&self.waiting).await?;
+        for (at, ptr) in self.places.drain(..).zip(ptrs) {
+            self.changes[at].to = Becomes::Pointer(ptr);
+        }
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Refers to the records that were stored for others.
+    async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
+        let repeats = std::mem::take(&mut self.repeats);
+        for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
+            let Becomes::Pointer(ptr) = self.changes[same[0].1].to else {
+                unreachable!("a table's records are stored one by one")
+            };
+            let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
+            // Dedupe may have found one that many refer to already.
+            let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
+            if fits {
+                out.share(&sharing).await?;
+            }
+            for (at, _, blocks) in same {
+                let ptr = if fits {
+                    ptr.shared_in(out.txg)
+                } else {
+                    self.store_plainly(out, *at, blocks).await?
+                };
+                self.changes[*at].to = Becomes::Pointer(ptr);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Blocks as one record; `bytes` takes what they hold if they are several.
+fn as_record<'a>(blocks: &'a Blocks, bytes: &'a mut Vec<u8>) -> RawRecord<'a> {
+    let many = match blocks {
+        Blocks::One(block) => return RawRecord::of(block),
+        Blocks::Many(many) => many,
+    };
+    bytes.clear();
+    many.iter().for_each(|block| bytes.extend_from_slice(&block[..]));
+    let size = RecordSize::from_bytes(bytes.len() as u64).expect("tables hold whole records");
+    RawRecord::new(size, many, bytes)
+}

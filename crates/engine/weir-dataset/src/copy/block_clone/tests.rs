@@ -1,0 +1,343 @@
+//! A clone and writes to the same blocks in one txg: which comes last, and what is left of a block
+//! of which a part is written.
+//!
+//! Not here: clones as such, against a model (tests/all/references.rs).
+//!
+//! Invariant: a test holds the right to commit, so it decides what is in one txg.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::task::noop_waker_ref;
+use weir_base::{Guid, SystemClock};
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
+
+use super::*;
+use crate::state::engine::EngineOptions;
+use crate::properties::change::PropertyChange;
+use crate::volume::records::VolumeSize;
+
+const BLOCKS: u64 = 200;
+/// Enough for any future that gets on by itself.
+const POLLS: usize = 1000;
+
+fn try_now<T>(future: &mut Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut context = Context::from_waker(noop_waker_ref());
+    (0..POLLS).find_map(|_| match future.as_mut().poll(&mut context) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    })
+}
+
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    try_now(&mut std::pin::pin!(future)).expect("nothing to wait for on memory disks")
+}
+
+/// A volume `a` of ones, and a volume `b` of nines.
+pub(crate) fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
+    let (engine, _, [a, b]) = engine_of(RecordSize::BLOCK);
+    (engine, a, b)
+}
+
+/// As [`engine`], with records of this size on a disk that can be frozen.
+fn engine_of(record: RecordSize) -> (Arc<Engine>, Arc<Faults>, [Arc<Volume>; 2]) {
+    let faults = Arc::new(Faults::default());
+    let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
+    let disk = Arc::new(FaultDevice::new(disk, Arc::clone(&faults))) as Arc<dyn Device>;
+    let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: vec![disk] };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let clock = Arc::new(SystemClock::default());
+    let options = EngineOptions { memory_bytes: 16 << 20, clock, bug: PlantedBug::None };
+    let sizes = CreateOptions::default();
+    let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+    let volumes = [("a", 1), ("b", 9)].map(|(name, fill)| {
+        let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
+        let off = PropertyChange::Compression(Some(Compression::Off));
+        now(engine.create_volume_with(name, size, &[off])).unwrap();
+        let volume = engine.volume(name).unwrap();
+        write(&volume, 0..BLOCKS, fill);
+        volume
+    });
+    now(engine.sync()).unwrap();
+    (engine, faults, volumes)
+}
+
+fn write(volume: &Volume, blocks: Range<u64>, fill: u8) {
+    for at in blocks {
+        now(volume.write(at * BLOCK, &[fill; BLOCK_BYTES])).unwrap();
+    }
+}
+
+fn read(volume: &Volume, block: u64) -> [u8; BLOCK_BYTES] {
+    let mut data = [0; BLOCK_BYTES];
+    now(volume.read(block * BLOCK, &mut data)).unwrap();
+    data
+}
+
+fn holds(volume: &Volume, blocks: Range<u64>, fill: u8) {
+    for at in blocks {
+        assert!(read(volume, at) == [fill; BLOCK_BYTES], "block {at} is not of {fill}");
+    }
+}
+
+/// Two sectors of a block are threes.
+fn holds_part(volume: &Volume, block: u64, rest: u8) {
+    let data = read(volume, block);
+    let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
+    assert!(is_rest(&data[..512]) && is_rest(&data[1536..]), "block {block}");
+    assert!(data[512..1536] == [3; 1024], "block {block}");
+}
+
+fn sound(engine: &Engine) {
+    assert_eq!(now(engine.check_references()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
+}
+
+#[test]
+fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_loses() {
+    let (engine, a, b) = engine();
+    write(&b, 20..30, 5);
+    now(b.zero(30 * BLOCK, 10 * BLOCK)).unwrap();
+    // Dirty, and acknowledged before the clone is asked for: it is committed first.
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 10 * BLOCK, 100 * BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none(), "it waits for that commit");
+    }
+    now(&mut cloning).unwrap();
+    holds(&b, 0..10, 9);
+    holds(&b, 10..110, 1);
+    holds(&b, 110..BLOCKS, 9);
+
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 110 * BLOCK, 90 * BLOCK));
+    let txg = engine.core.open_txg();
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(b.state.lock().clones.len(), 1, "it is part of the open txg");
+        write(&b, 120..130, 7);
+        now(b.zero(130 * BLOCK, 5 * BLOCK)).unwrap();
+        assert_eq!(engine.core.open_txg(), txg);
+    }
+    now(&mut cloning).unwrap();
+    assert_eq!(engine.core.pool.committed_txg(), txg, "all of it was one txg");
+    holds(&b, 110..120, 1);
+    holds(&b, 120..130, 7);
+    holds(&b, 130..135, 0);
+    holds(&b, 135..BLOCKS, 1);
+    sound(&engine);
+}
+
+/// Some sectors were once merged with what their block held before a clone, where they came while
+/// the clone waited for the commit that precedes it: the merged block, of the clone's own txg, came
+/// after the clone, and the other sectors went back to what the clone had replaced.
+#[test]
+fn a_part_of_a_record_written_while_a_clone_waits_leaves_the_rest_to_the_clone() {
+    for shift in [0, 2] {
+        let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
+        // To be committed before the clone; what the block at 50 holds is in memory.
+        write(&b, 199..200, 9);
+        holds(&b, 50..51, 9);
+        let txg = engine.core.open_txg();
+        faults.freeze();
+        let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(engine.core.open_txg(), txg.next(), "the commit before the clone is under way");
+        let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
+        assert!(try_now(&mut writing).is_none(), "the rest of the record is not there yet");
+        now(b.write(64 * BLOCK, &[7; 4 * BLOCK_BYTES])).unwrap();
+        now(b.write(65 * BLOCK + 512, &[3; 1024])).unwrap();
+        faults.clear();
+        now(&mut cloning).unwrap();
+        now(&mut writing).unwrap();
+        for (blocks, fill) in [(0..50, 1), (51..64, 1), (64..65, 7), (66..68, 7), (68..100, 1)] {
+            holds(&b, blocks, fill);
+        }
+        holds(&b, 100..BLOCKS, 9);
+        for (block, rest) in [(50, 1), (65, 7)] {
+            holds_part(&b, block, rest);
+        }
+        now(engine.sync()).unwrap();
+        sound(&engine);
+    }
+}
+
+/// A part of a record that is written brings the rest of it into the txg, of before the clone.
+#[test]
+fn what_fills_up_a_record_before_a_clone_is_committed_before_it() {
+    let (engine, _, [c, d]) = engine_of(RecordSize::from_shift(2).unwrap());
+    write(&d, 21..22, 5);
+    let mut cloning = std::pin::pin!(engine.clone_range(&c, 0, &d, 20 * BLOCK, 20 * BLOCK));
+    let mut writing = std::pin::pin!(d.write(25 * BLOCK, &[6; BLOCK_BYTES]));
+    let mut trimming = std::pin::pin!(d.zero(33 * BLOCK, BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        write(&d, 22..23, 5);
+        assert!(try_now(&mut writing).is_none(), "the rest of the record is not there yet");
+        assert!(try_now(&mut trimming).is_none());
+    }
+    now(&mut cloning).unwrap();
+    now(&mut writing).unwrap();
+    now(&mut trimming).unwrap();
+    now(engine.sync()).unwrap();
+    for (blocks, fill) in [(0..20, 9), (20..25, 1), (25..26, 6), (26..33, 1), (33..34, 0)] {
+        holds(&d, blocks, fill);
+    }
+    holds(&d, 34..40, 1);
+    holds(&d, 40..BLOCKS, 9);
+    sound(&engine);
+}
+
+/// A clone that fails, or whose caller goes, keeps no change waiting.
+#[test]
+fn a_clone_that_ends_early_lets_parts_of_records_be_written() {
+    let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);
+    write(&b, 199..200, 9);
+    {
+        faults.freeze();
+        let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(b.state.lock().announced_clones.len(), 1);
+        faults.clear();
+    }
+    assert!(b.state.lock().announced_clones.is_empty());
+    now(b.write(50 * BLOCK + 512, &[3; 1024])).unwrap();
+    holds_part(&b, 50, 9);
+}
+
+/// They were once applied in the order in which they were asked for, which stopped the server.
+#[test]
+fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
+    let (engine, a, b) = engine();
+    write(&a, 50..100, 2);
+    write(&a, 100..150, 3);
+    now(engine.sync()).unwrap();
+    let mut cloning = [(50, 100, 40), (100, 20, 30), (0, 90, 20)]
+        .map(|blocks: (u64, u64, u64)| {
+            let (from, to, count) = blocks;
+            engine.clone_range(&a, from * BLOCK, &b, to * BLOCK, count * BLOCK)
+        })
+        .map(Box::pin);
+    let txg = engine.core.open_txg();
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        for clone in &mut cloning {
+            assert!(try_now(&mut clone.as_mut()).is_none(), "it is acknowledged when committed");
+        }
+        assert_eq!(b.state.lock().clones.len(), 3, "none waits for another");
+    }
+    cloning.into_iter().for_each(|clone| now(clone).unwrap());
+    assert_eq!(engine.core.pool.committed_txg(), txg, "all of them were one txg");
+    for (blocks, fill) in [(0..20, 9), (20..50, 3), (50..90, 9), (90..110, 1), (110..140, 2)] {
+        holds(&b, blocks, fill);
+    }
+    holds(&b, 140..BLOCKS, 9);
+    sound(&engine);
+}
+
+/// Holes of the source, leaves that begin elsewhere, and what is covered, against a plain copy.
+#[test]
+fn a_clone_is_made_of_runs_within_leaves_and_of_the_holes_between() {
+    let (engine, a, b) = engine();
+    now(a.zero(60 * BLOCK, 3 * BLOCK)).unwrap();
+    now(a.zero(100 * BLOCK, 40 * BLOCK)).unwrap();
+    write(&a, 120..121, 4);
+    now(engine.sync()).unwrap();
+    let mut cloning =
+        std::pin::pin!(engine.clone_range(&a, 3 * BLOCK, &b, 50 * BLOCK, 150 * BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        write(&b, 127..130, 7);
+        now(b.zero(199 * BLOCK, BLOCK)).unwrap();
+    }
+    now(&mut cloning).unwrap();
+    for block in 0..BLOCKS {
+        let source = block.wrapping_sub(47);
+        let fill = match block {
+            0..50 => 9,
+            127..130 => 7,
+            199 => 0,
+            _ if source == 120 => 4,
+            _ if (60..63).contains(&source) || (100..140).contains(&source) => 0,
+            _ => 1,
+        };
+        holds(&b, block..block + 1, fill);
+    }
+    sound(&engine);
+}
+
+/// A write of some sectors was once merged with what the block held before the clone, which the
+/// clone had replaced by the time both were acknowledged.
+#[test]
+fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone() {
+    let (engine, a, b) = engine();
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+    let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert!(try_now(&mut writing).is_none(), "the rest of the block is not there yet");
+        // Of a block that is written whole the clone takes nothing any more.
+        write(&b, 60..61, 4);
+        now(b.write(60 * BLOCK + 512, &[3; 1024])).unwrap();
+        // Nor of one beside it.
+        now(b.write(100 * BLOCK + 512, &[3; 1024])).unwrap();
+    }
+    now(&mut cloning).unwrap();
+    now(&mut writing).unwrap();
+    for (block, rest) in [(50, 1), (60, 4), (100, 9)] {
+        holds_part(&b, block, rest);
+    }
+    now(engine.sync()).unwrap();
+    sound(&engine);
+}
+
+/// Between write-out and the uberblock the rest of a record was once taken from the clone. The log
+/// kept that, and a crash left the block of a clone that was not there.
+#[test]
+fn a_part_of_a_record_written_before_the_uberblock_of_a_clone_waits_for_it() {
+    let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);
+    faults.freeze_op(DeviceOp::Flush);
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+    assert!(try_now(&mut cloning).is_none(), "its commit is under way");
+    holds(&b, 50..51, 1);
+    let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
+    assert!(try_now(&mut writing).is_none(), "the rest of the block is not durable yet");
+    faults.clear();
+    now(&mut cloning).unwrap();
+    now(&mut writing).unwrap();
+    holds_part(&b, 50, 1);
+    now(engine.sync()).unwrap();
+    sound(&engine);
+}
+
+#[test]
+fn clones_beyond_the_blocks_of_one_txg_wait() {
+    let (engine, a, b) = engine();
+    let others = engine.clone_room.try_acquire_many((1 << 20) - 100).unwrap();
+    let mut first = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+    let mut second = std::pin::pin!(engine.clone_range(&a, 100 * BLOCK, &b, 100 * BLOCK, BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut first).is_none() && try_now(&mut second).is_none());
+        let state = b.state.lock();
+        assert!(matches!(&state.clones[..], [clone] if clone.range() == (0..100)));
+        assert!(state.announced_clones.is_empty(), "the second one has no room");
+    }
+    now(&mut first).unwrap();
+    now(&mut second).unwrap();
+    drop(others);
+    assert_eq!(engine.clone_room.available_permits(), 1 << 20);
+    holds(&b, 0..101, 1);
+    holds(&b, 101..BLOCKS, 9);
+}

@@ -1,0 +1,5 @@
+//! Copies by reference: ranges, volumes, and one pattern over a range.
+
+pub(crate) mod block_clone;
+pub(crate) mod volume_copy;
+pub(crate) mod write_same;

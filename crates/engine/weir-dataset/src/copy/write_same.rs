@@ -1,0 +1,57 @@
+//! Write-same: a range is filled with one pattern, which is stored once.
+//!
+//! Not here: storing it (write_table).
+//!
+//! Invariant: to every other caller it is a write of all of the range: of its txg, logged when
+//! flushed, and as atomic.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_codec::compress::is_zero;
+use weir_device::BlockMut;
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::volume::Volume;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Engine {
+    /// Fills a range with a pattern: a block, or a power of two of bytes that it is made of, at
+    /// whose multiples the range begins and ends. Whole blocks of it are stored once, and referred
+    /// to; zeros are trimmed.
+    ///
+    /// # Durability
+    /// None until a flush, as for a write.
+    ///
+    /// # Errors
+    /// `Unfit` for another pattern or range, and whatever a write can say.
+    #[boxed(?Send)]
+    pub async fn write_same(
+        &self,
+        volume: &Volume,
+        offset: u64,
+        len: u64,
+        pattern: &[u8],
+    ) -> Result<(), DatasetError> {
+        self.core.pool.check_alive()?;
+        {
+            let state = volume.state.lock();
+            let bytes = pattern.len() as u64;
+            let fits = (1..=BLOCK).contains(&bytes) && BLOCK.is_multiple_of(bytes);
+            if !fits || !offset.is_multiple_of(bytes) || !len.is_multiple_of(bytes) {
+                let why = "is filled with a pattern of at most 4096 bytes that divides both 4096 \
+                           and the range";
+                let name = volume.full_name(&state);
+                return Err(DatasetError::Unfit { name, why: why.to_owned() });
+            }
+            volume.check_change(&state, offset, len)?;
+        }
+        if is_zero(pattern) {
+            return if len == 0 { Ok(()) } else { volume.zero(offset, len).await };
+        }
+        let mut filled = BlockMut::zeroed();
+        filled.chunks_exact_mut(pattern.len()).for_each(|part| part.copy_from_slice(pattern));
+        volume.fill(offset, len, &filled.freeze()).await
+    }
+}

@@ -1,0 +1,676 @@
+//! What of a pool's volumes and snapshots has no good copy: finding who shares it, naming it,
+//! storing the list, and clearing it.
+//!
+//! Not here: the list itself (weir-pool's `damage`), its records on disk (weir-format's).
+//!
+//! Entries come from clients' reads and from those of the engine itself that end with a `Data`
+//! error, from scrubs and resilvers, and from commits. An entry says of a volume which records, and
+//! in which of its versions. It goes when nothing holds the records any more, that is when they
+//! were overwritten or trimmed in the volume and no snapshot has them, or when a scrub read them
+//! from disk. Nothing else takes it off: no restart, no export, no read of a part, no `pool clear`.
+//!
+//! Invariants:
+//! - a read that ended with a `Data` error is on the list before the caller has the error;
+//! - an entry for a volume as it is was made under the volume's lock, of the root that it has;
+//! - the list is stored with the commit after a change of it, at most one every few seconds, and a
+//!   pool without damage stores nothing;
+//! - losing the stored list, or a part of it, keeps no pool from being opened.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::hash::HashSet;
+use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
+use weir_base::{DatasetId, ErrorKind, Txg};
+use weir_format::{
+    BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetKind, DatasetRecord, RecordSize,
+    TreeRoot,
+};
+use weir_pool::{
+    Change, DamageList, Pool, PoolError, Traced, Tracer, TreeOf, Unshared, WriteOut,
+    write_directory_block,
+};
+
+use crate::copy::block_clone::RangeClone;
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::snapshot::{descent, inherits};
+use crate::state::volume::{State, Volume};
+
+/// Times that something is looked up anew because its tree was replaced meanwhile.
+const RESTARTS_MAX: usize = 8;
+
+/// Rounds in which new entries, found for clones and their parents, are looked up in turn; what is
+/// left after that is taken up a second later.
+const ROUNDS_MAX: usize = 16;
+
+/// Records of a volume or its snapshots that have no good copy, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedData {
+    /// Name of the volume inside the pool.
+    pub volume: String,
+    /// Start.
+    pub offset_bytes: u64,
+    /// Length.
+    pub len_bytes: u64,
+    /// Whether the volume as it is has them, not its snapshots alone.
+    pub in_volume: bool,
+    /// Snapshots that have them, oldest first; of many the first few.
+    pub snapshots: Vec<String>,
+    /// How many snapshots have them.
+    pub snapshot_count: usize,
+    /// When it was found, ms since 1970.
+    pub found_unix_ms: u64,
+}
+
+/// Everything that a pool has no good copy of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolDamage {
+    /// Ranges of volumes, by name and place.
+    pub data: Vec<DamagedData>,
+    /// Parts of the pool's own structures.
+    pub parts: Vec<DamagedPart>,
+    /// Damage that the list had no room for, at least so much.
+    pub more: u64,
+}
+
+/// A volume or snapshot as one of its trees shows it.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// Whose versions it is one of.
+    volume: DatasetId,
+    /// [`DamagedRange::NOW`] of a volume as it is.
+    version: Txg,
+    root: TreeRoot,
+    size: RecordSize,
+    records: u64,
+}
+
+/// The version that a volume or snapshot shows.
+pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
+    let (volume, version) = match &record.kind {
+        DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
+        _ => (record.id, DamagedRange::NOW),
+    };
+    TreeOf { volume, version }
+}
+
+impl Shown {
+    fn of(record: &DatasetRecord) -> Self {
+        let TreeOf { volume, version } = tree_of(record);
+        let size = record.record_size;
+        let records = size.records_in(record.size_bytes);
+        Self { volume, version, root: record.root, size, records }
+    }
+}
+
+/// What is known of the versions of a volume that anybody can see.
+struct Versions {
+    /// By time.
+    shown: Vec<Shown>,
+    inherits: Txg,
+    origin: Option<DatasetId>,
+    /// Numbers of the snapshots among them.
+    snapshots: HashSet<DatasetId>,
+}
+
+impl State {
+    fn versions(&self) -> Versions {
+        let active = || self.snapshots.iter().filter(|snapshot| snapshot.is_active());
+        let now = (!self.is_destroyed()).then_some(&self.record);
+        Versions {
+            shown: active().map(|s| &s.record).chain(now).map(Shown::of).collect(),
+            inherits: inherits(&self.record),
+            origin: descent(&self.record).origin.map(|origin| origin.snapshot),
+            snapshots: active().map(|snapshot| snapshot.record.id).collect(),
+        }
+    }
+}
+
+impl Versions {
+    fn held(&self, range: &DamagedRange) -> &[Shown] {
+        let from = self.shown.partition_point(|shown| shown.version < range.born);
+        let to = self.shown.partition_point(|shown| shown.version <= range.until);
+        &self.shown[from..to.max(from)]
+    }
+
+    fn at(&self, txg: Txg) -> Option<&Shown> {
+        self.shown.iter().find(|shown| shown.version == txg)
+    }
+}
+
+/// Whether nothing can be read behind the end of a way; of a record, that is tried.
+async fn is_lost(
+    pool: &Pool,
+    traced: &Traced,
+    size: RecordSize,
+    fresh: bool,
+) -> Result<bool, PoolError> {
+    if traced.ptr.is_hole() {
+        return Ok(false);
+    }
+    if traced.level > 0 || pool.check_record(&traced.ptr, size).is_err() {
+        return Ok(true);
+    }
+    let read = if fresh {
+        pool.read_fresh(&traced.ptr).await
+    } else {
+        pool.read_record(&traced.ptr).await
+    };
+    match read {
+        Ok(_) => Ok(false),
+        Err(error @ PoolError::NoSegment { .. }) => Err(error),
+        Err(error) if error.kind() == ErrorKind::Data => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+impl Volume {
+    /// Puts what cannot be read of these blocks on the list of damage, and gives the result back.
+    pub(crate) async fn noted<T>(
+        &self,
+        blocks: Range<u64>,
+        result: Result<T, DatasetError>,
+    ) -> Result<T, DatasetError> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+            self.note_unreadable(blocks, false).await;
+        }
+        result
+    }
+
+    /// As [`Self::noted`], of a walk over a long range that read nodes alone: the first of them
+    /// that cannot be read.
+    pub(crate) async fn noted_node<T>(
+        &self,
+        blocks: Range<u64>,
+        result: Result<T, DatasetError>,
+    ) -> Result<T, DatasetError> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+            self.note_unreadable(blocks, true).await;
+        }
+        result
+    }
+
+    /// Puts what cannot be read of these blocks on the list of damage.
+    #[boxed(?Send)]
+    pub(crate) async fn note_unreadable(&self, blocks: Range<u64>, nodes_alone: bool) {
+        let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
+        for _ in 0..RESTARTS_MAX {
+            match self.look_for_damage(&blocks, nodes_alone).await {
+                Ok(false) => {}
+                Err(error) if outlived(&error) => {}
+                // An error is no damage: nothing is known of what no disk answers for.
+                Ok(true) | Err(_) => return,
+            }
+        }
+        // A pointer to a segment that is not there, in a tree that nothing replaces.
+        let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
+        if !nodes_alone {
+            let born = pool.committed_txg().min(shown.version);
+            pool.note_damage(shown.volume, shown.size.touched(&blocks), born, shown.version);
+        }
+    }
+
+    /// True if some of these blocks, as they are now, are on the list of damage, or if the list had
+    /// no room for all damage.
+    pub(crate) fn is_listed(&self, blocks: &Range<u64>) -> bool {
+        let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
+        let on_list = |record| pool.damaged_to(shown.volume, record, shown.version).is_some();
+        shown.size.touched(blocks).any(on_list) || pool.damage().more > 0
+    }
+
+    /// One look; false if the tree was replaced meanwhile.
+    async fn look_for_damage(
+        &self,
+        blocks: &Range<u64>,
+        nodes_alone: bool,
+    ) -> Result<bool, PoolError> {
+        let pool = &self.core.pool;
+        let shown = Shown::of(&self.state.lock().record);
+        let wanted = shown.size.touched(blocks);
+        let (mut at, end) = (wanted.start, wanted.end.min(shown.records));
+        let mut tracer = Tracer::new(pool);
+        while at < end {
+            // A lost node may have terabytes below it.
+            if let Some(end) = pool.damaged_to(shown.volume, at, shown.version) {
+                at = end;
+                continue;
+            }
+            let traced = tracer.trace(shown.root, at).await?;
+            let mut records = traced.records();
+            if nodes_alone && traced.level == 0 {
+                // Its neighbours under the same leaf can be found, too.
+                records = at..(at + 1).next_multiple_of(weir_format::NODE_FANOUT as u64);
+            } else if is_lost(pool, &traced, shown.size, false).await? {
+                let lost = records.start..records.end.min(shown.records);
+                let state = self.state.lock();
+                if state.record.root != shown.root {
+                    return Ok(false);
+                }
+                pool.note_damage(shown.volume, lost, traced.ptr.birth, shown.version);
+                if nodes_alone {
+                    return Ok(true);
+                }
+            }
+            at = records.end.max(at + 1);
+        }
+        Ok(true)
+    }
+}
+
+impl Engine {
+    /// Everything that the pool has no good copy of, by the names that things have now.
+    pub fn damage(&self) -> PoolDamage {
+        if !self.pool().has_damage() {
+            return PoolDamage::default();
+        }
+        let DamageList { ranges, parts, more } = self.pool().damage();
+        let mut data: Vec<DamagedData> = Vec::new();
+        for volume in self.volumes() {
+            let state = volume.state.lock();
+            let of_volume = ranges.iter().filter(|range| range.volume == volume.id);
+            data.extend(of_volume.filter_map(|range| named(&state, range)));
+        }
+        data.sort_by(|a, b| (&a.volume, a.offset_bytes).cmp(&(&b.volume, b.offset_bytes)));
+        data.dedup_by(|next, before| {
+            let what = |data: &DamagedData| {
+                (data.volume.clone(), data.in_volume, data.snapshot_count, data.snapshots.clone())
+            };
+            let joins = before.offset_bytes + before.len_bytes == next.offset_bytes
+                && what(before) == what(next);
+            if joins {
+                before.len_bytes += next.len_bytes;
+                before.found_unix_ms = before.found_unix_ms.min(next.found_unix_ms);
+            }
+            joins
+        });
+        PoolDamage { data, parts, more }
+    }
+
+    fn dataset(&self, id: DatasetId) -> Option<Arc<Volume>> {
+        self.all_volumes().into_iter().find(|volume| volume.id == id)
+    }
+
+    /// Finds out which other versions and volumes share what is new on the list, and takes off it
+    /// what nothing holds any more.
+    #[boxed(?Send)]
+    pub(crate) async fn settle_damage(&self) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(ranges) = self.pool().take_unsettled_damage() else { return };
+            for range in &ranges {
+                if let Err(error) = self.settle_range(range).await {
+                    tracing::debug!(%error, "sharing of damage is looked up again later");
+                    self.pool().unsettle_damage();
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn settle_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
+        let pool = self.pool();
+        let Some(volume) = self.dataset(range.volume) else {
+            pool.replace_damage(range, &[]);
+            return Ok(());
+        };
+        let versions = volume.state.lock().versions();
+        let parent = versions.origin.and_then(|origin| {
+            let parent = self.owner_of_snapshot(origin)?;
+            (range.born <= versions.inherits).then_some(parent)
+        });
+        if let (Some(parent), true) = (&parent, range.until <= versions.inherits) {
+            // Its snapshots went to what was promoted.
+            pool.replace_damage(range, &[DamagedRange { volume: parent.id, ..*range }]);
+            pool.unsettle_damage();
+            return Ok(());
+        }
+        let held = versions.held(range);
+        let Some(newest) = held.last() else {
+            pool.replace_damage(range, &[]);
+            return Ok(());
+        };
+        // As many records as possible have the same two txgs, and are one range.
+        let before = versions.shown.iter().rev().find(|shown| shown.version < range.born);
+        let before = before.map_or(versions.inherits, |shown| shown.version.max(versions.inherits));
+        let born = if range.born > before { before.next() } else { range.born };
+        let later: Vec<Shown> =
+            versions.shown.iter().filter(|s| s.version > newest.version).copied().collect();
+        let relatives = self.relatives(range, &versions, parent.as_deref());
+        let until = if newest.version == DamagedRange::NOW { range.until } else { newest.version };
+        let whole = DamagedRange { born, until, ..*range };
+        if later.is_empty() && relatives.is_empty() {
+            pool.replace_damage(range, &[whole]);
+            return Ok(());
+        }
+        let mut pieces = Vec::new();
+        let mut tracer = Tracer::new(pool);
+        let (mut at, mut looked) = (range.first, 0);
+        while at < range.end() && looked < SETTLED_RECORDS_MAX {
+            let traced = tracer.trace(newest.root, at).await?;
+            let end = traced.records().end.clamp(at + 1, range.end());
+            let mut until = until;
+            for next in &later {
+                if !tracer.trace(next.root, at).await?.is_same(&traced) {
+                    break;
+                }
+                until = next.version;
+            }
+            for (own, other) in &relatives {
+                let own = tracer.trace(own.root, at).await?;
+                if !own.ptr.is_hole() && tracer.trace(other.root, at).await?.is_same(&own) {
+                    let end = end.min(other.records);
+                    pool.note_damage(other.volume, at..end, range.born, other.version);
+                }
+            }
+            pieces.push(DamagedRange { first: at, count: end - at, until, ..whole });
+            (at, looked) = (end, looked + 1);
+        }
+        if at < range.end() {
+            pieces.push(DamagedRange { first: at, count: range.end() - at, ..whole });
+        }
+        pool.replace_damage(range, &pieces);
+        Ok(())
+    }
+
+    /// Versions of other volumes that may have the same blocks in the same places, each with the
+    /// version of this one to compare it with: clones of its snapshots, and the snapshot it is a
+    /// clone of.
+    fn relatives(
+        &self,
+        range: &DamagedRange,
+        versions: &Versions,
+        parent: Option<&Volume>,
+    ) -> Vec<(Shown, Shown)> {
+        let mut relatives = Vec::new();
+        let held = |txg: Txg| range.born <= txg && txg <= range.until;
+        for volume in self.all_volumes() {
+            let state = volume.state.lock();
+            let Some(origin) = descent(&state.record).origin else { continue };
+            if !versions.snapshots.contains(&origin.snapshot) || !held(origin.txg) {
+                continue;
+            }
+            let first = state.versions().shown.first().copied();
+            relatives.extend(versions.at(origin.txg).copied().zip(first));
+        }
+        if let Some(parent) = parent {
+            let state = parent.state.lock();
+            let of = state.snapshots.iter().find(|s| Some(s.record.id) == versions.origin);
+            let of = of.filter(|snapshot| snapshot.is_active());
+            let own = versions.held(range).first().copied();
+            relatives.extend(own.zip(of.map(|snapshot| Shown::of(&snapshot.record))));
+        }
+        relatives
+    }
+
+    /// After a scrub: finds what leads to damaged blocks that have several references, and reads
+    /// what is on the list once more from disk. What is whole is taken off if the scrub `saw_all`.
+    #[boxed(?Send)]
+    pub(crate) async fn conclude_damage(&self, saw_all: bool) -> Result<(), DatasetError> {
+        self.find_shared_damage().await?;
+        self.settle_damage().await;
+        if saw_all {
+            for range in self.pool().damage().ranges {
+                match self.recheck_range(&range).await {
+                    Err(PoolError::NoSegment { .. }) | Ok(()) => {}
+                    Err(error) => {
+                        self.pool().check_alive()?;
+                        tracing::debug!(%error, "damage stays on the list");
+                    }
+                }
+            }
+            self.settle_damage().await;
+        }
+        self.pool().end_damage_scrub(saw_all);
+        Ok(())
+    }
+
+    /// Reads a range of the list from disk, in its newest version and then in older ones.
+    async fn recheck_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
+        let Some(volume) = self.dataset(range.volume) else { return Ok(()) };
+        let mut at = range.first;
+        // A volume that is written to meanwhile has a new tree every few seconds.
+        for _ in 0..RESTARTS_MAX {
+            let versions = volume.state.lock().versions();
+            let held = versions.held(range);
+            let mut tracer = Tracer::fresh(self.pool());
+            while at < range.end() && !held.is_empty() {
+                let records = at..range.end();
+                let (end, damaged) =
+                    damaged_versions(self.pool(), &mut tracer, held, records).await?;
+                if !self.put_checked(&volume, range, (held, at..end), &damaged) {
+                    break;
+                }
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves records on the list in the `damaged` versions only; false if the volume changed
+    /// meanwhile.
+    fn put_checked(
+        &self,
+        volume: &Volume,
+        range: &DamagedRange,
+        (held, records): (&[Shown], Range<u64>),
+        damaged: &[Range<usize>],
+    ) -> bool {
+        let pool = self.pool();
+        let newest = held.last().expect("the caller looked");
+        let state = volume.state.lock();
+        if newest.version == DamagedRange::NOW && state.record.root != newest.root {
+            return false;
+        }
+        if damaged.first() == Some(&(0..held.len())) {
+            return true;
+        }
+        pool.damage_healed(range, &records);
+        for versions in damaged {
+            let before = versions.start.checked_sub(1).map(|before| held[before].version.next());
+            let (born, until) = (before.unwrap_or(range.born), held[versions.end - 1].version);
+            pool.note_damage(range.volume, records.clone(), born, until);
+        }
+        true
+    }
+
+    /// Looks in all trees for pointers to damaged blocks that have several references.
+    #[boxed(?Send)]
+    pub(crate) async fn find_shared_damage(&self) -> Result<(), DatasetError> {
+        let wanted = self.pool().take_shared_damage();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        for volume in self.all_volumes() {
+            for _ in 0..RESTARTS_MAX {
+                match self.find_shared_in(&volume, &wanted).await {
+                    Err(PoolError::NoSegment { .. }) => {}
+                    Err(error) => {
+                        self.pool().check_alive()?;
+                        tracing::warn!(%error, "what leads to a damaged block is not all known");
+                        break;
+                    }
+                    Ok(()) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_shared_in(
+        &self,
+        volume: &Volume,
+        wanted: &HashSet<u64>,
+    ) -> Result<(), PoolError> {
+        let versions = volume.state.lock().versions();
+        let mut after = versions.inherits;
+        for shown in &versions.shown {
+            let of = TreeOf { volume: shown.volume, version: shown.version };
+            let mut walk = self.pool().unshared(Unshared::of_tree(shown.root, Some(of), after));
+            loop {
+                let found = walk.next().await?;
+                if found.is_empty() {
+                    break;
+                }
+                for found in found.iter().filter(|found| found.level == 0) {
+                    if wanted.contains(&found.ptr.address()) {
+                        let record = found.index..found.index + 1;
+                        let (birth, version) = (found.ptr.birth, shown.version);
+                        self.pool().note_damage(shown.volume, record, birth, version);
+                    }
+                }
+            }
+            after = shown.version;
+        }
+        Ok(())
+    }
+
+    /// Of the records that the clones of a txg make of damaged ones, where they go.
+    pub(crate) fn cloned_damage(
+        &self,
+        clones: &[RangeClone],
+        cloned: &[Change],
+    ) -> Vec<Range<u64>> {
+        if clones.is_empty() || !self.pool().has_damage() {
+            return Vec::new();
+        }
+        let ranges = self.pool().damage().ranges;
+        let mut found = Vec::new();
+        for clone in clones {
+            let (source, from) = clone.source();
+            let shown = Shown::of(&source.state.lock().record);
+            let to = clone.range();
+            let is_of = |range: &&DamagedRange| {
+                range.volume == shown.volume
+                    && range.born <= shown.version
+                    && shown.version <= range.until
+            };
+            for range in ranges.iter().filter(is_of) {
+                let start = range.first.max(from);
+                let end = range.end().min(from + (to.end - to.start));
+                if start >= end {
+                    continue;
+                }
+                let damaged = start - from + to.start..end - from + to.start;
+                // Not where something that came later covers the clone.
+                let made = cloned.iter().filter(|change| !change.is_hole());
+                let made = made.map(|change| {
+                    change.start.max(damaged.start)..(change.start + change.count).min(damaged.end)
+                });
+                found.extend(made.filter(|made| !made.is_empty()));
+            }
+        }
+        found
+    }
+
+    /// Writes the list of damage into the dataset directory if the stored one is another, or if all
+    /// of the directory is written anew; the blocks of the directory that it changes.
+    #[boxed(?Send)]
+    pub(crate) async fn store_damage(
+        &self,
+        out: &mut WriteOut<'_>,
+        whole: bool,
+    ) -> Result<Vec<(DatasetId, BlockPtr)>, PoolError> {
+        let Some(list) = self.pool().damage_to_store(whole) else { return Ok(Vec::new()) };
+        let had = std::mem::take(&mut *self.damage_records.lock());
+        let mut records = to_records(&list);
+        let mut ids = had.iter().copied();
+        for record in &mut records {
+            record.id = ids.next().unwrap_or_else(|| self.new_dataset());
+        }
+        let mut blocks = Vec::new();
+        for record in &records {
+            blocks.push((record.id, write_directory_block(out, &record.encode()).await?));
+        }
+        blocks.extend(ids.map(|id| (id, BlockPtr::HOLE)));
+        *self.damage_records.lock() = records.iter().map(|record| record.id).collect();
+        Ok(blocks)
+    }
+}
+
+/// Reads the first of some records from disk in each version. Returns the runs of versions, as
+/// indices of `held`, in which it is lost, and the end of the records for which that holds.
+async fn damaged_versions(
+    pool: &Pool,
+    tracer: &mut Tracer<'_>,
+    held: &[Shown],
+    records: Range<u64>,
+) -> Result<(u64, Vec<Range<usize>>), PoolError> {
+    let mut end = records.end;
+    let mut before: Option<(Traced, bool)> = None;
+    let mut damaged: Vec<Range<usize>> = Vec::new();
+    for (index, shown) in held.iter().enumerate() {
+        let traced = tracer.trace(shown.root, records.start).await?;
+        end = end.min(traced.records().end.max(records.start + 1));
+        let lost = match before {
+            Some((before, lost)) if before.is_same(&traced) => lost,
+            _ => is_lost(pool, &traced, shown.size, true).await?,
+        };
+        before = Some((traced, lost));
+        match damaged.last_mut().filter(|run| run.end == index) {
+            Some(run) if lost => run.end += 1,
+            _ if lost => damaged.push(index..index + 1),
+            _ => {}
+        }
+    }
+    Ok((end, damaged))
+}
+
+/// A range by name, if anything that can be seen has it.
+fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
+    let holds = |txg: Txg| range.born <= txg && txg <= range.until;
+    let snapshots = || {
+        let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
+        active.filter(|snapshot| holds(snapshot.moment().txg))
+    };
+    let in_volume = range.until == DamagedRange::NOW;
+    let now = in_volume.then_some(state.record.size_bytes);
+    let size_bytes = snapshots().map(|s| s.record.size_bytes).chain(now).max()?;
+    let record = state.record.record_size.bytes() as u64;
+    let offset_bytes = range.first.saturating_mul(record);
+    let len_bytes = range.end().saturating_mul(record).min(size_bytes).saturating_sub(offset_bytes);
+    let names = snapshots().map(|snapshot| snapshot.record.name.clone());
+    (len_bytes > 0).then(|| DamagedData {
+        volume: state.record.name.clone(),
+        offset_bytes,
+        len_bytes,
+        in_volume,
+        snapshots: names.take(DAMAGED_SNAPSHOTS_NAMED_MAX).collect(),
+        snapshot_count: snapshots().count(),
+        found_unix_ms: range.found_unix_ms,
+    })
+}
+
+/// The list as records of the directory, which have no numbers yet; none of an empty one.
+fn to_records(list: &DamageList) -> Vec<DamageRecord> {
+    let DamageList { ranges, parts, more } = list;
+    let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);
+    let mut parts = parts.chunks(DamageRecord::PARTS_MAX);
+    let mut records = Vec::new();
+    let mut more = Some(*more).filter(|more| *more > 0);
+    loop {
+        let (ranges, parts) = (ranges.next(), parts.next());
+        if ranges.is_none() && parts.is_none() && more.is_none() {
+            return records;
+        }
+        records.push(DamageRecord {
+            id: DatasetId::default(),
+            more: more.take().unwrap_or(0),
+            ranges: ranges.unwrap_or_default().to_vec(),
+            parts: parts.unwrap_or_default().to_vec(),
+        });
+    }
+}
+
+/// The ranges of records that changes are of, neighbours together.
+pub(crate) fn changed_records(changes: &[Change]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for change in changes {
+        let end = change.start + change.count;
+        match ranges.last_mut() {
+            Some(last) if last.end >= change.start => last.end = last.end.max(end),
+            _ => ranges.push(change.start..end),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,257 @@
+//! Giving space back that damage kept: what a lost tree node led to, once nothing needs it.
+//!
+//! Not here: what is too much of a segment's counter (weir-pool's recount).
+//!
+//! A recount runs by itself when something of a damaged pool was destroyed, after an import of one,
+//! and after a scrub. It reads the summaries of all segments and the nodes that lead to their
+//! blocks, and no data.
+//!
+//! Invariant: it changes nothing but through commits; one that is cut off is run again.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::VsegId;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
+use weir_pool::{Delta, DiskPlace, Held, PoolError, Tree};
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::snapshot::{descent_mut, inherits};
+use crate::state::timer::Timer;
+use crate::state::volume::Volume;
+
+/// Recounts in a row that may each correct something, until the next scrub. What loses its last
+/// reference takes a second one; tables that contradict each other would be corrected for ever.
+const RECOUNTS_MAX: u32 = 8;
+
+/// Segments after which what was found is committed: what the next commit does not take is to be
+/// found again.
+const SEGMENTS_PER_COMMIT: usize = 64;
+
+/// Nodes that are walked with no commit meanwhile: some seconds on any disk, and the trees of
+/// 16 GiB of 4 KiB blocks. A larger pool stays marked as damaged: its counters may be too high, by
+/// what sharing and accounts lost.
+const RECOUNT_NODE_BYTES_MAX: u64 = 128 << 20;
+
+/// What a recount made of some counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// They were right.
+    Right,
+    /// They are now.
+    Corrected,
+    /// That cannot be told.
+    Unknown,
+}
+
+impl Volume {
+    /// Where a node (`level` 1 for a leaf) or record (0) of the committed tree is on disk; `None`
+    /// of a hole. For tests.
+    ///
+    /// # Errors
+    /// As of a read.
+    #[boxed(?Send)]
+    pub async fn disk_place(&self, level: u8, index: u64) -> Result<Option<DiskPlace>, PoolError> {
+        let root = self.state.lock().record.root;
+        let ptr = Tree::new(&self.core.pool, root).pointer_at(level, index).await?;
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        self.core.pool.disk_place(&ptr).await.map(Some)
+    }
+
+    /// Segments that a read of a record of the committed tree needs: those that the pointers on the
+    /// way name, and those that hold what they lead to. For tests.
+    ///
+    /// # Errors
+    /// As of a read.
+    #[boxed(?Send)]
+    pub async fn segments_behind(&self, record: u64) -> Result<Vec<VsegId>, PoolError> {
+        let root = self.state.lock().record.root;
+        let tree = Tree::new(&self.core.pool, root);
+        let mut segments = Vec::new();
+        for level in 0..=root.height {
+            let index = record / TreeRoot::capacity(level);
+            let ptr = tree.pointer_at(level, index).await?;
+            if !ptr.is_hole() {
+                segments.extend([ptr.vseg, self.core.pool.segment_of(&ptr).await?]);
+            }
+        }
+        Ok(segments)
+    }
+}
+
+impl Engine {
+    /// Recounts every segment, and notes where that shows that no damage is left.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        let pool = self.pool();
+        // What is being destroyed is counted once it is gone: that asks for a recount again.
+        self.commit_now().await?;
+        let met = pool.lost_nodes_met();
+        tracing::info!(pool = pool.name(), "recount of damaged space begins");
+        // First: the counts of segments depend on these tables.
+        let is_restored = self.restore_tables().await?;
+        let roots = || self.roots_with(&[]);
+        let mut is_whole = true;
+        let segments: Vec<_> = pool.plan_recount().collect();
+        for some in segments.chunks(SEGMENTS_PER_COMMIT) {
+            for vseg in some {
+                if self.is_stopping() {
+                    pool.want_recount();
+                    return Ok(());
+                }
+                is_whole &= pool.recount_segment(*vseg, &roots).await?;
+                sleep(Duration::ZERO).await;
+            }
+            self.commit_now().await?;
+        }
+        if is_restored && self.may_recount() {
+            pool.want_recount();
+        } else if is_whole {
+            match self.recount_trees(met).await? {
+                Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
+                // What lost its last reference is to be found in its segment.
+                Counts::Corrected if self.may_recount() => pool.want_recount(),
+                Counts::Corrected => {
+                    tracing::error!(pool = pool.name(), "recounts do not come to an end");
+                }
+                Counts::Unknown => {}
+            }
+            self.commit_now().await?;
+        }
+        Ok(())
+    }
+
+    /// Rebuilds lost reference tables, and gives up segments whose entries are lost once nothing
+    /// refers to them; true if one more recount may find more.
+    async fn restore_tables(&self) -> Result<bool, DatasetError> {
+        // Nothing may be committed meanwhile, so it must not take long.
+        if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
+            return Ok(false);
+        }
+        let done = {
+            let _committer = self.core.committer.lock().await;
+            let (pool, roots) = (self.pool(), self.roots_with(&[]));
+            let is_restored = pool.recount_lost_references(&roots).await?;
+            pool.free_lost_segments(&roots).await? || is_restored
+        };
+        if done {
+            self.commit_now().await?;
+        }
+        Ok(done)
+    }
+
+    /// Whether one more recount may follow one that corrected something.
+    fn may_recount(&self) -> bool {
+        self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
+    }
+
+    /// Compares what is counted of references and accounts with the trees, and corrects it. Where
+    /// all is right, and no damage was met since `met` was read, notes that none is left.
+    async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
+        // Nothing may be committed meanwhile, so it must not take long.
+        if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
+            return Ok(Counts::Unknown);
+        }
+        let _committer = self.core.committer.lock().await;
+        let (pool, roots) = (self.pool(), self.roots_with(&[]));
+        for line in roots.lines() {
+            for version in &line.versions {
+                if Tree::new(pool, version.root).has_markers().await? {
+                    return Ok(Counts::Unknown);
+                }
+            }
+        }
+        let mut is_right = pool.recount_references(&roots).await?;
+        for volume in self.all_volumes() {
+            match self.recount_account(&volume).await? {
+                Counts::Right => {}
+                Counts::Corrected => is_right = false,
+                Counts::Unknown => return Ok(Counts::Unknown),
+            }
+        }
+        Ok(match is_right {
+            false => Counts::Corrected,
+            true if pool.clear_lost_nodes(met) => Counts::Right,
+            true => Counts::Unknown,
+        })
+    }
+
+    /// Bytes of all nodes of all trees, about.
+    fn node_bytes(&self) -> u64 {
+        let of = |record: &DatasetRecord| record.tree_units.saturating_sub(record.stored_units);
+        let units = self.all_volumes().into_iter().map(|volume| {
+            let state = volume.state.lock();
+            of(&state.record) + state.snapshots.iter().map(|s| of(&s.record)).sum::<u64>()
+        });
+        units.sum::<u64>() * PACK_BYTES as u64
+    }
+
+    /// Makes the account of a volume and its snapshots what a walk finds.
+    async fn recount_account(&self, volume: &Volume) -> Result<Counts, PoolError> {
+        let (record, line, is_going) = {
+            let state = volume.state.lock();
+            (state.record.clone(), state.line(), state.has_to_free())
+        };
+        if is_going {
+            return Ok(Counts::Unknown);
+        }
+        let (inherits, mut now, mut lost) = (inherits(&record), Delta::default(), 0);
+        let pool = &self.core.pool;
+        let mut visit = |ptr: BlockPtr| {
+            now.count_found(&ptr);
+            now.inherited_units +=
+                if ptr.birth <= inherits { i64::from(ptr.stored_units) } else { 0 };
+        };
+        lost += Tree::new(pool, record.root).walk(&Held::default(), 0, &mut visit).await?;
+        let mut born = Vec::with_capacity(line.versions.len());
+        for (index, version) in line.versions.iter().enumerate() {
+            let mut units = 0;
+            let mut visit = |ptr: BlockPtr| units += u64::from(ptr.stored_units);
+            let tree = Tree::new(pool, version.root);
+            lost += tree.walk(&line.held_before(index), version.freed_to, &mut visit).await?;
+            born.push(units);
+        }
+        if lost > 0 {
+            return Ok(Counts::Unknown);
+        }
+        Ok(volume.set_account(&now, &born))
+    }
+}
+
+impl Volume {
+    /// Stores what a walk found with the next commit: of the volume, and what each of its versions
+    /// brought.
+    fn set_account(&self, now: &Delta, born: &[u64]) -> Counts {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let before = state.record.clone();
+        let record = &mut state.record;
+        record.used_blocks = now.blocks.cast_unsigned();
+        record.stored_units = now.stored_units.cast_unsigned();
+        record.shared_units = now.shared_units.cast_unsigned();
+        record.tree_units = now.tree_units.cast_unsigned();
+        record.born_units = born[born.len() - 1];
+        descent_mut(record).inherited_units = now.inherited_units.cast_unsigned();
+        let mut is_right = *record == before;
+        state.record_dirty |= !is_right;
+        for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
+            let differs = snapshot.record.born_units != *born;
+            // It was counted while a part of the tree, or of the next one, could not be walked.
+            let had_unique = snapshot.moment_mut().unique_units.take().is_some();
+            if differs || had_unique {
+                snapshot.record.born_units = *born;
+                snapshot.dirty = true;
+                is_right &= !differs;
+            }
+        }
+        self.measure_limits(state);
+        if is_right { Counts::Right } else { Counts::Corrected }
+    }
+}

@@ -1,0 +1,430 @@
+//! Properties of the pool, of volumes and of snapshots: what is set, and what that changes.
+//!
+//! Not here: their names and how values are written (weir-api), what a limit means (limits).
+//!
+//! Invariants:
+//! - a volume inherits from the pool and a snapshot from its volume, at the time of asking: only
+//!   what is set is stored, and a change of an inherited value holds at once;
+//! - a change of several properties, or of several datasets, is one txg's, or none of it is made;
+//! - a limit is set only where it holds at that moment.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_format::{
+    Compression, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
+    USER_VALUE_BYTES_MAX,
+};
+
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::accounting::limits::thick_bytes;
+use crate::volume::records::VolumeSize;
+use crate::snapshots::take::SnapshotId;
+use crate::state::volume::{State, Volume};
+
+/// How blocks are compressed where nobody said so.
+pub const DEFAULT_COMPRESSION: Compression = Compression::Lz4;
+
+/// What a property is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropertyTarget {
+    /// The pool itself.
+    Pool,
+    /// A volume, by its name in the pool.
+    Volume(String),
+    /// A snapshot.
+    Snapshot(SnapshotId),
+}
+
+/// What is promised to a volume's own data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refreservation {
+    /// So many bytes; 0: nothing.
+    Bytes(u64),
+    /// All that the volume can take: its size, and the nodes over it.
+    Auto,
+}
+
+/// One property to be set. Where it takes `None`, that is to be inherited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropertyChange {
+    /// Compression of blocks written from now on.
+    Compression(Option<Compression>),
+    /// Whether blocks written from now on are looked for among those that are there.
+    Dedupe(Option<bool>),
+    /// Whether writes are refused.
+    ReadOnly(Option<bool>),
+    /// Most bytes that it may take; 0: no limit.
+    Quota(u64),
+    /// Bytes promised to a volume and its snapshots; 0: nothing.
+    Reservation(u64),
+    /// Bytes promised to a volume's own data.
+    Refreservation(Refreservation),
+    /// A property that means something to users alone.
+    User(String, Option<String>),
+}
+
+impl PropertyChange {
+    /// Whether a pool or a snapshot can have it; a volume has all.
+    fn fits(&self, target: &PropertyTarget) -> Result<(), &'static str> {
+        match (self, target) {
+            (Self::User(..), _)
+            | (_, PropertyTarget::Volume(_))
+            | (
+                Self::Compression(_) | Self::Dedupe(_) | Self::ReadOnly(_) | Self::Quota(_),
+                PropertyTarget::Pool,
+            ) => Ok(()),
+            (_, PropertyTarget::Pool) => Err("is a pool, and only volumes can have this property"),
+            (_, PropertyTarget::Snapshot(_)) => {
+                Err("is a snapshot, of which only user properties can be set")
+            }
+        }
+    }
+
+    fn apply(&self, to: &mut Properties, size: VolumeSize) {
+        match self {
+            Self::Compression(value) => to.compression = *value,
+            Self::Dedupe(value) => to.dedupe = *value,
+            Self::ReadOnly(value) => to.read_only = *value,
+            Self::Quota(bytes) => to.quota_bytes = *bytes,
+            Self::Reservation(bytes) => to.reservation_bytes = *bytes,
+            Self::Refreservation(Refreservation::Bytes(bytes)) => to.refreservation_bytes = *bytes,
+            Self::Refreservation(Refreservation::Auto) => {
+                to.refreservation_bytes = thick_bytes(size);
+            }
+            Self::User(name, None) => drop(to.user.remove(name)),
+            Self::User(name, Some(value)) => {
+                to.user.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// What is set on something and on what it inherits from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PropertiesOf {
+    /// On itself.
+    pub own: Properties,
+    /// On the volume, of a snapshot.
+    pub volume: Option<Properties>,
+    /// On the pool, of a volume or snapshot.
+    pub pool: Option<Properties>,
+}
+
+/// One dataset or the pool, with what it is to have.
+struct Planned {
+    volume: Option<Arc<Volume>>,
+    snapshot: Option<String>,
+    before: Properties,
+    after: Properties,
+}
+
+impl Engine {
+    /// What is set.
+    ///
+    /// # Errors
+    /// `NotFound`, `NoSnapshot`.
+    pub fn properties(&self, target: &PropertyTarget) -> Result<PropertiesOf, DatasetError> {
+        let pool = self.core.own.read().record.properties.clone();
+        let of_volume = |name: &str| {
+            Ok::<_, DatasetError>(self.volume(name)?.state.lock().record.properties.clone())
+        };
+        match target {
+            PropertyTarget::Pool => Ok(PropertiesOf { own: pool, volume: None, pool: None }),
+            PropertyTarget::Volume(name) => {
+                Ok(PropertiesOf { own: of_volume(name)?, volume: None, pool: Some(pool) })
+            }
+            PropertyTarget::Snapshot(id) => {
+                let volume = self.volume(&id.volume)?;
+                let state = volume.state.lock();
+                let snapshot = state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?;
+                // How its volume was compressed is kept for clones; it has none of its own.
+                let own = snapshot.record.properties.clone();
+                let volume = Some(state.record.properties.clone());
+                Ok(PropertiesOf { own, volume, pool: Some(pool) })
+            }
+        }
+    }
+
+    /// Sets properties, the same on each of `targets`.
+    ///
+    /// # Durability
+    /// They are set after any crash once this returns; before, all or none.
+    ///
+    /// # Errors
+    /// `Limit` for a quota below what is used or a promise above a limit, `NoRoom` for a promise
+    /// that the pool has no room for, `TooMany` and `Unfit`; nothing is changed then.
+    #[boxed(?Send)]
+    pub async fn change_properties(
+        &self,
+        targets: &[PropertyTarget],
+        changes: &[PropertyChange],
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let is_limit = |change: &PropertyChange| {
+            use PropertyChange::{Quota, Refreservation, Reservation};
+            matches!(change, Quota(_) | Reservation(_) | Refreservation(_))
+        };
+        if changes.iter().any(is_limit) {
+            // What is dirty counts at its worst; most of it can be known.
+            self.core.want(self.core.open_txg());
+            self.commit().await?;
+        }
+        let planned: Result<Vec<_>, _> =
+            targets.iter().map(|target| self.plan(target, changes)).collect();
+        let mut planned = planned?;
+        planned.retain(|plan| plan.before != plan.after);
+        if planned.is_empty() {
+            return Ok(Outcome::Unchanged);
+        }
+        {
+            // The list is locked against a freeze: one txg stores all of it.
+            let list = self.volume_list.write();
+            self.make_planned(&planned)?;
+            for volume in &*list {
+                let mut state = volume.state.lock();
+                state.is_read_only = self.core.is_read_only(&state.record.properties);
+            }
+        }
+        self.core.measure_space();
+        self.commit_change().await
+    }
+
+    /// What a target is to have, if it can have that.
+    fn plan(
+        &self,
+        target: &PropertyTarget,
+        changes: &[PropertyChange],
+    ) -> Result<Planned, DatasetError> {
+        let name = self.target_name(target);
+        let before = self.properties(target)?.own;
+        let (volume, snapshot) = match target {
+            PropertyTarget::Pool => (None, None),
+            PropertyTarget::Volume(name) => (Some(self.volume(name)?), None),
+            PropertyTarget::Snapshot(id) => (Some(self.volume(&id.volume)?), Some(id.name.clone())),
+        };
+        let size = volume.as_ref().map_or(0.into(), |volume| volume.state.lock().size());
+        let mut after = before.clone();
+        for change in changes {
+            if let Err(why) = change.fits(target) {
+                return Err(DatasetError::Unfit { name, why: why.to_owned() });
+            }
+            change.apply(&mut after, size);
+        }
+        check_user(&name, &after)?;
+        self.check_promises(name, &before, &after, size)?;
+        Ok(Planned { volume, snapshot, before, after })
+    }
+
+    /// What a new volume is to have.
+    pub(crate) fn plan_new(
+        &self,
+        name: &str,
+        size: VolumeSize,
+        changes: &[PropertyChange],
+    ) -> Result<Properties, DatasetError> {
+        let (name, before) = (self.full_name(name), Properties::default());
+        let mut after = before.clone();
+        changes.iter().for_each(|change| change.apply(&mut after, size));
+        check_user(&name, &after)?;
+        self.check_promises(name, &before, &after, size)?;
+        Ok(after)
+    }
+
+    /// Refuses promises that this pool can never keep.
+    fn check_promises(
+        &self,
+        name: String,
+        before: &Properties,
+        after: &Properties,
+        size: VolumeSize,
+    ) -> Result<(), DatasetError> {
+        check_promises(&name, before, after, size)?;
+        let room_bytes = self.core.pool.space().total_bytes;
+        let needed_bytes = after.reservation_bytes;
+        if needed_bytes > room_bytes && needed_bytes != before.reservation_bytes {
+            let what = "the reservation";
+            return Err(DatasetError::NoRoom { name, what, needed_bytes, room_bytes });
+        }
+        Ok(())
+    }
+
+    fn target_name(&self, target: &PropertyTarget) -> String {
+        match target {
+            PropertyTarget::Pool => self.core.pool.name().to_owned(),
+            PropertyTarget::Volume(name) => self.full_name(name),
+            PropertyTarget::Snapshot(id) => self.snapshot_name(&id.volume, &id.name),
+        }
+    }
+
+    /// Makes all planned changes or none; the caller holds the list of volumes.
+    fn make_planned(&self, planned: &[Planned]) -> Result<(), DatasetError> {
+        for (at, plan) in planned.iter().enumerate() {
+            let made = match &plan.volume {
+                None => self.make_own(plan),
+                Some(volume) => self.make_of_volume(volume, plan),
+            };
+            if let Err(error) = made {
+                planned[..at].iter().for_each(|plan| self.undo(plan));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the pool's own record.
+    fn make_own(&self, plan: &Planned) -> Result<(), DatasetError> {
+        let quota = plan.after.quota_bytes;
+        if quota > 0 && quota != plan.before.quota_bytes {
+            let used = self.core.pool.space().live_bytes + self.core.claimed();
+            check_quota(self.core.pool.name().to_owned(), quota, used)?;
+        }
+        self.set_own(plan.after.clone());
+        Ok(())
+    }
+
+    fn set_own(&self, properties: Properties) {
+        let mut own = self.core.own.write();
+        own.record.properties = properties;
+        own.is_dirty = true;
+    }
+
+    fn make_of_volume(&self, volume: &Arc<Volume>, plan: &Planned) -> Result<(), DatasetError> {
+        if let Some(name) = &plan.snapshot {
+            set_of_snapshot(&mut volume.state.lock(), name, &plan.after);
+            return Ok(());
+        }
+        let name = volume.state.lock().record.name.clone();
+        let put = |properties: &Properties| {
+            let mut state = volume.state.lock();
+            state.record.properties = properties.clone();
+            state.record_dirty = true;
+            volume.measure_limits(&mut state)
+        };
+        let undo = || {
+            put(&plan.before);
+        };
+        self.promise_more(&name, "what is reserved", || put(&plan.after), undo)?;
+        let quota = plan.after.quota_bytes;
+        if quota > 0 && quota != plan.before.quota_bytes {
+            let used = volume.state.lock().most(0);
+            check_quota(self.full_name(&name), quota, used).inspect_err(|_| {
+                put(&plan.before);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn undo(&self, plan: &Planned) {
+        match (&plan.volume, &plan.snapshot) {
+            (None, _) => self.set_own(plan.before.clone()),
+            (Some(volume), Some(name)) => {
+                set_of_snapshot(&mut volume.state.lock(), name, &plan.before);
+            }
+            (Some(volume), None) => {
+                let mut state = volume.state.lock();
+                state.record.properties = plan.before.clone();
+                volume.measure_limits(&mut state);
+            }
+        }
+    }
+}
+
+fn set_of_snapshot(state: &mut State, name: &str, properties: &Properties) {
+    if let Some(snapshot) = state.snapshot_mut(name) {
+        snapshot.record.properties = properties.clone();
+        snapshot.dirty = true;
+    }
+}
+
+fn check_quota(name: String, quota: u64, used: u64) -> Result<(), DatasetError> {
+    if quota >= used {
+        return Ok(());
+    }
+    let why = "used or promised already";
+    Err(DatasetError::Limit { name, property: "quota", value: quota, bound: used, why })
+}
+
+/// Refuses more properties of users than a record has room for.
+fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
+    let Properties { user, .. } = properties;
+    let unfit = |why| Err(DatasetError::Unfit { name: name.to_owned(), why });
+    if user.len() > USER_PROPERTIES_MAX {
+        let (count, what) = (USER_PROPERTIES_MAX, "user properties");
+        return Err(DatasetError::TooMany { name: name.to_owned(), count, what });
+    }
+    for (property, value) in user {
+        if property.is_empty() || property.len() > USER_NAME_BYTES_MAX {
+            return unfit(format!(
+                "cannot have a user property with a name of {} bytes; at most {}",
+                property.len(),
+                USER_NAME_BYTES_MAX
+            ));
+        }
+        if value.len() > USER_VALUE_BYTES_MAX {
+            return unfit(format!(
+                "cannot have {} bytes as the value of {property}; at most {USER_VALUE_BYTES_MAX}",
+                value.len()
+            ));
+        }
+    }
+    let all = properties.user_bytes();
+    if all > USER_BYTES_MAX {
+        return unfit(format!(
+            "cannot have {all} bytes of user properties, names and values; at most {USER_BYTES_MAX}"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses promises that make no sense.
+fn check_promises(
+    name: &str,
+    before: &Properties,
+    after: &Properties,
+    size: VolumeSize,
+) -> Result<(), DatasetError> {
+    let limit = |property, value, bound, why| {
+        Err(DatasetError::Limit { name: name.to_owned(), property, value, bound, why })
+    };
+    let (quota, reservation) = (after.quota_bytes, after.reservation_bytes);
+    let refreservation = after.refreservation_bytes;
+    if quota > 0 && reservation > quota {
+        return limit("reservation", reservation, quota, "the quota");
+    }
+    if quota > 0 && refreservation > quota {
+        return limit("refreservation", refreservation, quota, "the quota");
+    }
+    let most = thick_bytes(size);
+    if refreservation > most && refreservation != before.refreservation_bytes {
+        return limit("refreservation", refreservation, most, "all that the volume can take");
+    }
+    Ok(())
+}
+
+/// What a clone keeps of what was set on its origin's volume: how blocks are stored.
+pub(crate) fn of_clone(origin: &Properties) -> Properties {
+    Properties { compression: origin.compression, dedupe: origin.dedupe, ..Properties::default() }
+}
+
+impl PropertiesOf {
+    /// A property of users, and how many steps up it was found: 0 on itself.
+    pub fn user(&self, name: &str) -> Option<(&str, usize)> {
+        let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
+        levels.into_iter().enumerate().find_map(|(at, level)| {
+            let value = level?.user.get(name)?;
+            Some((value.as_str(), at))
+        })
+    }
+
+    /// Names of all properties of users that it has or inherits.
+    pub fn user_names(&self) -> Vec<String> {
+        let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
+        let all: BTreeSet<&String> =
+            levels.into_iter().flatten().flat_map(|level| level.user.keys()).collect();
+        all.into_iter().cloned().collect()
+    }
+}

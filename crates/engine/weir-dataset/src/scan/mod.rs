@@ -1,0 +1,3 @@
+//! Scrub and resilver: when, and how fast.
+
+pub(crate) mod run;

@@ -1,0 +1,571 @@
+//! Scrub and resilver of a pool beside its load: when, and how fast.
+//!
+//! Not here: what to look at, verifying and copying (weir-pool), finding disks (the server).
+//!
+//! Invariants:
+//! - a resilver starts by itself as soon as a leg in use is stale, and goes before any scrub;
+//! - a scan begins after a commit: what was under way when a leg came back is then in segments that
+//!   it looks at, and no log batch from before is needed any more;
+//! - a leg is called up to date only by a commit after everything it missed was found, copied,
+//!   read back and flushed; whatever goes wrong before leaves it stale, and it all starts over;
+//! - a scrub of an earlier opening, restored by the server, resumes at its place; it clears nothing
+//!   from the list of damage, because it reads only a part of the pool.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, LocalBoxFuture, select};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::{Mutex, Notify};
+use weir_base::Guid;
+use weir_base::limits::{
+    OWN_TREES_INTERVAL, SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES,
+    SCAN_BYTES_IN_FLIGHT, SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
+};
+use weir_cache::CacheClass;
+use weir_pool::{
+    LegState, PoolError, ScanKind, ScanPace, ScanPlace, ScanState, ScanStatus, SegmentScan,
+};
+
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::state::timer::{Timer, boxed_timer};
+
+/// How often a scan that cannot go on looks whether it can.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What was asked of a scrub.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wanted {
+    #[default]
+    Nothing,
+    Running,
+    Paused,
+}
+
+/// What people ask of the scans of one pool.
+#[derive(Default)]
+pub(crate) struct ScanDesk {
+    wanted: parking_lot::Mutex<Wanted>,
+    /// A scrub of an earlier opening, to be resumed.
+    resume: parking_lot::Mutex<Option<(ScanStatus, ScanPlace)>>,
+    /// Position of the scrub.
+    places: parking_lot::Mutex<Places>,
+    /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
+    stops: AtomicU64,
+    /// Resilvers in a row that did not succeed.
+    failures: parking_lot::Mutex<u32>,
+    /// When the pool's own trees were last verified.
+    own_trees_at: parking_lot::Mutex<Option<Duration>>,
+    /// Recounts in a row that corrected something.
+    pub(crate) recounts: AtomicU32,
+    /// Clients used the pool during the last step.
+    saw_load: AtomicBool,
+    pub(crate) wake: Notify,
+}
+
+/// Position of a scrub, in the order of places.
+#[derive(Default)]
+struct Places {
+    /// Segments that the scrub reads now.
+    under_way: BTreeSet<ScanPlace>,
+    /// Last segment that the scrub completed.
+    last: ScanPlace,
+}
+
+impl Places {
+    /// Place before which the scrub has read everything.
+    fn place(&self) -> ScanPlace {
+        self.under_way.first().copied().unwrap_or(self.last)
+    }
+
+    fn end(&mut self, place: ScanPlace) {
+        self.under_way.remove(&place);
+        self.last = self.last.max(place);
+    }
+}
+
+/// A scan on its way through the segments, several at the same time.
+struct Walk {
+    kind: ScanKind,
+    /// Scrubs stopped before it began.
+    stops: u64,
+    /// Held for each step beside clients.
+    busy_turn: Mutex<()>,
+    /// Why it ends before it saw everything.
+    ended: OnceLock<Walked>,
+}
+
+/// How a scan's walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walked {
+    All,
+    /// The pool is being closed, or nobody wants it any more.
+    Stopped,
+    /// A resilver comes first.
+    Preempted,
+}
+
+impl Engine {
+    fn scan_error(&self, why: &'static str) -> DatasetError {
+        PoolError::Scan { pool: self.pool().name().to_owned(), why }.into()
+    }
+
+    /// Starts a scrub, or lets a paused one go on.
+    ///
+    /// # Errors
+    /// `Busy` while a resilver runs.
+    pub fn scrub_start(&self) -> Result<Outcome, DatasetError> {
+        self.pool().check_alive()?;
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted == Wanted::Running {
+            return Ok(Outcome::Unchanged);
+        }
+        if self.resilver_runs() {
+            return Err(self.scan_error("a resilver is under way; scrub when it is done"));
+        }
+        let is_paused = |s: ScanStatus| s.kind == ScanKind::Scrub && s.state == ScanState::Paused;
+        if self.pool().scan_status().is_some_and(is_paused) {
+            self.pool().set_scan_state(ScanState::Running);
+        } else {
+            // Shown from this moment on, so that who asks next sees it running.
+            self.pool().begin_scan(ScanKind::Scrub);
+        }
+        *wanted = Wanted::Running;
+        drop(wanted);
+        self.scans.wake.notify_one();
+        Ok(Outcome::Changed)
+    }
+
+    /// Shows the newest scan of an earlier opening of the pool. A running scrub resumes at `place`;
+    /// a paused scrub stays paused there.
+    pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted != Wanted::Nothing {
+            return;
+        }
+        let mut status = status;
+        match (status.kind, status.state) {
+            (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
+            (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
+            // Where a leg still misses something, another one begins by itself.
+            (_, ScanState::Running) => status.state = ScanState::Stopped,
+            _ => {}
+        }
+        if *wanted != Wanted::Nothing {
+            *self.scans.resume.lock() = Some((status, place));
+            *self.scans.places.lock() = Places { last: place, ..Places::default() };
+        }
+        self.pool().restore_scan(status);
+        drop(wanted);
+        self.scans.wake.notify_one();
+    }
+
+    /// Place at which the scrub resumes after a restart.
+    pub fn scan_place(&self) -> ScanPlace {
+        self.scans.places.lock().place()
+    }
+
+    fn resilver_runs(&self) -> bool {
+        self.pool()
+            .scan_status()
+            .is_some_and(|s| s.kind == ScanKind::Resilver && s.state == ScanState::Running)
+    }
+
+    /// Lets the running scrub wait.
+    ///
+    /// # Errors
+    /// `Busy` when none is under way.
+    pub fn scrub_pause(&self) -> Result<Outcome, DatasetError> {
+        let mut wanted = self.scans.wanted.lock();
+        match *wanted {
+            Wanted::Nothing => Err(self.scan_error("there is no scrub to pause")),
+            Wanted::Paused => Ok(Outcome::Unchanged),
+            Wanted::Running => {
+                *wanted = Wanted::Paused;
+                if !self.resilver_runs() {
+                    self.pool().set_scan_state(ScanState::Paused);
+                }
+                Ok(Outcome::Changed)
+            }
+        }
+    }
+
+    /// Ends the scrub before it saw everything.
+    ///
+    /// # Errors
+    /// `Busy` when none is under way.
+    pub fn scrub_stop(&self) -> Result<Outcome, DatasetError> {
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted == Wanted::Nothing {
+            return Err(self.scan_error("there is no scrub to stop"));
+        }
+        *wanted = Wanted::Nothing;
+        *self.scans.resume.lock() = None;
+        self.scans.stops.fetch_add(1, Ordering::AcqRel);
+        if !self.resilver_runs() {
+            self.pool().set_scan_state(ScanState::Stopped);
+        }
+        drop(wanted);
+        self.scans.wake.notify_one();
+        Ok(Outcome::Changed)
+    }
+
+    /// Tells the scans that a leg came back.
+    pub fn leg_came_back(&self) {
+        *self.scans.failures.lock() = 0;
+        self.scans.wake.notify_one();
+    }
+
+    /// Scrubs and resilvers until [`Engine::stop`] is called or the pool is suspended. `sleep` is
+    /// the driver's timer. Commits are made by [`Engine::run`] or by this itself.
+    pub fn run_scans<'a, S: Future<Output = ()> + 'a>(
+        &'a self,
+        sleep: impl Fn(Duration) -> S + 'a,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        self.run_scans_with(boxed_timer(sleep))
+    }
+
+    fn run_scans_with<'a>(
+        &'a self,
+        sleep: Box<Timer<'a>>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move { self.scan_until_ended(&*sleep).await })
+    }
+
+    async fn scan_until_ended(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        let ended = self.scan_until_stopped(sleep).await;
+        if ended.is_err()
+            && self.pool().scan_status().is_some_and(|s| s.state == ScanState::Running)
+        {
+            self.pool().set_scan_state(ScanState::Stopped);
+        }
+        ended
+    }
+
+    async fn scan_until_stopped(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        while !self.is_stopping() {
+            let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
+            let scrub = *self.scans.wanted.lock() == Wanted::Running;
+            self.find_shared_damage().await?;
+            self.settle_damage().await;
+            if self.pool().wants_resilver() && !gave_up {
+                if !self.resilver(sleep).await? {
+                    *self.scans.failures.lock() += 1;
+                    self.nap(sleep).await;
+                }
+            } else if self.evacuate(sleep).await? {
+                // Once more, until nothing is left to move.
+            } else if self.pool().take_recount() {
+                self.recount(sleep).await?;
+            } else if scrub {
+                self.scrub(sleep).await?;
+            } else if self.own_trees_are_due() {
+                self.verify_own_trees().await?;
+            } else {
+                self.nap(sleep).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether [`OWN_TREES_INTERVAL`] passed since the pool's own trees were verified, or since the
+    /// pool was opened.
+    fn own_trees_are_due(&self) -> bool {
+        let now = self.pool().clock().monotonic();
+        let mut last = self.scans.own_trees_at.lock();
+        let is_due = last.is_some_and(|last| now.saturating_sub(last) >= OWN_TREES_INTERVAL);
+        if is_due || last.is_none() {
+            *last = Some(now);
+        }
+        is_due
+    }
+
+    /// Verifies the pool's own trees on disk, and rewrites them from memory if copies are bad.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn verify_own_trees(&self) -> Result<(), DatasetError> {
+        match self.pool().verify_own_trees().await {
+            Ok(true) => self.commit_now().await,
+            Ok(false) => Ok(()),
+            Err(error) => {
+                self.pool().check_alive()?;
+                // A commit replaced them meanwhile, or a disk is missing.
+                tracing::debug!(%error, "the pool's own trees are verified later");
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits a moment, or until something is asked.
+    async fn nap(&self, sleep: &Timer<'_>) {
+        let timer = std::pin::pin!(sleep(LOOK_AGAIN));
+        let woken = std::pin::pin!(self.scans.wake.notified());
+        match select(woken, timer).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    /// Changes when clients read or write; a scan does not touch the cache's data half.
+    pub(crate) fn activity(&self) -> u64 {
+        let data = self.pool().cache().stats(CacheClass::Data);
+        let acked = |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().acked.0;
+        self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses
+    }
+
+    /// One resilver; true when every leg it was for is up to date.
+    async fn resilver(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
+        let pool = self.pool();
+        let legs = pool.begin_resilver();
+        pool.begin_scan(ScanKind::Resilver);
+        tracing::info!(pool = pool.name(), disks = legs.len(), "resilver begins");
+        let done = self.resilver_legs(&legs, sleep).await;
+        let whole = matches!(done, Ok(true));
+        pool.set_scan_state(if whole { ScanState::Finished } else { ScanState::Stopped });
+        if whole {
+            *self.scans.failures.lock() = 0;
+            tracing::info!(pool = pool.name(), "resilver done");
+            // A replaced disk may still have what could not be read: people decide about it.
+            if pool.scan_status().is_some_and(|scan| scan.damaged == 0) {
+                self.settle_successions().await;
+            }
+        } else {
+            tracing::warn!(pool = pool.name(), "resilver not complete: the disk stays stale");
+        }
+        done
+    }
+
+    async fn resilver_legs(
+        &self,
+        legs: &[(Guid, u64)],
+        sleep: &Timer<'_>,
+    ) -> Result<bool, DatasetError> {
+        self.commit_now().await?;
+        let walked = self.walk(ScanKind::Resilver, 0, ScanPlace::default(), sleep).await?;
+        self.complete_partial().await?;
+        self.conclude_damage(false).await?;
+        if walked != Walked::All {
+            return Ok(false);
+        }
+        self.pool().scan_labels().await?;
+        let damage_stays = self.damage_may_stay();
+        let complete = |s: ScanStatus| s.unrepaired == 0 && (s.damaged == 0 || damage_stays);
+        if !self.pool().scan_status().is_some_and(complete) {
+            return Ok(false);
+        }
+        self.pool().finish_resilver(legs).await?;
+        self.commit_now().await?;
+        Ok(!self.pool().wants_resilver())
+    }
+
+    /// Whether a resilver that met damage may end: its legs then hold everything that any leg
+    /// holds, and the list of damage names the rest. Not while a leg is away that may have it, and
+    /// not before the last attempt: a disk may fail to read for a moment.
+    fn damage_may_stay(&self) -> bool {
+        let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
+        let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
+        let mut legs = self.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+        is_last && legs.all(|leg| in_use(leg.state))
+    }
+
+    async fn scrub(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        let pool = self.pool();
+        let stops = self.scans.stops.load(Ordering::Acquire);
+        let resumed = self.scans.resume.lock().take();
+        let from = resumed.map_or(ScanPlace::default(), |(_, place)| place);
+        match resumed {
+            Some((status, _)) => pool.resume_scrub(status),
+            None => pool.begin_scan(ScanKind::Scrub),
+        }
+        tracing::info!(pool = pool.name(), resumed = resumed.is_some(), "scrub begins");
+        self.commit_now().await?;
+        pool.scan_labels().await?;
+        *self.scans.places.lock() = Places { last: from, ..Places::default() };
+        let walked = self.walk(ScanKind::Scrub, stops, from, sleep).await?;
+        self.complete_partial().await?;
+        self.conclude_damage(walked == Walked::All && resumed.is_none()).await?;
+        if walked == Walked::All {
+            // What was repaired is durable before anybody is told.
+            self.commit_now().await?;
+            let mut wanted = self.scans.wanted.lock();
+            if stops == self.scans.stops.load(Ordering::Acquire) {
+                *wanted = Wanted::Nothing;
+                pool.set_scan_state(ScanState::Finished);
+                self.scans.recounts.store(0, Ordering::Release);
+                pool.want_recount();
+                tracing::info!(pool = pool.name(), "scrub done");
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies every copy of everything at once, without a commit: for pools that nobody uses.
+    /// `look` sees how far it is.
+    ///
+    /// # Errors
+    /// The pool is suspended. What is damaged is counted in the answer.
+    pub async fn verify(&self, look: impl Fn(&ScanStatus)) -> Result<ScanStatus, DatasetError> {
+        let (pool, kind) = (self.pool(), ScanKind::Scrub);
+        pool.begin_scan(kind);
+        let roots = || self.roots_with(&[]);
+        let plan = pool.plan_scan(kind, ScanPlace::default()).await?;
+        let verifies = plan.map(|planned| async {
+            let mut segment = pool.find_segment(planned, &roots).await?;
+            while !segment.is_done() {
+                pool.scan_step(kind, &mut segment, &idle_pace(&|| true)).await?;
+                pool.scan_status().iter().for_each(&look);
+            }
+            if segment.wants_second_look() {
+                pool.count_unrepaired(&segment);
+            }
+            Ok::<_, PoolError>(())
+        });
+        let mut verifies = pin!(stream::iter(verifies).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
+        while let Some(verified) = verifies.next().await {
+            verified?;
+        }
+        self.conclude_damage(true).await?;
+        pool.set_scan_state(ScanState::Finished);
+        Ok(pool.scan_status().expect("it was begun"))
+    }
+
+    /// Commits, also when nothing changed.
+    pub(crate) async fn commit_now(&self) -> Result<(), DatasetError> {
+        self.core.want(self.core.open_txg());
+        self.commit().await
+    }
+
+    async fn walk(
+        &self,
+        kind: ScanKind,
+        stops: u64,
+        from: ScanPlace,
+        sleep: &Timer<'_>,
+    ) -> Result<Walked, DatasetError> {
+        let pool = self.pool();
+        let roots = || self.roots_with(&[]);
+        let plan = pool.plan_scan(kind, from).await?;
+        let walk = &Walk { kind, stops, busy_turn: Mutex::default(), ended: OnceLock::new() };
+        let plan = plan.take_while(|_| walk.ended.get().is_none());
+        let scans = plan.map(|planned| {
+            let place = planned.place();
+            if kind == ScanKind::Scrub {
+                self.scans.places.lock().under_way.insert(place);
+            }
+            let find = pool.find_segment(planned, &roots);
+            async move {
+                self.scan_segment(walk, find.await?, sleep).await?;
+                if kind == ScanKind::Scrub && walk.ended.get().is_none() {
+                    self.scans.places.lock().end(place);
+                }
+                Ok::<_, DatasetError>(())
+            }
+        });
+        let mut scans = pin!(stream::iter(scans).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
+        while let Some(scanned) = scans.next().await {
+            scanned?;
+        }
+        Ok(walk.ended.get().copied().unwrap_or(Walked::All))
+    }
+
+    /// Looks at a segment, unless the walk ends before.
+    async fn scan_segment(
+        &self,
+        walk: &Walk,
+        mut segment: SegmentScan,
+        sleep: &Timer<'_>,
+    ) -> Result<(), DatasetError> {
+        while !segment.is_done() && walk.ended.get().is_none() {
+            let busy = || self.scans.saw_load.load(Ordering::Acquire);
+            // Beside clients one step at a time is taken, of whichever segment.
+            let turn = if busy() { Some(walk.busy_turn.lock().await) } else { None };
+            if let Some(ended) = self.may_go_on(walk.kind, walk.stops, sleep).await {
+                walk.ended.get_or_init(|| ended);
+                return Ok(());
+            }
+            self.paced_step(walk.kind, &mut segment, busy(), sleep).await?;
+            drop(turn);
+            if segment.wants_second_look() {
+                self.commit_now().await?;
+                segment.begin_second_look();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits while the scan is paused; `Some` when it ends here.
+    async fn may_go_on(&self, kind: ScanKind, stops: u64, sleep: &Timer<'_>) -> Option<Walked> {
+        loop {
+            if self.is_stopping() {
+                return Some(Walked::Stopped);
+            }
+            if kind == ScanKind::Resilver {
+                return None;
+            }
+            let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
+            if self.pool().wants_resilver() && !gave_up {
+                return Some(Walked::Preempted);
+            }
+            let wanted = *self.scans.wanted.lock();
+            match wanted {
+                _ if stops != self.scans.stops.load(Ordering::Acquire) => {
+                    return Some(Walked::Stopped);
+                }
+                Wanted::Nothing => return Some(Walked::Stopped),
+                Wanted::Running => return None,
+                Wanted::Paused => self.nap(sleep).await,
+            }
+        }
+    }
+
+    /// One step, and a pause after it if clients use the pool. A step of an idle pool ends when a
+    /// client comes.
+    async fn paced_step(
+        &self,
+        kind: ScanKind,
+        segment: &mut SegmentScan,
+        busy: bool,
+        sleep: &Timer<'_>,
+    ) -> Result<(), DatasetError> {
+        let before = self.activity();
+        let go_on = || busy || (self.activity() == before && !self.is_stopping());
+        let pace = if busy {
+            ScanPace {
+                blocks: SCAN_BLOCKS_BUSY,
+                runs_in_flight: 1,
+                legs_in_flight: 1,
+                ..idle_pace(&go_on)
+            }
+        } else {
+            idle_pace(&go_on)
+        };
+        let began = self.pool().clock().monotonic();
+        self.pool().scan_step(kind, segment, &pace).await?;
+        let took = self.pool().clock().monotonic().saturating_sub(began);
+        if busy {
+            sleep(took * SCAN_BUSY_PAUSES).await;
+        } else {
+            // Also an idle pool's other tasks get their turn.
+            sleep(Duration::ZERO).await;
+        }
+        self.scans.saw_load.store(self.activity() != before, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// As much at a time as an idle pool takes: all of a segment.
+fn idle_pace(go_on: &(dyn Fn() -> bool + Sync)) -> ScanPace<'_> {
+    ScanPace {
+        blocks: usize::MAX,
+        runs_in_flight: SCAN_RUNS_IN_FLIGHT,
+        bytes_in_flight: SCAN_BYTES_IN_FLIGHT / SCAN_SEGMENTS_AT_ONCE,
+        legs_in_flight: usize::MAX,
+        go_on,
+    }
+}

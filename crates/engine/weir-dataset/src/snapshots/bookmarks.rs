@@ -1,0 +1,260 @@
+//! Bookmarks: moments of a volume that streams can be differences to, also when the snapshot is
+//! gone. They lead to no block and hold no space.
+//!
+//! Not here: sending from one (send).
+//!
+//! A bookmark is called after a volume and stays with it. After a promotion its moment may be one
+//! of the line that the volume is a clone of now: the line's *home* is where the moment is.
+//!
+//! Invariants:
+//! - the line that a bookmark is of went through its moment: a volume that goes back to before that
+//!   loses the bookmark;
+//! - a volume's bookmarks are in the order of their moments.
+
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{DatasetId, Txg};
+use weir_format::{
+    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, RecordSize,
+    TreeRoot,
+};
+
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::state::snapshot::{descent, moment};
+use crate::snapshots::take::SnapshotId;
+use crate::state::volume::{State, Volume};
+
+/// Which bookmark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BookmarkId {
+    /// The volume's name inside the pool.
+    pub volume: String,
+    /// The bookmark's own.
+    pub name: String,
+}
+
+/// What is known of a bookmark, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BookmarkInfo {
+    /// Its own name.
+    pub name: String,
+    /// The guid of the snapshot it was made of.
+    pub guid: u64,
+    /// The last txg before its moment.
+    pub txg: Txg,
+    /// Wall clock when that snapshot was asked for.
+    pub created_unix_ms: u64,
+}
+
+/// One bookmark as its volume's state keeps it.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) record: DatasetRecord,
+    /// Whether the record must be stored.
+    pub(crate) dirty: bool,
+}
+
+impl Mark {
+    pub(crate) fn new(record: DatasetRecord, dirty: bool) -> Self {
+        Self { record, dirty }
+    }
+
+    pub(crate) fn bookmark(&self) -> Bookmark {
+        match self.record.kind {
+            DatasetKind::Bookmark(bookmark) => bookmark,
+            _ => unreachable!("only bookmarks are in a volume's list of them"),
+        }
+    }
+
+    fn info(&self) -> BookmarkInfo {
+        let Bookmark { txg, guid, .. } = self.bookmark();
+        let DatasetRecord { ref name, created_unix_ms, .. } = self.record;
+        BookmarkInfo { name: name.clone(), guid, txg, created_unix_ms }
+    }
+}
+
+impl State {
+    /// Takes out the bookmarks that `goes`, with the open txg.
+    pub(crate) fn forget_bookmarks(&mut self, goes: impl Fn(&Mark) -> bool) {
+        let Self { bookmarks, forgotten, .. } = self;
+        bookmarks.retain(|mark| {
+            let stays = !goes(mark);
+            if !stays {
+                forgotten.push(mark.record.id);
+            }
+            stays
+        });
+    }
+
+    /// Puts a bookmark into the list, which is in the order of time.
+    pub(crate) fn add_bookmark(&mut self, mark: Mark) {
+        let txg = mark.bookmark().txg;
+        let at = self.bookmarks.partition_point(|other| other.bookmark().txg <= txg);
+        self.bookmarks.insert(at, mark);
+    }
+
+    /// Bookmarks of moments after a txg.
+    pub(crate) fn bookmarks_after(&self, txg: Txg) -> impl Iterator<Item = &Mark> {
+        self.bookmarks.iter().filter(move |mark| mark.bookmark().txg > txg)
+    }
+}
+
+impl Engine {
+    pub(crate) fn bookmark_name(&self, id: &BookmarkId) -> String {
+        format!("{}#{}", self.full_name(&id.volume), id.name)
+    }
+
+    /// Makes a bookmark of a snapshot, of the same volume.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `NoSnapshot`; `BookmarkExists` for one of another moment; `TooMany`.
+    #[boxed(?Send)]
+    pub async fn create_bookmark(
+        &self,
+        of: &SnapshotId,
+        name: &str,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(&of.volume)?;
+        let has_room = self.refuse_too_many(1);
+        {
+            let mut state = volume.state.lock();
+            let snapshot = state.snapshot(&of.name).ok_or_else(|| self.no_snapshot(of))?;
+            let (created_unix_ms, moment) = (snapshot.record.created_unix_ms, snapshot.moment());
+            let bookmark = Bookmark { of: volume.id, txg: moment.txg, guid: moment.guid };
+            let id = BookmarkId { volume: of.volume.clone(), name: name.to_owned() };
+            if let Some(there) = state.bookmarks.iter().find(|mark| mark.record.name == name) {
+                let same = there.bookmark() == bookmark;
+                let name = self.bookmark_name(&id);
+                let taken = DatasetError::BookmarkExists { name };
+                return if same { Ok(Outcome::Unchanged) } else { Err(taken) };
+            }
+            if state.bookmarks.len() >= BOOKMARKS_MAX {
+                let (name, count) = (self.full_name(&of.volume), BOOKMARKS_MAX);
+                return Err(DatasetError::TooMany { name, count, what: "bookmarks" });
+            }
+            has_room?;
+            let id = self.new_dataset();
+            state.add_bookmark(Mark::new(record(id, name, bookmark, created_unix_ms), true));
+        }
+        self.commit_change().await
+    }
+
+    /// The bookmarks of a volume, oldest first.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn bookmarks(&self, volume: &str) -> Result<Vec<BookmarkInfo>, DatasetError> {
+        let volume = self.volume(volume)?;
+        let state = volume.state.lock();
+        Ok(state.bookmarks.iter().map(Mark::info).collect())
+    }
+
+    /// Destroys a bookmark. Nothing comes back with it: it held nothing.
+    ///
+    /// # Durability
+    /// It is gone after any crash once this returns.
+    ///
+    /// # Errors
+    /// `NoBookmark`.
+    #[boxed(?Send)]
+    pub async fn destroy_bookmark(&self, id: &BookmarkId) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(&id.volume)?;
+        {
+            let mut state = volume.state.lock();
+            if !state.bookmarks.iter().any(|mark| mark.record.name == id.name) {
+                return Err(self.no_bookmark(id));
+            }
+            state.forget_bookmarks(|mark| mark.record.name == id.name);
+        }
+        self.commit_change().await
+    }
+
+    pub(crate) fn no_bookmark(&self, id: &BookmarkId) -> DatasetError {
+        DatasetError::NoBookmark { name: self.bookmark_name(id) }
+    }
+
+    /// The volume whose line has the moment of a bookmark that is called after `volume`.
+    pub(crate) fn home_of(&self, mut volume: Arc<Volume>, txg: Txg) -> Option<Arc<Volume>> {
+        loop {
+            let origin = descent(&volume.state.lock().record).origin;
+            match origin.filter(|origin| txg <= origin.txg) {
+                Some(origin) => volume = self.owner_of_snapshot(origin.snapshot)?,
+                None => return Some(volume),
+            }
+        }
+    }
+
+    /// The volume that has a snapshot.
+    pub(crate) fn owner_of_snapshot(&self, snapshot: DatasetId) -> Option<Arc<Volume>> {
+        let owns = |volume: &Arc<Volume>| {
+            volume.state.lock().snapshots.iter().any(|s| s.record.id == snapshot)
+        };
+        self.all_volumes().into_iter().find(owns)
+    }
+
+    /// The first bookmark that `is`, among those of moments that a snapshot of a volume came from;
+    /// `true` with it where that is a moment of what the volume was cloned from.
+    pub(crate) fn older_bookmark(
+        &self,
+        of: &Arc<Volume>,
+        snapshot: &DatasetRecord,
+        is: impl Fn(&str, &Mark) -> bool,
+    ) -> Option<(Bookmark, bool)> {
+        let mut found = Vec::new();
+        for volume in self.volumes() {
+            let marks: Vec<Bookmark> = {
+                let state = volume.state.lock();
+                let fits = state.bookmarks.iter().filter(|mark| is(&state.record.name, mark));
+                fits.map(Mark::bookmark).collect()
+            };
+            for mark in marks {
+                let home = self.home_of(Arc::clone(&volume), mark.txg)?;
+                found.push((home.id, mark));
+            }
+        }
+        let (mut volume, mut is_clone) = (Arc::clone(of), false);
+        // A snapshot is no difference to itself, but a clone may be one to its origin.
+        let mut until = Txg(moment(snapshot).txg.0.saturating_sub(1));
+        loop {
+            let fits =
+                |(home, mark): &&(DatasetId, Bookmark)| *home == volume.id && mark.txg <= until;
+            if let Some((_, mark)) = found.iter().find(fits) {
+                return Some((*mark, is_clone));
+            }
+            let origin = descent(&volume.state.lock().record).origin?;
+            volume = self.owner_of_snapshot(origin.snapshot)?;
+            (until, is_clone) = (origin.txg, true);
+        }
+    }
+}
+
+/// The record of a bookmark: nothing of a dataset but a name and a time.
+fn record(id: DatasetId, name: &str, of: Bookmark, created_unix_ms: u64) -> DatasetRecord {
+    DatasetRecord {
+        id,
+        kind: DatasetKind::Bookmark(of),
+        state: DatasetState::Active,
+        name: name.to_owned(),
+        size_bytes: 0,
+        record_size: RecordSize::BLOCK,
+        properties: Properties::default(),
+        created_txg: of.txg,
+        created_unix_ms,
+        root: TreeRoot::default(),
+        used_blocks: 0,
+        stored_units: 0,
+        shared_units: 0,
+        tree_units: 0,
+        born_units: 0,
+        freed_to: 0,
+    }
+}

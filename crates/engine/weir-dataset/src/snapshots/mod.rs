@@ -1,0 +1,5 @@
+//! Snapshots, clones and bookmarks.
+
+pub(crate) mod bookmarks;
+pub(crate) mod lookup;
+pub(crate) mod take;

@@ -1,0 +1,10 @@
+//! The engine and its volumes in RAM: `Engine`, `Volume`, and what they keep of each subject.
+
+pub(crate) mod engine;
+pub(crate) mod pressure;
+pub(crate) mod shared;
+pub(crate) mod snapshot;
+pub(crate) mod taken_by;
+pub(crate) mod timer;
+pub(crate) mod traffic;
+pub(crate) mod volume;

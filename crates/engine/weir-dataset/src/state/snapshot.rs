@@ -1,0 +1,203 @@
+//! A volume's snapshots as its state keeps them, and what they mean to its tree.
+//!
+//! Not here: making and destroying them (snapshots), freeing what they held (freeing).
+//!
+//! Invariants:
+//! - a volume's snapshots are in the order of time;
+//! - one that is being destroyed stays in the list until its last block is freed;
+//! - one that a copy is made of is destroyed as far as disks know, so that no crash leaves it; as
+//!   long as it is kept nothing of it is freed;
+//! - a head that was rolled back stays behind as such a one, of no name that anybody sees.
+
+use std::sync::Weak;
+
+use weir_base::{DatasetId, Txg};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
+use weir_pool::{Delta, Held, Line, Past, Version};
+
+use crate::state::engine::Outcome;
+use crate::error::DatasetError;
+use crate::accounting::limits::{Has, by_refreservation};
+use crate::state::volume::{State, Volume, VolumeSpace};
+
+/// One snapshot of a volume.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) record: DatasetRecord,
+    /// Whether the stored record must be written anew.
+    pub(crate) dirty: bool,
+    /// Whether it is being destroyed, but shall hold what it holds until somebody lets go of it.
+    pub(crate) kept: bool,
+    /// Those who read it now.
+    pub(crate) view: Weak<Volume>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(record: DatasetRecord, dirty: bool) -> Self {
+        Self { record, dirty, kept: false, view: Weak::new() }
+    }
+
+    pub(crate) fn moment(&self) -> &Moment {
+        moment(&self.record)
+    }
+
+    pub(crate) fn moment_mut(&mut self) -> &mut Moment {
+        match &mut self.record.kind {
+            DatasetKind::Snapshot(moment) => moment,
+            _ => unreachable!("only snapshots are in a volume's list"),
+        }
+    }
+
+    /// Takes a tag away; `name` is the snapshot's for the error.
+    pub(crate) fn release(&mut self, tag: &str, name: String) -> Result<Outcome, DatasetError> {
+        let holds = &mut self.moment_mut().holds;
+        let Some(at) = holds.iter().position(|held| held == tag) else {
+            let why = format!("has no tag {tag:?}");
+            return Err(DatasetError::Unfit { name, why });
+        };
+        holds.remove(at);
+        Ok(Outcome::Changed)
+    }
+
+    /// Marks it as one to be freed.
+    pub(crate) fn destroy(&mut self) {
+        self.record.state = DatasetState::Destroying;
+        self.dirty = true;
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.record.state == DatasetState::Active
+    }
+
+    fn version(&self) -> Version {
+        let DatasetRecord { root, freed_to, .. } = self.record;
+        Version { txg: self.moment().txg, root, freed_to }
+    }
+
+    fn add_unique(&mut self, units: i64) {
+        let unique = &mut self.moment_mut().unique_units;
+        *unique = unique.map(|had| had.saturating_add_signed(units));
+    }
+}
+
+/// What makes a snapshot's record one.
+pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
+    match &record.kind {
+        DatasetKind::Snapshot(moment) => moment,
+        _ => unreachable!("asked of snapshots alone"),
+    }
+}
+
+/// Where a volume comes from.
+pub(crate) fn descent(record: &DatasetRecord) -> &Descent {
+    match &record.kind {
+        DatasetKind::Volume(descent) => descent,
+        _ => unreachable!("asked of volumes alone"),
+    }
+}
+
+/// As [`descent`], to change it.
+pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
+    match &mut record.kind {
+        DatasetKind::Volume(descent) => descent,
+        _ => unreachable!("asked of volumes alone"),
+    }
+}
+
+/// The last txg whose blocks belong to the line a volume was cloned from.
+pub(crate) fn inherits(record: &DatasetRecord) -> Txg {
+    descent(record).origin.map_or(Txg(0), |origin| origin.txg)
+}
+
+/// Adds what a change of the tree did to a volume's account.
+pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
+    record.used_blocks = record.used_blocks.saturating_add_signed(delta.blocks);
+    record.stored_units = record.stored_units.saturating_add_signed(delta.stored_units);
+    record.shared_units = record.shared_units.saturating_add_signed(delta.shared_units);
+    record.tree_units = record.tree_units.saturating_add_signed(delta.tree_units);
+    record.born_units = record.born_units.saturating_add_signed(delta.born_units);
+    let inherited = &mut descent_mut(record).inherited_units;
+    *inherited = inherited.saturating_add_signed(delta.inherited_units);
+}
+
+impl State {
+    /// The versions of the volume, itself the last one.
+    pub(crate) fn line(&self) -> Line {
+        let DatasetRecord { root, freed_to, .. } = self.record;
+        let now = Version { txg: Version::NOW, root, freed_to };
+        let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
+        Line { volume: self.record.id, inherits: inherits(&self.record), versions }
+    }
+
+    /// Who wrote the blocks of the line.
+    pub(crate) fn owners(&self) -> Vec<(Txg, DatasetId)> {
+        let lineage = descent(&self.record).lineage.iter();
+        let before = lineage.map(|ancestor| (ancestor.until, ancestor.owner));
+        before.chain([(Version::NOW, self.record.id)]).collect()
+    }
+
+    /// What the snapshots lead to beside the volume.
+    pub(crate) fn past(&self) -> Past {
+        let inherits = inherits(&self.record);
+        let mut held = Held { until: inherits, leaving: None };
+        let (mut newest, mut before_newest) = (inherits, inherits);
+        for snapshot in &self.snapshots {
+            let txg = snapshot.moment().txg;
+            held.add(txg, snapshot.record.freed_to);
+            (before_newest, newest) = (newest, txg);
+        }
+        let records = Some(self.record.record_size.records_in(self.record.size_bytes));
+        Past { held, newest, before_newest, inherits, records }
+    }
+
+    /// The snapshot of this name.
+    pub(crate) fn snapshot(&self, name: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|s| s.is_active() && s.record.name == name)
+    }
+
+    /// As [`Self::snapshot`], to change it.
+    pub(crate) fn snapshot_mut(&mut self, name: &str) -> Option<&mut Snapshot> {
+        self.snapshots.iter_mut().find(|s| s.is_active() && s.record.name == name)
+    }
+
+    /// Counts what a change of the tree did to the snapshots; those that were touched.
+    pub(crate) fn account_snapshots(&mut self, delta: &Delta) -> Vec<DatasetRecord> {
+        let mut touched = Vec::new();
+        if delta.unique_units != 0
+            && let Some(newest) = self.snapshots.last_mut()
+        {
+            newest.add_unique(delta.unique_units);
+            touched.push(newest.record.clone());
+        }
+        if delta.leaving_units != 0
+            && let Some(leaving) = self.snapshots.iter_mut().find(|s| s.record.freed_to > 0)
+        {
+            let born = &mut leaving.record.born_units;
+            *born = born.saturating_add_signed(delta.leaving_units);
+            touched.retain(|record| record.id != leaving.record.id);
+            touched.push(leaving.record.clone());
+        }
+        touched
+    }
+
+    /// Where the space of the volume and its snapshots goes.
+    pub(crate) fn space(&self) -> VolumeSpace {
+        let DatasetRecord { tree_units, born_units, .. } = self.record;
+        // The counters come from disk: wrong ones are a matter for `weir check`.
+        let born = self.snapshots.iter().map(|s| s.record.born_units);
+        let by_snapshots = born.fold(0, u64::saturating_add);
+        let used = by_snapshots.saturating_add(born_units);
+        let by_volume = tree_units.saturating_sub(descent(&self.record).inherited_units);
+        let bytes = |units: u64| units.saturating_mul(PACK_BYTES as u64);
+        let has = Has { used: bytes(used), born: bytes(born_units) };
+        VolumeSpace {
+            used: bytes(used),
+            by_volume: bytes(by_volume),
+            by_snapshots: bytes(used.saturating_sub(by_volume)),
+            referenced: bytes(tree_units),
+            written: bytes(born_units),
+            by_refreservation: by_refreservation(&self.record.properties, has),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Creator of a snapshot: a schedule, a replication, a stream, or a user.
+//!
+//! Not here: which snapshots a schedule or a replication destroys (the server).
+//!
+//! The server destroys only snapshots of its own. Names do not identify them, since every operator
+//! can rename snapshots. The record of a snapshot does: the engine stores the user property
+//! [`TAKEN_BY`] in the txg that creates the snapshot.
+//!
+//! Invariants:
+//! - a snapshot without the property is a user's; so is one of a pool that an older server wrote;
+//! - a renamed snapshot becomes a user's;
+//! - only the snapshot's own property counts, never an inherited value.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::DatasetId;
+use weir_format::Properties;
+
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::snapshots::take::SnapshotId;
+
+/// Name of the user property with the creator of a snapshot.
+pub const TAKEN_BY: &str = "weir:taken-by";
+
+/// Creator of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenBy {
+    /// The schedule of this number.
+    Schedule(u64),
+    /// A run of a replication.
+    Replication,
+    /// A stream that was received into this volume. The number keeps a promotion from giving the
+    /// snapshot to the schedule of another volume.
+    Received(DatasetId),
+    /// A user renamed it, or made it theirs otherwise.
+    User,
+}
+
+impl TakenBy {
+    /// The user property, name and value.
+    pub(crate) fn as_property(self) -> (String, String) {
+        (TAKEN_BY.to_owned(), self.to_string())
+    }
+
+    /// Reads the property; `None` for a snapshot of a user.
+    pub(crate) fn of(properties: &Properties) -> Option<Self> {
+        let value = properties.user.get(TAKEN_BY)?;
+        match value.split_once(' ') {
+            None if value == "replication" => Some(Self::Replication),
+            None if value == "user" => Some(Self::User),
+            Some(("schedule", number)) => Some(Self::Schedule(number.parse().ok()?)),
+            Some(("stream", number)) => Some(Self::Received(DatasetId(number.parse().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for TakenBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Schedule(number) => write!(f, "schedule {number}"),
+            Self::Replication => f.write_str("replication"),
+            Self::Received(volume) => write!(f, "stream {}", volume.0),
+            Self::User => f.write_str("user"),
+        }
+    }
+}
+
+/// Makes a snapshot a user's. One without properties is that already.
+pub(crate) fn give_to_user(properties: &mut Properties) -> Outcome {
+    if properties.user.is_empty() || TakenBy::of(properties) == Some(TakenBy::User) {
+        return Outcome::Unchanged;
+    }
+    properties.user.remove(TAKEN_BY);
+    let (name, value) = TakenBy::User.as_property();
+    properties.user.insert(name, value);
+    if !properties.fits() {
+        properties.user.remove(TAKEN_BY);
+    }
+    Outcome::Changed
+}
+
+impl Engine {
+    /// Names of the snapshots of a volume, oldest first, each with its creator; `None`: a user.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn snapshot_takers(
+        &self,
+        volume: &str,
+    ) -> Result<Vec<(String, Option<TakenBy>)>, DatasetError> {
+        let volume = self.volume(volume)?;
+        let state = volume.state.lock();
+        let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
+        let taker = |record: &weir_format::DatasetRecord| {
+            (record.name.clone(), TakenBy::of(&record.properties))
+        };
+        Ok(active.map(|snapshot| taker(&snapshot.record)).collect())
+    }
+
+    /// Takes a tag away, as [`Engine::release_snapshot`], and makes the snapshot a user's with the
+    /// same txg, so that schedules and replications keep it.
+    ///
+    /// # Durability
+    /// Both are so after any crash once this returns; before, both or none.
+    ///
+    /// # Errors
+    /// As [`Engine::release_snapshot`]; then the snapshot keeps its creator.
+    #[boxed(?Send)]
+    pub async fn release_to_user(
+        &self,
+        id: &SnapshotId,
+        tag: &str,
+    ) -> Result<Outcome, DatasetError> {
+        self.change_snapshot(id, |snapshot, name| {
+            let released = snapshot.release(tag, name)?;
+            give_to_user(&mut snapshot.record.properties);
+            Ok(released)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::USER_PROPERTIES_MAX;
+
+    use super::*;
+
+    fn read(value: &str) -> Option<TakenBy> {
+        let mut properties = Properties::default();
+        properties.user.insert(TAKEN_BY.to_owned(), value.to_owned());
+        TakenBy::of(&properties)
+    }
+
+    #[test]
+    fn property_is_read_as_it_was_written_and_other_values_mean_a_user() {
+        let received = TakenBy::Received(DatasetId(3));
+        for taken in [TakenBy::Schedule(7), TakenBy::Replication, received, TakenBy::User] {
+            assert_eq!(read(&taken.to_string()), Some(taken));
+        }
+        for other in ["", "schedule", "schedule x", "schedule -1", "replication 1", "stream", "me"]
+        {
+            assert_eq!(read(other), None, "{other:?}");
+        }
+        assert_eq!(TakenBy::of(&Properties::default()), None);
+    }
+
+    #[test]
+    fn snapshot_is_given_to_a_user_whatever_else_its_record_holds() {
+        let mut plain = Properties::default();
+        assert_eq!(give_to_user(&mut plain), Outcome::Unchanged);
+        assert_eq!(plain, Properties::default());
+        let mut taken = Properties::default();
+        taken.user.extend([TakenBy::Schedule(7).as_property()]);
+        assert_eq!(give_to_user(&mut taken), Outcome::Changed);
+        assert_eq!(TakenBy::of(&taken), Some(TakenBy::User));
+        assert_eq!(give_to_user(&mut taken), Outcome::Unchanged);
+        // No room for one more property.
+        let mut full = Properties::default();
+        full.user.extend((0..USER_PROPERTIES_MAX).map(|n| (format!("m:{n}"), String::new())));
+        assert_eq!(give_to_user(&mut full), Outcome::Changed);
+        assert!(full.fits() && TakenBy::of(&full).is_none());
+    }
+}

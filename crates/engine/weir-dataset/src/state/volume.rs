@@ -1,0 +1,560 @@
+//! A volume: its state under one lock, and writes, zeroes and TRIM that need no waiting.
+//!
+//! Not here: writes that may wait (write), reads (volume_read), flushes (flush), block status
+//! (extents).
+//!
+//! Invariants:
+//! - order of the log queue = order of changes to the dirty table: both happen under the lock;
+//! - the lock is never held across I/O;
+//! - a change is either whole in one txg or not at all, and whole in one log batch or not at all.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX, LOG_QUEUED_BYTES_MAX};
+use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
+use weir_device::Block;
+use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
+use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
+
+use crate::snapshots::bookmarks::Mark;
+use crate::copy::block_clone::RangeClone;
+use crate::state::shared::{Core, Nodes};
+use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
+use crate::error::DatasetError;
+use crate::objects::leaves::Leaves;
+use crate::accounting::limits::Limits;
+use crate::volume::records::Wish;
+use crate::state::snapshot::{Snapshot, descent};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What is known of a volume, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Name inside the pool.
+    pub name: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// What is checksummed, compressed and pointed to as one.
+    pub record_size: RecordSize,
+    /// Compression of new blocks.
+    pub compression: Compression,
+    /// Whether new blocks are looked for among what is there.
+    pub dedupe: bool,
+    /// Blocks written and not trimmed, in bytes, as of the last commit.
+    pub used_bytes: u64,
+    /// What they occupy on disk, one copy.
+    pub stored_bytes: u64,
+    /// Of that, blocks that were there before and are referred to.
+    pub shared_bytes: u64,
+    /// Wall clock of creation.
+    pub created_unix_ms: u64,
+    /// Where its space goes.
+    pub space: VolumeSpace,
+}
+
+/// The space of a volume and its snapshots, in bytes on disk, one copy, nodes included, as of the
+/// last commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// What destroying it with all its snapshots would free.
+    pub used: u64,
+    /// Of that, what the volume itself leads to.
+    pub by_volume: u64,
+    /// Of that, what only snapshots lead to.
+    pub by_snapshots: u64,
+    /// What the volume leads to, what it shares with its origin included.
+    pub referenced: u64,
+    /// Of that, what was written since its newest snapshot.
+    pub written: u64,
+    /// What is kept back for it beside that, by its refreservation.
+    pub by_refreservation: u64,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
+pub(crate) struct State {
+    pub(crate) record: DatasetRecord,
+    /// Whether the stored record must be written anew.
+    pub(crate) record_dirty: bool,
+    pub(crate) open: DirtyTable,
+    /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
+    pub(crate) counted_holes: usize,
+    pub(crate) syncing: Option<Arc<DirtyTable>>,
+    /// Records that replay knows in part; the dirty tables hold complete records only.
+    pub(crate) partial: BTreeMap<u64, PartialRecord>,
+    /// Records that range clones will replace as soon as what was dirty before is committed.
+    pub(crate) announced_clones: Vec<Range<u64>>,
+    /// Ranges that the open txg makes clones of others, before its own changes.
+    pub(crate) clones: Vec<RangeClone>,
+    /// Ranges that the txg being written makes clones of others, until it is durable.
+    pub(crate) syncing_clones: Vec<Range<u64>>,
+    /// What those, and those of the txg being written, can add to what it uses.
+    pub(crate) cloning_bytes: u64,
+    /// Changes not yet logged or committed, oldest first.
+    pub(crate) queue: VecDeque<QueuedRecord>,
+    pub(crate) queued_bytes: u64,
+    /// The newest txg whose records the queue gave up on: only its commit makes them durable.
+    pub(crate) overflow: Option<Txg>,
+    /// Last change acknowledged.
+    pub(crate) acked: Lsn,
+    /// Last change of the txg being written out.
+    pub(crate) syncing_acked: Lsn,
+    /// Every change up to here is durable.
+    pub(crate) durable: Lsn,
+    pub(crate) history: CompressHistory,
+    pub(crate) leaves: Leaves,
+    /// By time.
+    pub(crate) snapshots: Vec<Snapshot>,
+    /// By time.
+    pub(crate) bookmarks: Vec<Mark>,
+    /// Bookmarks that the open txg takes out of the directory.
+    pub(crate) forgotten: Vec<DatasetId>,
+    /// A snapshot that the open txg shall end with: all but what that makes of the tree.
+    pub(crate) taking: Option<DatasetRecord>,
+    /// Whether it is being made from another one: until it is whole its record says that it is
+    /// destroyed, nobody sees it and nothing of it is freed.
+    pub(crate) is_coming: bool,
+    /// Whether this shows a snapshot, which nobody writes to.
+    pub(crate) is_view: bool,
+    /// Whether writes are refused: it was set so, or its pool was.
+    pub(crate) is_read_only: bool,
+    pub(crate) limits: Limits,
+    /// Whether somebody receives a stream into it at this moment.
+    pub(crate) claimed: bool,
+    /// A smaller size that is being checked for data in the way; until that is known, no commit
+    /// may store it and no access reaches beyond it.
+    pub(crate) shrinking_to: Option<u64>,
+    /// Records before it grew, until a commit stores the new size.
+    pub(crate) grown_from: Option<u64>,
+}
+
+/// Where the newest content of a block is.
+pub(crate) enum Source {
+    Dirty(Dirty),
+    /// In the committed tree, in the record under this pointer.
+    Stored(BlockPtr),
+    /// In the committed tree; nodes must be read to find it.
+    Tree(TreeRoot),
+}
+
+impl State {
+    /// What the txgs in memory did to a block.
+    pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
+        self.open
+            .get(block)
+            .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)))
+    }
+
+    /// Where the newest content of a block is, without I/O.
+    pub(crate) fn source(&mut self, pool: &Pool, block: u64) -> Result<Source, PoolError> {
+        if let Some(dirty) = self.dirty(block) {
+            return Ok(Source::Dirty(dirty));
+        }
+        let (root, record) = (self.record.root, self.record.record_size.record_of(block));
+        let found = self.leaves.pointer(&Tree::new(pool, root), root, record)?;
+        found.map_or(Ok(()), |ptr| pool.check_record(&ptr, self.record.record_size))?;
+        Ok(found.map_or(Source::Tree(root), Source::Stored))
+    }
+
+    /// Nodes that more changes of the open txg can cost.
+    pub(crate) fn nodes(&self) -> Nodes {
+        Nodes::left(self.record.root.height, self.size(), self.open.nodes)
+    }
+
+    /// Whether it is being freed.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.record.state == DatasetState::Destroying && !self.is_coming
+    }
+
+    /// Queues a part of the newest change for the log.
+    fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
+        if self.overflow == Some(txg) {
+            return;
+        }
+        self.queued_bytes += payload.queued_bytes();
+        self.queue.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
+        if self.queued_bytes > LOG_QUEUED_BYTES_MAX {
+            // Cheaper to commit than to log; and the queue holds no more memory for it.
+            self.queue.clear();
+            self.queued_bytes = 0;
+            self.overflow = Some(txg);
+            tracing::debug!(dataset = self.record.id.0, "log queue given up");
+        }
+    }
+}
+
+/// A block volume.
+pub struct Volume {
+    pub(crate) core: Arc<Core>,
+    pub(crate) id: DatasetId,
+    pub(crate) state: Mutex<State>,
+    /// Flushes under way; the log writer takes along volumes that have any.
+    pub(crate) flush_waiters: AtomicUsize,
+}
+
+impl Volume {
+    pub(crate) fn new(core: Arc<Core>, record: DatasetRecord, record_dirty: bool) -> Self {
+        let state = State {
+            record_dirty,
+            open: DirtyTable::default(),
+            counted_holes: 0,
+            syncing: None,
+            partial: BTreeMap::new(),
+            announced_clones: Vec::new(),
+            clones: Vec::new(),
+            syncing_clones: Vec::new(),
+            cloning_bytes: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            overflow: None,
+            acked: Lsn(0),
+            syncing_acked: Lsn(0),
+            durable: Lsn(0),
+            history: CompressHistory::default(),
+            leaves: Leaves::default(),
+            snapshots: Vec::new(),
+            bookmarks: Vec::new(),
+            forgotten: Vec::new(),
+            taking: None,
+            is_coming: false,
+            is_view: false,
+            is_read_only: false,
+            limits: Limits::default(),
+            claimed: false,
+            shrinking_to: None,
+            grown_from: None,
+            record,
+        };
+        let id = state.record.id;
+        Self { core, id, state: Mutex::new(state), flush_waiters: AtomicUsize::new(0) }
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.state.lock().record.size_bytes
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        let state = self.state.lock();
+        state.is_view || state.is_read_only
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> VolumeInfo {
+        let state = self.state.lock();
+        VolumeInfo {
+            name: state.record.name.clone(),
+            size_bytes: state.record.size_bytes,
+            record_size: state.record.record_size,
+            compression: self.core.compression_of(&state.record.properties),
+            dedupe: self.core.dedupes(&state.record.properties),
+            used_bytes: state.record.used_blocks * BLOCK,
+            stored_bytes: state.record.stored_units * weir_format::layout::PACK_BYTES as u64,
+            shared_bytes: state.record.shared_units * weir_format::layout::PACK_BYTES as u64,
+            created_unix_ms: state.record.created_unix_ms,
+            space: if state.is_view { VolumeSpace::default() } else { state.space() },
+        }
+    }
+
+    pub(crate) fn full_name(&self, state: &State) -> String {
+        format!("{}/{}", self.core.pool.name(), state.record.name)
+    }
+
+    /// Whether an access is inside the volume and the volume still there.
+    pub(crate) fn check(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
+        if state.is_destroyed() {
+            return Err(DatasetError::Destroyed { name: self.full_name(state) });
+        }
+        let size = state.shrinking_to.unwrap_or(state.record.size_bytes);
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(DatasetError::OutOfRange {
+                name: self.full_name(state),
+                offset,
+                len,
+                size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a change is inside the volume, which can be changed.
+    pub(crate) fn check_change(
+        &self,
+        state: &State,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), DatasetError> {
+        if state.is_view {
+            return Err(DatasetError::ReadOnly { name: self.full_name(state) });
+        }
+        if state.is_read_only {
+            return Err(DatasetError::WritesRefused { name: self.full_name(state) });
+        }
+        if let Some(receiving) = &descent(&state.record).receiving {
+            let why = format!("is being received into, up to snapshot {}", receiving.snapshot);
+            return Err(DatasetError::InUse { name: self.full_name(state), why });
+        }
+        self.check(state, offset, len)
+    }
+
+    /// Takes a write into memory if that needs no waiting; `Ok(false)`: call [`Self::write`].
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, DatasetError> {
+        self.core.pool.check_alive()?;
+        let (blocks, rest) = data.as_chunks::<BLOCK_BYTES>();
+        if !rest.is_empty() || !offset.is_multiple_of(BLOCK) {
+            return Ok(false);
+        }
+        if blocks.is_empty() {
+            return Ok(true);
+        }
+        let mut state = self.state.lock();
+        let range = Self::blocks_of(offset, data.len() as u64);
+        self.check_change(&state, offset, data.len() as u64)?;
+        let adds = state.adds(&range);
+        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
+            return Ok(false);
+        }
+        if state.overflow == Some(self.core.open_txg()) {
+            self.overwrite(&mut state, offset / BLOCK, blocks);
+            return Ok(true);
+        }
+        let payload = match blocks {
+            [one] => Payload::One(Block::copy_of(one)),
+            many => Payload::Many(Block::copies_of(many)),
+        };
+        self.insert(&mut state, offset, payload);
+        Ok(true)
+    }
+
+    /// Puts blocks that will not be logged into the open txg: with no log queue to hold them, those
+    /// that are dirty already are changed where they are.
+    fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
+        let added = (first..)
+            .zip(blocks)
+            .map(|(at, bytes)| u64::from(state.open.overwrite(at, bytes)))
+            .sum();
+        state.acked = Lsn(state.acked.0 + 1);
+        self.charge(state, added);
+    }
+
+    /// Counts blocks that the open table took, and promises them room.
+    pub(crate) fn charge(&self, state: &mut State, added: u64) {
+        let nodes = state.nodes();
+        let cost = nodes.cost(added);
+        state.open.nodes += nodes.of(added);
+        state.open.charge += cost;
+        self.core.add_dirty(added, cost);
+        self.cover(state, cost);
+    }
+
+    /// Promises room to nodes beside those of blocks.
+    fn charge_nodes(&self, state: &mut State, nodes: u64) {
+        if nodes > 0 {
+            let cost = nodes * BLOCK;
+            state.open.nodes += nodes;
+            state.open.charge += cost;
+            self.core.add_dirty(0, cost);
+            self.cover(state, cost);
+        }
+    }
+
+    /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
+    /// consecutive addresses from `offset` on, if it returns true.
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_write_blocks(
+        &self,
+        offset: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, DatasetError> {
+        assert!(offset.is_multiple_of(BLOCK), "whole blocks have addresses of whole blocks");
+        self.core.pool.check_alive()?;
+        let mut state = self.state.lock();
+        let range = Self::blocks_of(offset, blocks.len() as u64 * BLOCK);
+        self.check_change(&state, offset, blocks.len() as u64 * BLOCK)?;
+        let adds = state.adds(&range);
+        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
+            return Ok(false);
+        }
+        self.insert(&mut state, offset, Payload::Many(std::mem::take(blocks)));
+        Ok(true)
+    }
+
+    /// Puts a change of whole blocks into the open txg.
+    pub(crate) fn insert(&self, state: &mut State, offset: u64, payload: Payload) {
+        self.insert_all(state, [(offset, payload)]);
+    }
+
+    /// Puts one change of several ranges of whole blocks into the open txg; at least one.
+    pub(crate) fn insert_all(
+        &self,
+        state: &mut State,
+        parts: impl IntoIterator<Item = (u64, Payload)>,
+    ) {
+        // Its parts have one number, so that the log takes all of them with one batch.
+        state.acked = Lsn(state.acked.0 + 1);
+        for (offset, payload) in parts {
+            self.put(state, offset, payload);
+        }
+    }
+
+    fn put(&self, state: &mut State, offset: u64, payload: Payload) {
+        let first = offset / BLOCK;
+        let added = match &payload {
+            Payload::One(block) => u64::from(state.open.write(first, block.clone())),
+            Payload::Many(blocks) => (first..)
+                .zip(blocks)
+                .map(|(at, block)| u64::from(state.open.write(at, block.clone())))
+                .sum(),
+            Payload::Zero { bytes } => {
+                let replaced = Self::zero_in_open(state, &(first..first + bytes / BLOCK));
+                self.charge_nodes(state, state.nodes_of_trim());
+                self.core.sub_dirty(replaced as u64);
+                self.core.note_freeing(self.core.open_txg());
+                let all = self.count_holes(state);
+                // TRIMs that arrive before the commit use the other half.
+                if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2
+                    || all >= HOLE_RANGES_POOL_MAX / 2
+                {
+                    self.core.want(self.core.open_txg());
+                }
+                0
+            }
+        };
+        state.enqueue(self.core.open_txg(), offset, payload);
+        self.charge(state, added);
+    }
+
+    /// Counts the hole ranges of the open txg again. Returns the sum over all volumes of the pool.
+    pub(crate) fn count_holes(&self, state: &mut State) -> usize {
+        let before = std::mem::replace(&mut state.counted_holes, state.open.hole_ranges());
+        self.core.count_holes(before, state.counted_holes)
+    }
+
+    /// Waits for the open txg to be committed, so that its dirty data counts no more.
+    pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
+        let committed = self.core.pool.committed_txg();
+        // The one being written may be enough; the open one surely is.
+        self.core.want(self.core.open_txg());
+        self.core.committed(committed.next()).await
+    }
+
+    /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_zero(&self, offset: u64, len: u64) -> Result<bool, DatasetError> {
+        self.core.pool.check_alive()?;
+        if !offset.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) || len == 0 {
+            return Ok(false);
+        }
+        let mut state = self.state.lock();
+        self.check_change(&state, offset, len)?;
+        let taken = state.is_ready(&Self::blocks_of(offset, len), Wish::Zero)
+            && self.admit_trim(&state, 0)?
+            && self.core.admit_trim(0);
+        if taken {
+            self.insert(&mut state, offset, Payload::Zero { bytes: len });
+        }
+        Ok(taken)
+    }
+
+    /// What its tree has a pointer for.
+    pub fn record_size(&self) -> RecordSize {
+        self.state.lock().record.record_size
+    }
+
+    /// Whether flushed and unflushed changes wait for a commit.
+    pub(crate) fn has_changes(state: &State) -> bool {
+        let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
+        let bookmarks =
+            || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
+        let written =
+            !state.open.is_empty() || !state.clones.is_empty() || !state.partial.is_empty();
+        written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.flush_waiters.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::Compression;
+
+    use super::*;
+    use crate::copy::block_clone::tests::{engine, now};
+    use crate::state::engine::VolumeSpec;
+
+    // While a commit was slow, trims made as many ranges as the pool had room for nodes: some GiB
+    // of memory on a pool of 10 TiB.
+    #[test]
+    fn trims_of_many_ranges_wait_for_a_commit() {
+        let (engine, ..) = engine();
+        let (name, compression) = ("holes".to_owned(), Compression::Off);
+        now(engine.create_volume(&VolumeSpec { name, size_bytes: 1 << 30, compression })).unwrap();
+        let volume = engine.volume("holes").unwrap();
+        let trim = |range: u64| volume.try_zero(range * 2 * BLOCK, BLOCK).unwrap();
+        let add = |ranges: Range<u64>| {
+            let mut state = volume.state.lock();
+            // A trim takes room for nodes, which this small pool has not for so many.
+            ranges.for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+        };
+        let is_wanted = || engine.core.wanted() == engine.core.open_txg();
+        add(0..32_766);
+        assert!(trim(32_766) && !is_wanted());
+        assert!(trim(32_767) && is_wanted(), "a commit is asked for at half of the limit");
+        add(32_768..65_535);
+        assert!(trim(65_535));
+        assert!(!trim(65_536), "{} ranges", volume.state.lock().open.hole_ranges());
+        let waits = volume.zero(65_536 * 2 * BLOCK, BLOCK);
+        now(async {
+            let mut waits = std::pin::pin!(waits);
+            assert!(futures_util::poll!(&mut waits).is_pending());
+            engine.sync().await.unwrap();
+            waits.await.unwrap();
+        });
+        assert_eq!(volume.state.lock().open.hole_ranges(), 1);
+    }
+
+    #[test]
+    fn trims_of_all_volumes_share_a_total() {
+        let (engine, ..) = engine();
+        let make = |name: String| {
+            let compression = Compression::Off;
+            let spec = VolumeSpec { name: name.clone(), size_bytes: 1 << 30, compression };
+            now(engine.create_volume(&spec)).unwrap();
+            engine.volume(&name).unwrap()
+        };
+        let volumes: Vec<_> = (0..8).map(|number| make(number.to_string())).collect();
+        let share = (HOLE_RANGES_POOL_MAX / volumes.len()) as u64;
+        assert!(share < HOLE_RANGES_MAX as u64, "no volume reaches its own limit");
+        let add = |volume: &Volume, ranges: u64| {
+            let mut state = volume.state.lock();
+            (0..ranges).for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+            volume.count_holes(&mut state)
+        };
+        let trim = |range: u64| volumes[0].try_zero(range * 2 * BLOCK, BLOCK).unwrap();
+        let is_wanted = || engine.core.wanted() == engine.core.open_txg();
+        volumes[1..4].iter().for_each(|volume| assert!(add(volume, share) > 0));
+        add(&volumes[0], share - 2);
+        assert!(trim(share - 2) && !is_wanted());
+        assert!(trim(share - 1) && is_wanted(), "a commit is asked for at half of the limit");
+        volumes[4..].iter().for_each(|volume| assert!(add(volume, share) > 0));
+        assert!(!trim(share));
+        now(engine.sync()).unwrap();
+        assert_eq!(engine.core.hole_ranges(), 0);
+        assert!(trim(share));
+        assert_eq!(engine.core.hole_ranges(), 1);
+    }
+}

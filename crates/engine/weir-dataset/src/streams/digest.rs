@@ -1,0 +1,94 @@
+//! Digests of what a snapshot holds, to compare it with a copy elsewhere.
+//!
+//! Not here: what they are compared with.
+//!
+//! Invariants:
+//! - equal content has equal digests, however it is stored and wherever it lies;
+//! - every block is read from disk and verified, but for raw ones that are in the cache.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_codec::checksum::xxh3_128;
+use weir_codec::compress::is_zero;
+use weir_format::BlockPtr;
+use weir_pool::Tree;
+
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::snapshots::take::SnapshotId;
+
+/// Bytes of a volume that one digest is of.
+pub const DIGEST_BYTES: u64 = 1 << 20;
+
+const DIGEST_BLOCKS: u64 = DIGEST_BYTES / BLOCK_BYTES as u64;
+
+/// Digests of consecutive ranges of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digests {
+    /// Size of the volume at the snapshot.
+    pub size_bytes: u64,
+    /// One for each [`DIGEST_BYTES`], up to the end of the volume.
+    pub digests: Vec<u128>,
+}
+
+impl Engine {
+    /// Digests of up to `count` ranges of [`DIGEST_BYTES`] from number `first` on. Each is XXH3-128
+    /// of all blocks that are not zeros, in rising order, each behind its number.
+    ///
+    /// # Errors
+    /// `NoSnapshot`; `Damaged` for a block that cannot be read.
+    #[boxed(?Send)]
+    pub async fn digest(
+        &self,
+        snapshot: &SnapshotId,
+        first: u64,
+        count: u64,
+    ) -> Result<Digests, DatasetError> {
+        let view = self.open_snapshot(snapshot)?;
+        let (root, size) = {
+            let state = view.state.lock();
+            (state.record.root, state.size())
+        };
+        let size_bytes = size.bytes;
+        let end = size_bytes.div_ceil(DIGEST_BYTES).min(first.saturating_add(count));
+        let tree = Tree::new(&self.core.pool, root);
+        let mut digests = Vec::new();
+        for range in first..end {
+            let start = range * DIGEST_BLOCKS;
+            let records = size.record.touched(&(start..start + DIGEST_BLOCKS));
+            let mut found: Vec<(u64, BlockPtr)> = Vec::new();
+            let blocks = start..start + DIGEST_BLOCKS;
+            let scanned = tree
+                .scan(records, &mut |record, ptr| {
+                    found.push((size.record.first_block(record), ptr));
+                    true
+                })
+                .await;
+            view.noted(blocks.clone(), scanned.map_err(DatasetError::from)).await?;
+            digests.push(view.noted(blocks, self.digest_of(&found).await).await?);
+        }
+        Ok(Digests { size_bytes, digests })
+    }
+
+    async fn digest_of(&self, found: &[(u64, BlockPtr)]) -> Result<u128, DatasetError> {
+        let pool = &self.core.pool;
+        let ptrs: Vec<BlockPtr> = found.iter().map(|(_, ptr)| *ptr).collect();
+        let stored = pool.read_stored_blocks(&ptrs).await;
+        let mut content = Vec::with_capacity(found.len() * (BLOCK_BYTES + 8));
+        for ((first, ptr), stored) in found.iter().zip(stored) {
+            // The checksum matched, so what cannot be unpacked was never written by a sound writer.
+            let blocks = pool.unpack_stored(ptr.record, ptr.codec, &stored?);
+            let blocks = blocks.ok_or_else(|| DatasetError::Broken {
+                name: pool.name().to_owned(),
+                why: format!("has a block that cannot be unpacked, number {first}"),
+            })?;
+            for (block, bytes) in (*first..).zip(blocks.iter()) {
+                if !is_zero(&bytes[..]) {
+                    content.extend_from_slice(&block.to_le_bytes());
+                    content.extend_from_slice(&bytes[..]);
+                }
+            }
+        }
+        Ok(xxh3_128(&content))
+    }
+}

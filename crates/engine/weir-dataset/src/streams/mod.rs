@@ -1,0 +1,5 @@
+//! Streams: send, receive, and digests that compare two sides.
+
+pub(crate) mod digest;
+pub(crate) mod receive;
+pub(crate) mod send;

@@ -1,0 +1,505 @@
+//! Receiving: a stream becomes a new volume, or takes a volume from one snapshot to the next.
+//!
+//! Not here: the stream's form (weir-format), where it comes from, writing a volume (volume).
+//!
+//! Invariants:
+//! - from the first change to the snapshot at the end nobody else changes the volume;
+//! - how far the stream is, is stored with the same txg as what it brought: after a crash it goes
+//!   on there;
+//! - the snapshot exists if and only if the whole stream was received, and then holds what the
+//!   sender's holds;
+//! - a stream that is refused leaves nothing behind; one that was cut off can go on;
+//! - whether a stream can be received is found in one place, for those that are only checked too.
+
+mod start;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
+use weir_format::stream::{
+    ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
+};
+use weir_format::{
+    Codec, DatasetKind, DatasetRecord, FormatError, Properties, Receiving, RecordSize,
+};
+use weir_pool::Blocks;
+
+use crate::objects::dirty::Payload;
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::state::snapshot::{Snapshot, descent, descent_mut};
+use crate::state::taken_by::TakenBy;
+use crate::state::volume::{State, Volume};
+use start::stands_at;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks that join the open txg together.
+const BLOCKS_AT_ONCE: usize = 256;
+
+/// Where a stream goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveSpec {
+    /// The volume's name inside the pool.
+    pub volume: String,
+    /// Whether a volume that was changed since the snapshot the stream is a difference to shall be
+    /// rolled back to it first; newer snapshots go.
+    pub roll_back: bool,
+    /// Whether the stream shall only be read and checked: nothing is changed then.
+    pub dry_run: bool,
+    /// Limits the stream to what its sender made; streams that people receive have none.
+    pub mark: Option<Mark>,
+}
+
+/// Whose a stream is. The volume that it makes and the snapshot that it ends with get this user
+/// property with the sender's address, in the txgs that make them. A volume that exists takes the
+/// stream only if it has the mark, and a snapshot becomes the origin of a new volume only then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Name of the user property; its value may hold several addresses, with commas between them.
+    pub property: String,
+    /// The sender's address.
+    pub address: IpAddr,
+}
+
+impl Mark {
+    /// The user property as it is set on what the stream makes.
+    fn as_property(&self) -> (String, String) {
+        (self.property.clone(), self.address.to_string())
+    }
+
+    /// True if these properties have it.
+    fn is_on(&self, properties: &Properties) -> bool {
+        let value = properties.user.get(&self.property).map_or("", String::as_str);
+        value.split(',').any(|address| address.trim().parse() == Ok(self.address))
+    }
+
+    fn refusal(&self, name: String) -> DatasetError {
+        let Self { property, address } = self.clone();
+        DatasetError::NotMarked { name, property, address }
+    }
+}
+
+/// What was received, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Whether the stream made the volume.
+    pub is_new: bool,
+    /// Whether the volume was rolled back first, of a stream that is received from its start.
+    pub rolled_back: bool,
+    /// Guid of the snapshot that is there now.
+    pub guid: u64,
+    /// Its own name.
+    pub snapshot: String,
+    /// What its counts count.
+    pub record_size: RecordSize,
+    /// What the stream held.
+    pub counts: StreamCounts,
+}
+
+/// A stream under way. Dropping it is a cut: what came is kept, and the stream can go on.
+pub struct Receiver {
+    engine: Arc<Engine>,
+    spec: ReceiveSpec,
+    /// Whether the snapshot is a user's: no schedule destroys it.
+    by_user: bool,
+    reader: StreamReader,
+    claim: Option<Claim>,
+    /// What would become of a stream that is only checked.
+    judged: Option<Judged>,
+    rolled_back: bool,
+    end: Option<StreamCounts>,
+    received_bytes: u64,
+}
+
+/// What a stream that is only checked would do.
+struct Judged {
+    begin: StreamBegin,
+    is_new: bool,
+}
+
+/// The right to change a volume that is being received into; one at a time.
+struct Claim {
+    volume: Arc<Volume>,
+    begin: StreamBegin,
+}
+
+impl Claim {
+    fn new(volume: &Arc<Volume>, state: &mut State, begin: StreamBegin) -> Self {
+        assert!(!state.claimed, "whoever claims looks first");
+        state.claimed = true;
+        Self { volume: Arc::clone(volume), begin }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.volume.state.lock().claimed = false;
+    }
+}
+
+/// The token with which a stream into this volume goes on.
+fn token(record: &DatasetRecord) -> Option<ResumeToken> {
+    let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
+    Some(ResumeToken { to, from, next_record })
+}
+
+impl Receiver {
+    /// A stream into a volume; nothing happens before its first frame has come.
+    pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
+        let reader = StreamReader::default();
+        let (claim, judged, end) = (None, None, None);
+        let (by_user, rolled_back, received_bytes) = (false, false, 0);
+        Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
+    }
+
+    /// As [`Self::new`]; the snapshot becomes a user's, so that no schedule destroys or counts it.
+    pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
+        Self { by_user: true, ..Self::new(engine, spec) }
+    }
+
+    /// Bytes of the stream that came.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// What the stream says of itself, once that came.
+    pub fn begin(&self) -> Option<&StreamBegin> {
+        let claimed = self.claim.as_ref().map(|claim| &claim.begin);
+        claimed.or(self.judged.as_ref().map(|judged| &judged.begin))
+    }
+
+    /// Takes the next bytes of the stream in, up to a MiB or so; waits for room.
+    ///
+    /// # Durability
+    /// None: what of it is on disk, the token after a sync says.
+    ///
+    /// # Errors
+    /// `Stream` for bytes that are none, which leaves nothing behind; `Full` leaves what came, as a
+    /// cut does. After an error there is nothing more to do with it.
+    #[boxed(?Send)]
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), DatasetError> {
+        self.received_bytes += bytes.len() as u64;
+        self.reader.push(bytes);
+        loop {
+            let frame = match self.reader.next_frame() {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => frame,
+                Err(error) => return Err(self.refuse(error).await),
+            };
+            match frame {
+                StreamFrame::Begin(begin) => self.begin_stream(begin).await?,
+                StreamFrame::Changes(changes) if self.spec.dry_run => self.look(&changes).await?,
+                StreamFrame::Changes(changes) => self.apply(&changes).await?,
+                StreamFrame::End(counts) => self.end = Some(counts),
+            }
+        }
+    }
+
+    async fn begin_stream(&mut self, begin: StreamBegin) -> Result<(), DatasetError> {
+        if self.spec.dry_run {
+            let plan = self.engine.plan_receive(&self.spec, &begin).await?;
+            self.rolled_back = plan.rolls_back();
+            self.judged = Some(Judged { begin, is_new: plan.is_of_new_volume() });
+            return Ok(());
+        }
+        let (claim, rolled_back) = self.engine.begin_receive(&self.spec, begin).await?;
+        (self.claim, self.rolled_back) = (Some(claim), rolled_back);
+        Ok(())
+    }
+
+    /// Ends the stream: takes the snapshot, unless it was only to be checked.
+    ///
+    /// # Durability
+    /// The snapshot exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `CutOff` when the end did not come; the stream can go on.
+    #[boxed(?Send)]
+    pub async fn finish(mut self) -> Result<Received, DatasetError> {
+        let whole = self.reader.finish();
+        let rolled_back = self.rolled_back;
+        if let (Some(Judged { begin, is_new }), Some(counts), Ok(())) =
+            (&self.judged, self.end, &whole)
+        {
+            let (is_new, guid, snapshot) = (*is_new, begin.to, begin.snapshot.clone());
+            let record_size = begin.record_size;
+            return Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts });
+        }
+        let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
+            let error = whole.expect_err("a stream without an end is not whole");
+            return Err(self.cut_off(error).await);
+        };
+        if let Err(error) = whole {
+            return Err(self.refuse(error).await);
+        }
+        let engine = &self.engine;
+        let _admin = engine.admin.lock().await;
+        let begin = &claim.begin;
+        let is_new = {
+            let mut state = claim.volume.state.lock();
+            claim.volume.check(&state, 0, 0)?;
+            if state.snapshot(&begin.snapshot).is_some() {
+                let name = engine.full_name(&state.record.name);
+                let name = format!("{name}@{}", begin.snapshot);
+                return Err(DatasetError::SnapshotClash { name });
+            }
+            let mut record = engine.wanted_snapshot(&state.record, &begin.snapshot);
+            record.created_unix_ms = begin.created_unix_ms;
+            if let DatasetKind::Snapshot(moment) = &mut record.kind {
+                moment.guid = begin.to;
+            }
+            record.properties.user.extend(self.spec.mark.as_ref().map(Mark::as_property));
+            let into = TakenBy::Received(state.record.id);
+            let by = if self.by_user { TakenBy::User } else { into };
+            record.properties.user.extend([by.as_property()]);
+            let receiving = descent_mut(&mut state.record).receiving.take();
+            state.record_dirty = true;
+            state.taking = Some(record);
+            receiving.is_some_and(|receiving| receiving.is_new)
+        };
+        engine.commit_change().await?;
+        let (guid, snapshot, record_size) = (begin.to, begin.snapshot.clone(), begin.record_size);
+        Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts })
+    }
+
+    /// What to say of a stream that ended too early, after a commit of what came.
+    async fn cut_off(&self, error: StreamError) -> DatasetError {
+        let name = self.engine.full_name(&self.spec.volume);
+        let Some(claim) = &self.claim else { return DatasetError::Stream { name, error } };
+        if let Err(error) = self.engine.sync().await {
+            return error;
+        }
+        match token(&claim.volume.state.lock().record) {
+            Some(token) => DatasetError::CutOff { name, token },
+            None => DatasetError::Stream { name, error },
+        }
+    }
+
+    /// Takes back what a bad stream did.
+    async fn refuse(&mut self, error: StreamError) -> DatasetError {
+        if let Some(claim) = self.claim.take() {
+            let volume = claim.volume.state.lock().record.name.clone();
+            drop(claim);
+            if let Err(error) = self.engine.abort_receive(&volume).await {
+                tracing::error!(volume, %error, "a refused stream could not be taken back");
+            }
+        }
+        DatasetError::Stream { name: self.engine.full_name(&self.spec.volume), error }
+    }
+
+    async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
+        let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
+        let (volume, size) = (Arc::clone(&claim.volume), claim.begin.record_size);
+        // Blocks, and the first of them.
+        let mut run: Vec<Block> = Vec::new();
+        let mut first = 0;
+        for (change, stored) in changes.iter() {
+            let (next, start) = (first + run.len() as u64, size.first_block(change.start));
+            let goes_on = stored.is_some() && start == next && run.len() < BLOCKS_AT_ONCE;
+            if !run.is_empty() && !goes_on {
+                volume.receive(first, Payload::Many(std::mem::take(&mut run))).await?;
+            }
+            match stored {
+                Some((codec, stored)) => {
+                    if run.is_empty() {
+                        first = start;
+                    }
+                    let Some(blocks) = self.unpack(size, codec, stored) else {
+                        return Err(self.refuse_record(change.start).await);
+                    };
+                    run.extend_from_slice(&blocks);
+                }
+                None => {
+                    let bytes = change.count * size.bytes() as u64;
+                    volume.receive(start, Payload::Zero { bytes }).await?;
+                }
+            }
+        }
+        if !run.is_empty() {
+            volume.receive(first, Payload::Many(run)).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::apply`], but nothing becomes of it.
+    async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
+        let size = self.begin().expect("as for changes that are applied").record_size;
+        for (change, stored) in changes.iter() {
+            if stored.is_some_and(|(codec, stored)| self.unpack(size, codec, stored).is_none()) {
+                return Err(self.refuse_record(change.start).await);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a stream with something that is no record.
+    async fn refuse_record(&mut self, value: u64) -> DatasetError {
+        let (what, field) = ("stream frame", "record that is none");
+        let error = self.reader.refuse_last(FormatError::Field { what, field, value });
+        self.refuse(error).await
+    }
+
+    fn unpack(&self, size: RecordSize, codec: Codec, stored: &[u8]) -> Option<Blocks> {
+        self.engine.core.pool.unpack_stored(size, codec, stored)
+    }
+}
+
+impl Volume {
+    /// Whether a stream is being received into it, or was cut off; the name of its snapshot.
+    pub fn receiving(&self) -> Option<String> {
+        let state = self.state.lock();
+        if state.is_view {
+            return None;
+        }
+        descent(&state.record).receiving.as_ref().map(|receiving| receiving.snapshot.clone())
+    }
+
+    /// True if the volume holds what its newest snapshot holds.
+    pub fn is_at_newest_snapshot(&self) -> bool {
+        let state = self.state.lock();
+        let newest = state.snapshots.iter().rfind(|snapshot| snapshot.is_active());
+        newest.is_some_and(|newest| stands_at(&state, &newest.record))
+    }
+
+    /// True if this user property is set on the volume itself, to anything but nothing.
+    pub fn has_user_property(&self, name: &str) -> bool {
+        let state = self.state.lock();
+        state.record.properties.user.get(name).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Puts what a stream brought into the open txg, and how far it is now, as one.
+    async fn receive(&self, first: u64, payload: Payload) -> Result<(), DatasetError> {
+        let blocks = match &payload {
+            Payload::One(_) => 1,
+            Payload::Many(blocks) => blocks.len() as u64,
+            Payload::Zero { bytes } => bytes / BLOCK,
+        };
+        let mut waited_in_vain = false;
+        loop {
+            self.core.pool.check_alive()?;
+            let coming = self.core.space_is_coming();
+            {
+                let mut state = self.state.lock();
+                self.check(&state, first * BLOCK, blocks * BLOCK)?;
+                let is_admitted = match &payload {
+                    Payload::Zero { .. } if !self.admit_trim(&state, 0)? => false,
+                    Payload::Zero { .. } if self.core.admit_trim(0) => true,
+                    Payload::Zero { .. } if waited_in_vain && !coming => {
+                        return Err(self.core.full());
+                    }
+                    Payload::Zero { .. } => false,
+                    _ => self.admit(&state, blocks, false)?,
+                };
+                if is_admitted {
+                    let size = state.record.record_size;
+                    self.put_received(&mut state, first, payload);
+                    let receiving = &mut descent_mut(&mut state.record).receiving;
+                    let receiving = receiving.as_mut().expect("nobody else ends it");
+                    let next_record = size.record_of(first + blocks);
+                    receiving.next_record = receiving.next_record.max(next_record);
+                    return Ok(());
+                }
+                waited_in_vain = true;
+            }
+            self.wait_for_room().await?;
+        }
+    }
+
+    /// Changes the open txg without the intent log, which knows nothing of how far a stream is.
+    fn put_received(&self, state: &mut State, first: u64, payload: Payload) {
+        state.overflow = Some(self.core.open_txg());
+        self.insert(state, first * BLOCK, payload);
+    }
+}
+
+impl Engine {
+    /// Refuses what cannot be done with a volume that is being received into.
+    pub(crate) fn refuse_receiving(&self, state: &State) -> Result<(), DatasetError> {
+        let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
+        let why = format!(
+            "is being received into, up to snapshot {}; let that end, or give it up with \
+             'weir receive --abort'",
+            receiving.snapshot
+        );
+        Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
+    }
+
+    /// The token with which the stream into a volume goes on, after a commit of what came.
+    ///
+    /// # Errors
+    /// `Unfit` where nothing is being received.
+    #[boxed(?Send)]
+    pub async fn receive_token(&self, volume: &str) -> Result<ResumeToken, DatasetError> {
+        let found = self.volume(volume)?;
+        self.sync().await?;
+        let state = found.state.lock();
+        token(&state.record).ok_or_else(|| self.not_receiving(volume))
+    }
+
+    fn not_receiving(&self, volume: &str) -> DatasetError {
+        let why = "is not being received into: there is nothing to go on with".to_owned();
+        DatasetError::Unfit { name: self.full_name(volume), why }
+    }
+
+    /// Gives a stream up that was cut off: a volume that was made for it goes, another one is what
+    /// it was before.
+    ///
+    /// # Durability
+    /// After a crash it is one or the other.
+    ///
+    /// # Errors
+    /// `InUse` while the stream is under way.
+    #[boxed(?Send)]
+    pub async fn abort_receive(&self, volume: &str) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let found = self.volume(volume)?;
+        let receiving = {
+            let state = found.state.lock();
+            let receiving = descent(&state.record).receiving.clone();
+            let receiving = receiving.ok_or_else(|| self.not_receiving(volume))?;
+            if state.claimed {
+                let why = "is being received into at this moment; stop that first".to_owned();
+                return Err(DatasetError::InUse { name: self.full_name(volume), why });
+            }
+            receiving
+        };
+        if receiving.is_new {
+            return self.destroy_found(&found, true).await;
+        }
+        let target = receiving.from.and_then(|guid| self.standing_at(&found, guid));
+        let target = target.ok_or_else(|| DatasetError::Broken {
+            name: self.full_name(volume),
+            why: "has lost the snapshot it was received on; destroy it".to_owned(),
+        })?;
+        self.put_back(&found, &target, &[], |state| {
+            descent_mut(&mut state.record).receiving = None;
+        })
+        .await
+    }
+
+    /// The record of the snapshot of this guid that a volume has, or was cloned from.
+    pub(super) fn standing_at(&self, volume: &Volume, guid: u64) -> Option<DatasetRecord> {
+        let origin = {
+            let state = volume.state.lock();
+            let is = |s: &&Snapshot| s.is_active() && s.moment().guid == guid;
+            if let Some(own) = state.snapshots.iter().rev().find(is) {
+                return Some(own.record.clone());
+            }
+            descent(&state.record).origin?
+        };
+        self.find_snapshot(|s| s.record.id == origin.snapshot && s.moment().guid == guid)
+    }
+
+    /// The first snapshot that is the one.
+    pub(super) fn find_snapshot(&self, is: impl Fn(&Snapshot) -> bool) -> Option<DatasetRecord> {
+        self.volumes().into_iter().find_map(|volume| {
+            let state = volume.state.lock();
+            state.snapshots.iter().find(|s| s.is_active() && is(s)).map(|s| s.record.clone())
+        })
+    }
+}

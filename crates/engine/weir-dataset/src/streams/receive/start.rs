@@ -1,0 +1,343 @@
+//! The volume of a stream: made, found or gone on with.
+//!
+//! Not here: what the stream brings (receive).
+//!
+//! Invariants:
+//! - whatever keeps a stream from being received is found before anything is changed;
+//! - a volume that is received into stands exactly at the snapshot that the stream is a difference
+//!   to, or is new.
+
+use std::sync::Arc;
+
+use weir_base::{DatasetId, names};
+use weir_format::stream::StreamBegin;
+use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
+
+use super::{BLOCK, Claim, Mark, ReceiveSpec};
+use crate::objects::dirty::Payload;
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::volume::records::VolumeSize;
+use crate::state::snapshot::{Snapshot, descent, descent_mut, moment};
+use crate::snapshots::take::newer_than;
+use crate::state::volume::{State, Volume};
+
+/// What is to be done with a stream that can be received.
+enum Plan {
+    /// Make a volume, empty or as a clone of this.
+    Make(Option<DatasetRecord>),
+    /// Go on where an earlier part of it ended.
+    GoOn(Arc<Volume>),
+    /// Bring a volume up to date that stands at this, or stands there again once these are gone.
+    Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
+}
+
+/// A plan of a stream, for those who only want to know.
+pub(super) struct Prospect(Plan);
+
+impl Prospect {
+    /// Whether the volume is made for the stream, now or with an earlier part of it.
+    pub(super) fn is_of_new_volume(&self) -> bool {
+        match &self.0 {
+            Plan::Make(_) => true,
+            Plan::Update(..) => false,
+            Plan::GoOn(volume) => {
+                let state = volume.state.lock();
+                descent(&state.record).receiving.as_ref().is_some_and(|there| there.is_new)
+            }
+        }
+    }
+
+    /// Whether what was changed in the volume is lost.
+    pub(super) fn rolls_back(&self) -> bool {
+        matches!(self.0, Plan::Update(_, _, Some(_)))
+    }
+}
+
+impl Engine {
+    /// What would be done with a stream.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being received.
+    pub(super) async fn plan_receive(
+        &self,
+        spec: &ReceiveSpec,
+        begin: &StreamBegin,
+    ) -> Result<Prospect, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.plan_stream(spec, begin).await.map(Prospect)
+    }
+
+    /// Makes or finds the volume of a stream, and keeps everybody else from changing it; `true`
+    /// with it where that took it back to a snapshot.
+    ///
+    /// # Errors
+    /// Whatever keeps the stream from being received; nothing is changed then.
+    pub(super) async fn begin_receive(
+        &self,
+        spec: &ReceiveSpec,
+        begin: StreamBegin,
+    ) -> Result<(Claim, bool), DatasetError> {
+        let _admin = self.admin.lock().await;
+        let plan = self.plan_stream(spec, &begin).await?;
+        // The snapshot at the end of the stream, and a new volume.
+        self.refuse_too_many(1 + usize::from(matches!(plan, Plan::Make(_))))?;
+        match plan {
+            Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
+            Plan::GoOn(volume) => Ok((self.go_on(&volume, begin)?, false)),
+            Plan::Update(volume, target, newer) => {
+                if let Some(newer) = &newer {
+                    self.put_back(&volume, &target, newer, |_| {}).await?;
+                }
+                Ok((self.update(&volume, &target, begin).await?, newer.is_some()))
+            }
+        }
+    }
+
+    /// Finds what is to be done with a stream; the caller holds the admin lock.
+    async fn plan_stream(
+        &self,
+        spec: &ReceiveSpec,
+        begin: &StreamBegin,
+    ) -> Result<Plan, DatasetError> {
+        let name = self.full_name(&spec.volume);
+        if let Err(error) = names::snapshot(&format!("{name}@{}", begin.snapshot)) {
+            let why = format!("cannot take this stream: {error}");
+            return Err(DatasetError::Unfit { name, why });
+        }
+        self.core.pool.check_alive()?;
+        self.check_record(&spec.volume, begin.record_size)?;
+        let Ok(volume) = self.volume(&spec.volume) else {
+            check_first(&name, begin, 0)?;
+            let origin = self.origin_for(name.clone(), begin, spec.mark.as_ref())?;
+            origin.as_ref().map_or(Ok(()), |origin| check_records(name, begin, origin))?;
+            return Ok(Plan::Make(origin));
+        };
+        if let Some(mark) = &spec.mark {
+            let own = volume.state.lock().record.properties.clone();
+            let inherits = !own.user.contains_key(&mark.property);
+            let pool = &self.core.own.read().record.properties;
+            if !mark.is_on(if inherits { pool } else { &own }) {
+                return Err(mark.refusal(name));
+            }
+        }
+        if descent(&volume.state.lock().record).receiving.is_some() {
+            let record = volume.state.lock().record.clone();
+            self.refuse_other(&volume.state.lock(), begin)?;
+            check_records(name, begin, &record)?;
+            return Ok(Plan::GoOn(volume));
+        }
+        let target = self.target_of(&volume, begin)?;
+        check_records(name.clone(), begin, &target)?;
+        check_first(&name, begin, 0)?;
+        // What is dirty would keep it from standing anywhere.
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        if stands_at(&volume.state.lock(), &target) {
+            return Ok(Plan::Update(volume, target, None));
+        }
+        if !spec.roll_back {
+            return Err(was_changed(name, &target));
+        }
+        let newer = newer_than(&volume, &target);
+        let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
+        self.refuse_clones(&volume, goes)?;
+        self.refuse_held(&volume.state.lock(), goes)?;
+        Ok(Plan::Update(volume, target, Some(newer)))
+    }
+
+    /// Claims a volume that stands at what a stream is a difference to.
+    async fn update(
+        &self,
+        volume: &Arc<Volume>,
+        target: &DatasetRecord,
+        begin: StreamBegin,
+    ) -> Result<Claim, DatasetError> {
+        let claim = {
+            let mut state = volume.state.lock();
+            if !stands_at(&state, target) {
+                // By a client, in this moment.
+                return Err(was_changed(self.full_name(&state.record.name), target));
+            }
+            let old = state.record.size_bytes;
+            if begin.size_bytes < old {
+                // A smaller volume has nothing behind its end.
+                if !self.core.admit_trim(0) {
+                    return Err(volume.core.full());
+                }
+                let bytes = old - begin.size_bytes;
+                volume.put_received(&mut state, begin.size_bytes / BLOCK, Payload::Zero { bytes });
+            }
+            state.record.size_bytes = begin.size_bytes;
+            descent_mut(&mut state.record).receiving = Some(receiving(&begin, false));
+            state.record_dirty = true;
+            state.overflow = Some(self.core.open_txg());
+            Claim::new(volume, &mut state, begin)
+        };
+        self.commit_change().await?;
+        Ok(claim)
+    }
+
+    /// The snapshot that a stream into a volume that is there is a difference to.
+    fn target_of(
+        &self,
+        volume: &Volume,
+        begin: &StreamBegin,
+    ) -> Result<DatasetRecord, DatasetError> {
+        let name = {
+            let state = volume.state.lock();
+            let name = self.full_name(&state.record.name);
+            let is_it = |s: &&Snapshot| s.is_active() && s.moment().guid == begin.to;
+            if let Some(same) = state.snapshots.iter().find(is_it) {
+                let name = format!("{name}@{}", same.record.name);
+                return Err(DatasetError::SnapshotExists { name });
+            }
+            if state.snapshot(&begin.snapshot).is_some() {
+                let name = format!("{name}@{}", begin.snapshot);
+                return Err(DatasetError::SnapshotClash { name });
+            }
+            name
+        };
+        let Some(guid) = begin.from else { return Err(DatasetError::Taken { name }) };
+        self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
+    }
+
+    /// Refuses a stream that is not the one that is being received, or cannot go on with it.
+    fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
+        let name = self.full_name(&state.record.name);
+        let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
+        if there.to != begin.to || there.from != begin.from {
+            self.refuse_receiving(state)?;
+        }
+        if state.claimed {
+            let why = "is being received into at this moment".to_owned();
+            return Err(DatasetError::InUse { name, why });
+        }
+        check_first(&name, begin, there.next_record)
+    }
+
+    /// Goes on with a stream that was cut off.
+    fn go_on(&self, volume: &Arc<Volume>, begin: StreamBegin) -> Result<Claim, DatasetError> {
+        let mut state = volume.state.lock();
+        self.refuse_other(&state, &begin)?;
+        Ok(Claim::new(volume, &mut state, begin))
+    }
+
+    /// What a volume that is made for a stream begins as, if not as nothing.
+    fn origin_for(
+        &self,
+        name: String,
+        begin: &StreamBegin,
+        mark: Option<&Mark>,
+    ) -> Result<Option<DatasetRecord>, DatasetError> {
+        let Some(guid) = begin.from else { return Ok(None) };
+        let is_it = |s: &Snapshot| begin.is_clone && s.moment().guid == guid;
+        // A clone keeps its origin from being destroyed.
+        let is_allowed = |s: &Snapshot| mark.is_none_or(|mark| mark.is_on(&s.record.properties));
+        if let Some(origin) = self.find_snapshot(|s| is_it(s) && is_allowed(s)) {
+            return Ok(Some(origin));
+        }
+        match (self.find_snapshot(is_it), mark) {
+            (Some(origin), Some(mark)) => {
+                let (volume, own) = self.name_of(origin.id).unwrap_or_default();
+                Err(mark.refusal(self.snapshot_name(&volume, &own.unwrap_or_default())))
+            }
+            _ => Err(DatasetError::NoFrom { name, guid }),
+        }
+    }
+
+    /// Makes the volume of a stream: empty, or as a clone of what it is a difference to.
+    async fn make_for(
+        &self,
+        spec: &ReceiveSpec,
+        origin: Option<DatasetRecord>,
+        begin: StreamBegin,
+    ) -> Result<Claim, DatasetError> {
+        let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
+        let id = self.new_dataset();
+        let size = VolumeSize { bytes: begin.size_bytes, record: begin.record_size };
+        let mut record = self.empty_record(id, &spec.volume, size, begin.compression.into());
+        record.properties.user.extend(spec.mark.as_ref().map(Mark::as_property));
+        let mut cut = 0;
+        if let Some(origin) = origin {
+            came.origin = Some(Origin { snapshot: origin.id, txg: moment(&origin).txg });
+            came.inherited_units = origin.tree_units;
+            record.root = origin.root;
+            record.used_blocks = origin.used_blocks;
+            record.stored_units = origin.stored_units;
+            record.shared_units = origin.shared_units;
+            record.tree_units = origin.tree_units;
+            cut = origin.size_bytes.saturating_sub(begin.size_bytes);
+        }
+        record.kind = DatasetKind::Volume(came);
+        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
+        let claim = {
+            // The list is locked against a freeze, as for any new volume.
+            let mut list = self.volume_list.write();
+            let mut state = volume.state.lock();
+            state.overflow = Some(self.core.open_txg());
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            if cut > 0 {
+                if !self.core.admit_trim(0) {
+                    return Err(volume.core.full());
+                }
+                let first = begin.size_bytes / BLOCK;
+                volume.put_received(&mut state, first, Payload::Zero { bytes: cut });
+            }
+            list.push(Arc::clone(&volume));
+            Claim::new(&volume, &mut state, begin)
+        };
+        self.commit_change().await?;
+        Ok(claim)
+    }
+}
+
+/// Refuses a stream whose records are not those of what it is a difference to: it was changed.
+fn check_records(
+    name: String,
+    begin: &StreamBegin,
+    from: &DatasetRecord,
+) -> Result<(), DatasetError> {
+    if begin.record_size == from.record_size {
+        return Ok(());
+    }
+    let (there, brought) = (from.record_size, begin.record_size);
+    let why = format!("has records of {there}, and the stream of {brought}");
+    Err(DatasetError::Unfit { name, why })
+}
+
+/// Refuses a stream that goes on behind what is there.
+fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), DatasetError> {
+    if begin.first_record <= next_record {
+        return Ok(());
+    }
+    let why = format!(
+        "has the stream up to record {next_record}, and this one goes on at record {}; send with \
+         the token that 'weir receive --token' prints",
+        begin.first_record
+    );
+    Err(DatasetError::Unfit { name: name.to_owned(), why })
+}
+
+/// Whether a volume is what a snapshot shows.
+pub(super) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
+    state.open.is_empty()
+        && state.syncing.is_none()
+        && state.record.root == snapshot.root
+        && state.record.size_bytes == snapshot.size_bytes
+}
+
+fn was_changed(name: String, target: &DatasetRecord) -> DatasetError {
+    DatasetError::Changed { name, snapshot: target.name.clone() }
+}
+
+fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {
+    Receiving {
+        to: begin.to,
+        from: begin.from,
+        is_new,
+        next_record: 0,
+        snapshot: begin.snapshot.clone(),
+        created_unix_ms: begin.created_unix_ms,
+    }
+}

@@ -1,0 +1,371 @@
+//! Sending: a snapshot, or what changed since an older one, as a stream.
+//!
+//! Not here: the stream's form (weir-format), where it goes, receiving (receive).
+//!
+//! Invariants:
+//! - blocks are sent as they are stored, each after its checksum was verified;
+//! - a difference holds every place at which the two snapshots are not the same: what was written
+//!   has a younger birth, what was trimmed is a hole of a node with one;
+//! - a snapshot stays while it is sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use weir_base::{BLOCK_BYTES, Txg};
+use weir_format::layout::PACK_BYTES;
+use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
+use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
+use weir_pool::{PlantedBug, Stored, Unshared, Walk};
+
+use crate::snapshots::bookmarks::{BookmarkId, Mark};
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::snapshot::{Snapshot, descent};
+use crate::snapshots::take::SnapshotId;
+use crate::state::volume::Volume;
+
+/// Blocks that are read together: two device reads where they lie side by side.
+const BLOCKS_AT_ONCE: usize = 512;
+
+/// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory, and
+/// what is read along between blocks.
+const GROUPS_IN_FLIGHT: usize = 4;
+
+/// Pointers that an estimate of the rest of a stream looks at: 256 nodes, 1 MiB of reads.
+const ESTIMATE_POINTERS_MAX: usize = 32_768;
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendSpec {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// An older one that the receiver has: of the same volume, or one it was cloned from.
+    pub from: Option<SendFrom>,
+    /// Where a stream that was cut off goes on; it says by itself what it is a difference to.
+    pub resume: Option<ResumeToken>,
+}
+
+/// What a stream is a difference to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendFrom {
+    /// A snapshot that is there.
+    Snapshot(SnapshotId),
+    /// A moment of which a bookmark is left.
+    Bookmark(BookmarkId),
+}
+
+/// A stream that can be sent now; the snapshot stays while this is held.
+pub struct Sending {
+    view: Arc<Volume>,
+    begin: StreamBegin,
+    root: TreeRoot,
+    /// What was born up to here is not sent.
+    after: Txg,
+    estimate_bytes: u64,
+}
+
+impl Sending {
+    /// What the stream will say of itself.
+    pub fn begin(&self) -> &StreamBegin {
+        &self.begin
+    }
+
+    /// About how much will be sent, for people: bytes as stored that were born in that time.
+    pub fn estimate_bytes(&self) -> u64 {
+        self.estimate_bytes
+    }
+
+    /// What to look for. Nodes are passed by with everything below them if they were born before;
+    /// of the others every hole is told, as nobody knows what was there.
+    fn what(&self, bug: PlantedBug) -> Unshared {
+        let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
+        if bug == PlantedBug::ResumeSkips && from > 0 {
+            from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
+        }
+        holes &= bug != PlantedBug::TrimsNotSent;
+        Unshared { from, holes, ..Unshared::of_tree(self.root, None, self.after) }
+    }
+}
+
+/// An older snapshot, or what is left of one, that a stream is a difference to.
+struct Older {
+    guid: u64,
+    txg: Txg,
+    is_clone: bool,
+}
+
+/// Changes that are sent together: first record, how many, and the pointer or a hole.
+type Changes = Vec<(u64, u64, BlockPtr)>;
+
+/// As [`Changes`], with verified stored bytes; `None` of a hole.
+type Read = Result<Vec<(u64, u64, BlockPtr, Option<Stored>)>, DatasetError>;
+
+impl Engine {
+    /// Looks up what is to be sent, and keeps it.
+    ///
+    /// # Errors
+    /// `NoSnapshot`, `NoBookmark`; `Unfit` for a pair of snapshots where none came of the other,
+    /// and for a token of another stream.
+    pub fn prepare_send(&self, spec: &SendSpec) -> Result<Sending, DatasetError> {
+        self.core.pool.check_alive()?;
+        let SnapshotId { volume, name } = &spec.snapshot;
+        let full = || format!("{}@{name}", self.full_name(volume));
+        let view = self.open_snapshot(&spec.snapshot)?;
+        let of = self.volume(volume)?;
+        let (record, guid, born) = {
+            let state = of.state.lock();
+            let at = state.snapshots.iter().position(|s| s.is_active() && s.record.name == *name);
+            let at = at.ok_or_else(|| DatasetError::NoSnapshot { name: full() })?;
+            let born: Vec<(Txg, u64)> = state.snapshots[..=at]
+                .iter()
+                .map(|s| (s.moment().txg, s.record.born_units))
+                .collect();
+            (state.snapshots[at].record.clone(), state.snapshots[at].moment().guid, born)
+        };
+        let unfit = |why: String| DatasetError::Unfit { name: full(), why };
+        let older = match (&spec.from, &spec.resume) {
+            (_, Some(token)) if token.to != guid => {
+                return Err(unfit("is not the snapshot of this token".to_owned()));
+            }
+            (_, Some(ResumeToken { from: Some(guid), .. })) => {
+                let is = |_: &DatasetRecord, s: &Snapshot| s.moment().guid == *guid;
+                let marked = |_: &str, mark: &Mark| mark.bookmark().guid == *guid;
+                let older = self.older(&of, &record, is);
+                let older = older.or_else(|| self.older_mark(&of, &record, marked));
+                Some(older.ok_or_else(|| {
+                    unfit("was sent as a difference to a snapshot that is gone".to_owned())
+                })?)
+            }
+            (_, Some(_)) | (None, None) => None,
+            (Some(from), None) => {
+                let older = self.named_older(&of, &record, from)?;
+                Some(older.ok_or_else(|| {
+                    let from = match from {
+                        SendFrom::Snapshot(id) => self.snapshot_name(&id.volume, &id.name),
+                        SendFrom::Bookmark(id) => self.bookmark_name(id),
+                    };
+                    unfit(format!(
+                        "did not come of {from}; name an older snapshot of the volume, \
+                                   or the one it was cloned from"
+                    ))
+                })?)
+            }
+        };
+        let after = older.as_ref().map_or(Txg(0), |older| older.txg);
+        let estimate = match &older {
+            None => record.stored_units,
+            Some(_) => born.iter().filter(|(txg, _)| *txg > after).map(|(_, units)| units).sum(),
+        };
+        let begin = StreamBegin {
+            to: guid,
+            from: older.as_ref().map(|older| older.guid),
+            is_clone: older.is_some_and(|older| older.is_clone),
+            compression: self.core.compression_of(&record.properties),
+            first_record: spec.resume.map_or(0, |token| token.next_record),
+            size_bytes: record.size_bytes,
+            record_size: record.record_size,
+            created_unix_ms: record.created_unix_ms,
+            volume: volume.clone(),
+            snapshot: name.clone(),
+        };
+        if begin.first_record > record.record_size.records_in(record.size_bytes) {
+            return Err(unfit("ends before the record at which this token goes on".to_owned()));
+        }
+        let estimate_bytes = estimate * PACK_BYTES as u64;
+        Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
+    }
+
+    /// What somebody named; `None` for what a snapshot did not come of.
+    ///
+    /// # Errors
+    /// `NoSnapshot`, `NoBookmark`: a mistyped name is told apart from one that does not fit.
+    fn named_older(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        from: &SendFrom,
+    ) -> Result<Option<Older>, DatasetError> {
+        match from {
+            SendFrom::Snapshot(from) => {
+                self.open_snapshot(from)?;
+                let is = |of: &DatasetRecord, s: &Snapshot| {
+                    of.name == from.volume && s.record.name == from.name
+                };
+                Ok(self.older(of, record, is))
+            }
+            SendFrom::Bookmark(from) => {
+                if !self.bookmarks(&from.volume)?.iter().any(|mark| mark.name == from.name) {
+                    return Err(self.no_bookmark(from));
+                }
+                let is = |of: &str, mark: &Mark| of == from.volume && mark.record.name == from.name;
+                Ok(self.older_mark(of, record, is))
+            }
+        }
+    }
+
+    fn older_mark(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        is: impl Fn(&str, &Mark) -> bool,
+    ) -> Option<Older> {
+        let (mark, is_clone) = self.older_bookmark(of, record, is)?;
+        Some(Older { guid: mark.guid, txg: mark.txg, is_clone })
+    }
+
+    /// The snapshot that `is`, among those a snapshot came of: older ones of its volume, and of
+    /// the volumes that was cloned from.
+    fn older(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        is: impl Fn(&DatasetRecord, &Snapshot) -> bool,
+    ) -> Option<Older> {
+        let (mut volume, mut newest, mut is_clone) = (Arc::clone(of), record.id, false);
+        loop {
+            let origin = {
+                let state = volume.state.lock();
+                let at = state.snapshots.iter().position(|s| s.record.id == newest)?;
+                // A snapshot is no difference to itself, but a clone may be one to its origin.
+                let older = &state.snapshots[..at + usize::from(is_clone)];
+                let fits = |s: &&Snapshot| s.is_active() && is(&state.record, s);
+                if let Some(found) = older.iter().find(fits) {
+                    let moment = found.moment();
+                    return Some(Older { guid: moment.guid, txg: moment.txg, is_clone });
+                }
+                descent(&state.record).origin?
+            };
+            volume = self.owner_of_snapshot(origin.snapshot)?;
+            (newest, is_clone) = (origin.snapshot, true);
+        }
+    }
+
+    /// Estimated bytes of a stream. For a resumed stream, counts the start of the rest, up to
+    /// [`ESTIMATE_POINTERS_MAX`] pointers, and extrapolates.
+    ///
+    /// # Errors
+    /// The pool is suspended, or a node cannot be read.
+    #[boxed(?Send)]
+    pub async fn estimate_send(&self, sending: &Sending) -> Result<u64, DatasetError> {
+        let (first, size) = (sending.begin.first_record, sending.begin.record_size);
+        if first == 0 {
+            return Ok(sending.estimate_bytes);
+        }
+        let mut walk =
+            self.core.pool.unshared(Unshared { holes: false, ..sending.what(PlantedBug::None) });
+        let (mut bytes, mut pointers) = (0, 0);
+        while pointers < ESTIMATE_POINTERS_MAX {
+            let found = walk.next().await?;
+            if found.is_empty() {
+                return Ok(bytes);
+            }
+            pointers += found.len();
+            let records = found.iter().filter(|found| found.level == 0 && found.index >= first);
+            let stored = records.filter(|found| found.ptr.leads_to_block());
+            bytes += stored.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
+        }
+        let rest = size.records_in(sending.begin.size_bytes).saturating_sub(first);
+        let counted = walk.position().saturating_sub(first).clamp(1, rest.max(1));
+        let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
+        Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
+    }
+
+    /// Sends a stream, a part at a time; `put` takes each and may wait.
+    ///
+    /// # Errors
+    /// What `put` was told; `Damaged` where the snapshot cannot be read, and then nothing that is
+    /// not there was sent.
+    pub async fn send(
+        &self,
+        sending: &Sending,
+        mut put: impl AsyncFnMut(Vec<u8>) -> Result<(), DatasetError>,
+    ) -> Result<StreamCounts, DatasetError> {
+        let pool = &self.core.pool;
+        let (mut writer, first) = StreamWriter::new(&sending.begin);
+        put(first).await?;
+        let mut walk = pool.unshared(sending.what(pool.bug()));
+        let mut reads: FuturesOrdered<Pin<Box<dyn Future<Output = Read> + '_>>> =
+            FuturesOrdered::new();
+        let mut ended = false;
+        loop {
+            while !ended && reads.len() < GROUPS_IN_FLIGHT {
+                // The walk passes an unreadable node by.
+                let from = walk.position();
+                let next = next_changes(&mut walk, sending).await;
+                let size = sending.begin.record_size;
+                let from = from.min(size.records_in(sending.begin.size_bytes));
+                let rest = size.first_block(from)..sending.begin.size_bytes / BLOCK_BYTES as u64;
+                let changes = sending.view.noted_node(rest, next).await?;
+                ended = changes.is_empty();
+                if !ended {
+                    reads.push_back(Box::pin(self.read_changes(&sending.view, changes)));
+                }
+            }
+            let Some(read) = reads.next().await else { break };
+            for (start, count, ptr, stored) in read? {
+                match stored {
+                    None => writer.hole(start, count),
+                    Some(stored) => writer.record(start, ptr.codec, &stored, ptr.checksum),
+                }
+                if let Some(frame) = writer.full_frame() {
+                    put(frame).await?;
+                }
+            }
+        }
+        let (rest, counts) = writer.finish();
+        put(rest).await?;
+        Ok(counts)
+    }
+
+    async fn read_changes(&self, view: &Volume, changes: Changes) -> Read {
+        let blocks: Vec<BlockPtr> =
+            changes.iter().map(|(_, _, ptr)| *ptr).filter(|ptr| !ptr.is_hole()).collect();
+        let mut stored = self.core.pool.read_stored_blocks(&blocks).await.into_iter();
+        let mut read = Vec::with_capacity(changes.len());
+        for (start, count, ptr) in changes {
+            let bytes = || stored.next().expect("one result for each block");
+            let blocks = view.record_size().blocks_of(&(start..start + 1));
+            let bytes = (!ptr.is_hole()).then(bytes).transpose().map_err(DatasetError::from);
+            let bytes = view.noted(blocks, bytes).await?;
+            read.push((start, count, ptr, bytes));
+        }
+        Ok(read)
+    }
+}
+
+/// The next changes, in rising order; none at the end.
+async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
+    let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
+    let most = (BLOCKS_AT_ONCE / sending.begin.record_size.blocks() as usize).max(1);
+    let mut changes = Changes::new();
+    while changes.len() < most {
+        let found = walk.next().await?;
+        if walk.damaged() > 0 {
+            // What is below it may have changed: leaving it out would be a silent lie.
+            let name = sending.view.state.lock().record.name.clone();
+            let end = walk.position().min(records) * sending.begin.record_size.bytes() as u64;
+            let why = format!(
+                "has a damaged tree node: what ends at byte {end} cannot be read. Bring back the \
+                 disk that has it, or send a snapshot taken after the range was overwritten"
+            );
+            return Err(DatasetError::Broken { name, why });
+        }
+        if found.is_empty() {
+            break;
+        }
+        for found in found {
+            let span = TreeRoot::capacity(found.level);
+            let start = (found.index * span).max(sending.begin.first_record);
+            let end = (found.index.saturating_add(1)).saturating_mul(span).min(records);
+            // Nodes come after what is below them, and are the receiver's own matter.
+            let told = found.level == 0 || found.ptr.is_hole();
+            if told && start < end {
+                changes.push((start, end - start, found.ptr));
+            }
+        }
+    }
+    Ok(changes)
+}

@@ -1,0 +1,4 @@
+//! weir-pool's steps for legs and vdevs, with the commits between them.
+
+pub(crate) mod legs;
+pub(crate) mod vdevs;

@@ -1,0 +1,192 @@
+//! Vdevs that join a pool or leave it, larger disks, and spares: the steps of weir-pool with the
+//! commits and the room that they need.
+//!
+//! Not here: finding and opening disks (the server), what is moved and how (weir-pool's cleaner).
+//!
+//! Invariants:
+//! - one change of a pool's shape at a time, and none beside a change of volumes;
+//! - a vdev begins to leave only when what was promised to writers fits on the others;
+//! - a vdev that is leaving is emptied in the background, also after an import, and then removed.
+
+use std::time::Duration;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::Guid;
+use weir_base::limits::SCAN_BUSY_PAUSES;
+use weir_format::VdevRole;
+use weir_pool::{Evacuation, PoolError, VdevSpec};
+
+use crate::state::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::state::timer::Timer;
+
+/// Commits after which a log vdev that is to leave is not needed any more: one that moves the log,
+/// and one before it for what was logged meanwhile.
+const LOG_MOVES_IN_TXGS: usize = 4;
+/// Between commits that only wait for places to be given up, or for room.
+const EVACUATION_WAIT: Duration = Duration::from_millis(100);
+
+impl Engine {
+    /// Adds a vdev on open disks; `guid` draws random identities. Returns its number.
+    ///
+    /// # Durability
+    /// It belongs to the pool after any crash once this returns.
+    ///
+    /// # Errors
+    /// It cannot be part of this pool, or a new disk fails: the pool is as it was.
+    #[boxed(?Send)]
+    pub async fn add_vdev(
+        &self,
+        spec: &VdevSpec,
+        guid: &mut (dyn FnMut() -> Guid + Send),
+    ) -> Result<u16, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.pool().check_alive()?;
+        let vdev = self.pool().add_vdev(spec, guid).await?;
+        // An uberblock on the new disks, the log on a new log vdev, and the space for writers. The
+        // log moves with the first commit that finds none of its batches needed.
+        for _ in 0..LOG_MOVES_IN_TXGS {
+            self.commit_now().await?;
+            if spec.role != VdevRole::Log || self.pool().log_is_on(vdev) {
+                break;
+            }
+        }
+        Ok(vdev)
+    }
+
+    /// Removes a vdev: a spare or a log vdev before this returns, one for data in the background.
+    /// Asked again, it tries again what could not be moved.
+    ///
+    /// # Durability
+    /// It goes on after any crash once this returns.
+    ///
+    /// # Errors
+    /// The others have no room for what it holds, or it is the last.
+    #[boxed(?Send)]
+    pub async fn remove_vdev(&self, vdev: u16) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        let pool = self.pool();
+        pool.check_alive()?;
+        match pool.vdev_role(vdev) {
+            VdevRole::Removed => return Ok(Outcome::Unchanged),
+            VdevRole::Leaving => {
+                pool.retry_evacuation(vdev);
+                self.scans.wake.notify_one();
+                return Ok(Outcome::Unchanged);
+            }
+            VdevRole::Spare => pool.finish_removal(vdev).await?,
+            VdevRole::Log => {
+                pool.retire_log(vdev);
+                let mut moves = 0;
+                while !self.leave_if_empty(vdev).await? {
+                    if moves == LOG_MOVES_IN_TXGS {
+                        pool.keep_log(vdev);
+                        let why = "the intent log could not be moved; try again";
+                        return Err(PoolError::Scan { pool: pool.name().to_owned(), why }.into());
+                    }
+                    moves += 1;
+                    self.commit_now().await?;
+                }
+            }
+            VdevRole::Data => self.begin_evacuation(vdev).await?,
+        }
+        Ok(Outcome::Changed)
+    }
+
+    /// Takes a vdev out of the pool if nothing stands on it; returns whether it did.
+    async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
+        // A commit under way may be moving the log there, and what a write-out gave up is given up
+        // once it is committed.
+        let _committer = self.core.committer.lock().await;
+        let leaves = self.pool().can_leave(vdev);
+        if leaves {
+            self.pool().finish_removal(vdev).await?;
+        }
+        Ok(leaves)
+    }
+
+    async fn begin_evacuation(&self, vdev: u16) -> Result<(), DatasetError> {
+        let pool = self.pool();
+        self.commit_now().await?;
+        pool.check_removable(vdev)?;
+        pool.set_vdev_open(vdev, false);
+        self.core.measure_space();
+        // Writers that came between were promised room on this vdev too.
+        if let Err(room_bytes) = self.core.keeps_promises() {
+            pool.set_vdev_open(vdev, true);
+            self.core.measure_space();
+            return Err(pool.no_room_elsewhere(vdev, room_bytes).into());
+        }
+        pool.begin_removal(vdev).await?;
+        self.scans.wake.notify_one();
+        Ok(())
+    }
+
+    /// Lets a vdev that is leaving stay, with what is still on it.
+    #[boxed(?Send)]
+    pub async fn cancel_removal(&self, vdev: u16) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.pool().check_alive()?;
+        let stays = self.pool().cancel_removal(vdev).await?;
+        self.core.measure_space();
+        Ok(if stays { Outcome::Changed } else { Outcome::Unchanged })
+    }
+
+    /// Lets every vdev use all of its disks; returns the bytes that data gained.
+    #[boxed(?Send)]
+    pub async fn expand(&self) -> Result<u64, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.pool().check_alive()?;
+        let gained = self.pool().expand().await?;
+        if gained > 0 {
+            self.commit_now().await?;
+        }
+        Ok(gained)
+    }
+
+    /// Puts a spare, with the new identity `new`, in the place of a leg that is not in use; false
+    /// when there is none that fits.
+    ///
+    /// # Errors
+    /// The spare fails, or the vdev cannot take it.
+    #[boxed(?Send)]
+    pub async fn use_spare(&self, old: Guid, new: Guid) -> Result<bool, DatasetError> {
+        let _admin = self.admin.lock().await;
+        let pool = self.pool();
+        pool.check_alive()?;
+        let how = pool.plan_replacement(old)?;
+        let Some(spare) = pool.spare_for(old) else { return Ok(false) };
+        let Some(device) = pool.take_spare(spare) else { return Ok(false) };
+        let joined = self.join(old, std::sync::Arc::clone(&device), new, how).await;
+        if joined.is_err() {
+            pool.give_spare_back(spare, device);
+        }
+        joined.map(|()| true)
+    }
+
+    /// One step of emptying vdevs that are leaving; false when there is nothing to do.
+    pub(crate) async fn evacuate(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
+        let before = self.pool().evacuations();
+        if !before.iter().any(|left| left.segments > left.stuck || left.segments == 0) {
+            return Ok(false);
+        }
+        let (clock, activity) = (self.pool().clock(), self.activity());
+        let began = clock.monotonic();
+        {
+            let _admin = self.admin.lock().await;
+            for Evacuation { vdev, .. } in self.pool().evacuations() {
+                self.leave_if_empty(vdev).await?;
+            }
+        }
+        self.commit_now().await?;
+        let took = clock.monotonic().saturating_sub(began);
+        if self.pool().evacuations() == before {
+            sleep(EVACUATION_WAIT).await;
+        } else if self.activity() == activity {
+            sleep(Duration::ZERO).await;
+        } else {
+            sleep(took * SCAN_BUSY_PAUSES).await;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,239 @@
+//! Flush: group commit of queued changes to the intent log, or a wait for the txg.
+//!
+//! Not here: the log's ring (weir-pool).
+//!
+//! Invariants:
+//! - prefix rule: a batch holds all queued changes of a volume in order, from the oldest on, so
+//!   what a crash leaves of a volume is a prefix of its acknowledged changes;
+//! - all parts of a change are in one batch;
+//! - a change logged in txg N+1 is never logged before one of txg N that is neither logged nor
+//!   committed: a volume whose queue overflowed waits for that commit first;
+//! - one batch at a time; who waits for the writer finds its changes in the next batch.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::limits::LOG_BATCH_BYTES_MAX;
+use weir_base::{Lsn, Txg};
+use weir_format::log::BatchBuilder;
+use weir_pool::LogWriteError;
+
+use crate::state::shared::Core;
+use crate::objects::dirty::{Payload, QueuedRecord};
+use crate::state::engine::Engine;
+use crate::error::DatasetError;
+use crate::state::volume::Volume;
+
+/// What a flush must do next.
+enum Step {
+    Done,
+    Commit(Txg),
+    Log,
+}
+
+/// Changes of one volume that go into a batch.
+struct Taken {
+    volume: Arc<Volume>,
+    records: Vec<QueuedRecord>,
+}
+
+struct Waiting<'a>(&'a Volume);
+
+impl<'a> Waiting<'a> {
+    fn new(volume: &'a Volume) -> Self {
+        volume.flush_waiters.fetch_add(1, Ordering::AcqRel);
+        Self(volume)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.flush_waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Volume {
+    fn next_step(&self, target: Lsn) -> Step {
+        let state = self.state.lock();
+        match state.overflow {
+            _ if state.durable >= target => Step::Done,
+            Some(txg) => Step::Commit(txg),
+            None => Step::Log,
+        }
+    }
+
+    /// Copies queued changes from the oldest on, each whole, up to a batch's size (one at least).
+    fn take_records(&self, room: &mut usize) -> Vec<QueuedRecord> {
+        let state = self.state.lock();
+        if state.overflow.is_some() {
+            return Vec::new();
+        }
+        let mut records: Vec<QueuedRecord> = Vec::new();
+        for record in &state.queue {
+            let bytes = record.payload.queued_bytes() as usize;
+            // Only a zero has several parts: what follows its first one is two blocks at most.
+            let is_begun = |last: &QueuedRecord| last.lsn == record.lsn;
+            if bytes > *room && !records.last().is_none_or(is_begun) {
+                break;
+            }
+            *room = room.saturating_sub(bytes);
+            records.push(record.clone());
+        }
+        records
+    }
+
+    /// Notes that every change up to `lsn` is durable.
+    pub(crate) fn set_durable(&self, lsn: Lsn) {
+        let mut state = self.state.lock();
+        state.durable = state.durable.max(lsn);
+        while let Some(record) = state.queue.pop_front_if(|record| record.lsn <= lsn) {
+            state.queued_bytes -= record.payload.queued_bytes();
+        }
+    }
+}
+
+impl Engine {
+    /// Makes every change to the volume that was acknowledged before this call durable.
+    ///
+    /// # Durability
+    /// In the intent log or in a committed txg, on every leg in use, when this returns `Ok`.
+    ///
+    /// # Errors
+    /// The pool is suspended: nothing acknowledged since the last successful flush is promised.
+    ///
+    /// # Cancel safety
+    /// None: poll it to completion. A log write that is dropped half way suspends the pool.
+    #[boxed(?Send)]
+    pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
+        let core = &self.core;
+        core.pool.check_alive()?;
+        let target = volume.state.lock().acked;
+        let _waiting = Waiting::new(volume);
+        loop {
+            match volume.next_step(target) {
+                Step::Done => return Ok(core.pool.check_alive()?),
+                Step::Commit(txg) => core.committed(txg).await?,
+                Step::Log => {
+                    let _writer = core.log_writer.lock().await;
+                    if matches!(volume.next_step(target), Step::Log) {
+                        self.log_round(volume.id).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Logs one batch: the queue of `first`, and of every other volume somebody flushes.
+    #[boxed(?Send)]
+    async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
+        let mut volumes: Vec<Arc<Volume>> =
+            self.volumes().into_iter().filter(|volume| volume.waiters() > 0).collect();
+        volumes.sort_by_key(|volume| volume.id != first);
+        let mut room = LOG_BATCH_BYTES_MAX;
+        let mut taken: Vec<Taken> = Vec::new();
+        for volume in volumes {
+            let records = if room > 0 { volume.take_records(&mut room) } else { Vec::new() };
+            if !records.is_empty() {
+                taken.push(Taken { volume, records });
+            }
+        }
+        let mut builder = BatchBuilder::default();
+        for Taken { volume, records } in &taken {
+            records.iter().for_each(|record| push(&mut builder, volume, record));
+        }
+        let newest = taken.iter().flat_map(|taken| &taken.records).map(|record| record.txg).max();
+        let Some(newest) = newest else { return Ok(()) };
+        let guard = DropGuard { core: &self.core, armed: true };
+        let logged = self.core.pool.log_write(builder, newest).await;
+        guard.disarm();
+        match logged {
+            Ok(()) => {
+                for Taken { volume, records } in &taken {
+                    let last = records.last().expect("only volumes with records are kept");
+                    volume.set_durable(last.lsn);
+                }
+                if self.core.pool.log_half_full() {
+                    self.core.wake_committer.notify_one();
+                }
+                Ok(())
+            }
+            Err(LogWriteError::Full) => {
+                tracing::debug!(txg = newest.0, "log full");
+                self.core.committed(newest).await
+            }
+            Err(LogWriteError::Pool(error)) => {
+                self.core.announce_poison();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn push(builder: &mut BatchBuilder, volume: &Volume, record: &QueuedRecord) {
+    let QueuedRecord { lsn, txg, offset, payload } = record;
+    match payload {
+        Payload::One(block) => {
+            builder.push_write(*lsn, *txg, volume.id, *offset, std::iter::once(&block[..]));
+        }
+        Payload::Many(blocks) => {
+            let parts = blocks.iter().map(|block| &block[..]);
+            builder.push_write(*lsn, *txg, volume.id, *offset, parts);
+        }
+        Payload::Zero { bytes } => builder.push_zero(*lsn, *txg, volume.id, *offset, *bytes),
+    }
+}
+
+/// Suspends the pool if a log write is dropped before it returned: whether the batch is on disk is
+/// then unknown, and later ones must not follow it.
+struct DropGuard<'a> {
+    core: &'a Core,
+    armed: bool,
+}
+
+impl DropGuard<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for DropGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.pool.poison(&"an intent log write was abandoned");
+            self.core.announce_poison();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::BLOCK_BYTES;
+
+    use crate::copy::block_clone::tests::{engine, now};
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+
+    /// A zero that begins and ends within blocks is three records. One that a batch had room for
+    /// the first of, and a crash after it, would leave a part of the zero.
+    #[test]
+    fn a_batch_takes_all_parts_of_a_change_or_none() {
+        let (_engine, _, b) = engine();
+        now(b.write(0, &[1; 4 * BLOCK_BYTES])).unwrap();
+        now(b.zero(10 * BLOCK + 512, 5 * BLOCK)).unwrap();
+        now(b.write(20 * BLOCK + 512, &[2; 3 * BLOCK_BYTES])).unwrap();
+        let lens = |mut room: usize| {
+            let records = b.take_records(&mut room);
+            records.iter().map(|record| record.lsn.0).collect::<Vec<_>>()
+        };
+        let all = lens(1 << 20);
+        let [first, zero, last] = [all[0], all[1], all[all.len() - 1]];
+        assert_eq!(all, [first, zero, zero, zero, last]);
+        assert_eq!(last, first + 2, "an unaligned write is one record");
+        assert_eq!(lens(0), [first]);
+        assert_eq!(lens(4 * BLOCK_BYTES), [first]);
+        for room in [5 * BLOCK_BYTES, 5 * BLOCK_BYTES + 64, 6 * BLOCK_BYTES + 64] {
+            assert_eq!(lens(room), all[..4], "{room}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The data path of a volume: reads, writes, flushes, extents.
+
+pub(crate) mod extents;
+pub(crate) mod flush;
+pub(crate) mod read;
+pub(crate) mod records;
+pub(crate) mod write;

@@ -1,0 +1,248 @@
+//! Reading a volume.
+//!
+//! Not here: verification (weir-pool, on every read from disk).
+//!
+//! Invariants:
+//! - newest first: open table, table being written out, tree;
+//! - the root is taken under the same lock that found both tables empty, so no write is missed;
+//! - a root may be outlived by its segments while a read waits; the read then starts over.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_device::Block;
+use weir_format::{BlockPtr, NODE_FANOUT};
+use weir_pool::{PoolError, RecordPart, Tree};
+
+use crate::objects::dirty::Dirty;
+use crate::error::DatasetError;
+use crate::volume::records::ZERO_BLOCK;
+use crate::state::volume::{Source, State, Volume};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Times a read starts over because its segments were reused under it; each needs several commits
+/// in between, so more is a fault.
+const RESTARTS_MAX: usize = 8;
+
+/// Blocks looked up under one hold of the lock: long enough to be worth it, short enough that
+/// writers on other threads do not notice.
+const BATCH: usize = 32;
+
+/// What memory knows of a block.
+enum InMemory {
+    Data(Block),
+    Zeros,
+    No,
+}
+
+/// One block of a read: where it lies in the caller's buffer.
+struct Piece {
+    block: u64,
+    /// Start inside the block.
+    from: usize,
+    /// Start inside the buffer.
+    to: usize,
+    len: usize,
+}
+
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let from = (at % BLOCK) as usize;
+        let piece =
+            Piece { block: at / BLOCK, from, to: done, len: (BLOCK_BYTES - from).min(len - done) };
+        done += piece.len;
+        Some(piece)
+    })
+}
+
+fn fill(out: &mut [u8], piece: &Piece, block: Option<&Block>) {
+    let out = &mut out[piece.to..piece.to + piece.len];
+    match block {
+        Some(block) => out.copy_from_slice(&block[piece.from..piece.from + piece.len]),
+        None => out.fill(0),
+    }
+}
+
+impl Volume {
+    /// Reads if everything is in memory; `Ok(false)`: call [`Self::read`] (`out` is then garbage).
+    pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, DatasetError> {
+        let mut found: [Option<Block>; BATCH] = [const { None }; BATCH];
+        let mut done = 0;
+        // Handles are taken under the lock, bytes are copied without it.
+        while done < out.len() {
+            let (mut taken, mut len) = (0, 0);
+            {
+                let mut state = self.state.lock();
+                let at = offset + done as u64;
+                self.check(&state, at, (out.len() - done) as u64)?;
+                for piece in pieces(at, out.len() - done).take(BATCH) {
+                    found[taken] = match self.in_memory(&mut state, piece.block)? {
+                        InMemory::Data(block) => Some(block),
+                        InMemory::Zeros => None,
+                        InMemory::No => return Ok(false),
+                    };
+                    taken += 1;
+                    len += piece.len;
+                }
+            }
+            let part = &mut out[done..done + len];
+            for (piece, block) in pieces(offset + done as u64, len).zip(&found) {
+                fill(part, &piece, block.as_ref());
+            }
+            done += len;
+        }
+        Ok(true)
+    }
+
+    /// Appends a handle for each block of an aligned range if everything is in memory;
+    /// `Ok(false)`: call [`Self::read`] (`blocks` then holds anything).
+    pub fn try_share(
+        &self,
+        offset: u64,
+        len: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, DatasetError> {
+        let range = offset / BLOCK..(offset + len) / BLOCK;
+        let mut at = range.start;
+        while at < range.end {
+            let mut state = self.state.lock();
+            self.check(&state, offset, len)?;
+            let batch = at..range.end.min(at + BATCH as u64);
+            at = batch.end;
+            for block in batch {
+                blocks.push(match self.in_memory(&mut state, block)? {
+                    InMemory::Data(block) => block,
+                    InMemory::Zeros => Block::clone(&ZERO_BLOCK),
+                    InMemory::No => return Ok(false),
+                });
+            }
+        }
+        Ok(true)
+    }
+
+    /// The content of a block if it is in memory.
+    fn in_memory(&self, state: &mut State, block: u64) -> Result<InMemory, DatasetError> {
+        let part = state.record.record_size.part_of(block);
+        let stored = |ptr| self.core.pool.cached(&ptr, part).map_or(InMemory::No, InMemory::Data);
+        let source = match state.source(&self.core.pool, block) {
+            // The slower way meets the same error, and puts it on the list of damage.
+            Err(error) if error.kind() == ErrorKind::Data => return Ok(InMemory::No),
+            source => source?,
+        };
+        Ok(match source {
+            Source::Dirty(Dirty::Data(block)) => InMemory::Data(block),
+            Source::Dirty(Dirty::Hole) => InMemory::Zeros,
+            Source::Stored(ptr) if ptr.is_hole() => InMemory::Zeros,
+            Source::Stored(ptr) => stored(ptr),
+            Source::Tree(_) => InMemory::No,
+        })
+    }
+
+    /// Reads, from disk where needed.
+    ///
+    /// # Errors
+    /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified, and what
+    /// cannot be read is on the pool's list of damage.
+    #[boxed(?Send)]
+    pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
+        let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
+        let mut read = self.read_once(offset, out).await;
+        for _ in 0..RESTARTS_MAX {
+            match &read {
+                Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {}
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    self.note_unreadable(blocks.clone(), false).await;
+                    if self.is_listed(&blocks) {
+                        break;
+                    }
+                    // A commit stored the tree or the record anew meanwhile, and the disk has both.
+                }
+                _ => break,
+            }
+            read = self.read_once(offset, out).await;
+        }
+        read
+    }
+
+    async fn read_once(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
+        let mut missing: Vec<(Piece, RecordPart)> = Vec::new();
+        let size = {
+            let state = self.state.lock();
+            self.check(&state, offset, out.len() as u64)?;
+            state.record.record_size
+        };
+        self.load_leaves(offset, out.len() as u64).await?;
+        for piece in pieces(offset, out.len()) {
+            let source = self.state.lock().source(&self.core.pool, piece.block)?;
+            let ptr = match source {
+                Source::Dirty(Dirty::Data(block)) => {
+                    fill(out, &piece, Some(&block));
+                    continue;
+                }
+                Source::Dirty(Dirty::Hole) => BlockPtr::HOLE,
+                Source::Stored(ptr) => ptr,
+                Source::Tree(root) => {
+                    let record = size.record_of(piece.block);
+                    let ptr = Tree::new(&self.core.pool, root).lookup(record).await?;
+                    self.core.pool.check_record(&ptr, size)?;
+                    ptr
+                }
+            };
+            if ptr.is_hole() {
+                fill(out, &piece, None);
+            } else {
+                let part = size.part_of(piece.block);
+                missing.push((piece, RecordPart { ptr, part }));
+            }
+        }
+        let parts: Vec<RecordPart> = missing.iter().map(|(_, part)| *part).collect();
+        let blocks = self.core.pool.read_parts(&parts).await;
+        for ((piece, _), block) in missing.iter().zip(blocks) {
+            fill(out, piece, Some(&block?));
+        }
+        Ok(())
+    }
+
+    /// Reads the leaf nodes of a range that are not in memory, all at the same time.
+    async fn load_leaves(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
+        let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        let mut unknown = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let size = state.record.record_size;
+            let mut block = blocks.start;
+            while block < blocks.end {
+                if let Source::Tree(root) = state.source(&self.core.pool, block)? {
+                    unknown.push((root, size.record_of(block)));
+                }
+                block = (block + 1).next_multiple_of(NODE_FANOUT as u64 * size.blocks());
+            }
+        }
+        let lookups = unknown.iter().map(|(root, record)| async move {
+            Tree::new(&self.core.pool, *root).lookup(*record).await
+        });
+        for found in futures_util::future::join_all(lookups).await {
+            found?;
+        }
+        Ok(())
+    }
+
+    /// Brings a range into the cache.
+    #[boxed(?Send)]
+    pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
+        const STEP_BYTES: u64 = 1 << 20;
+        let mut scratch = vec![0; STEP_BYTES.min(len) as usize];
+        let mut done = 0;
+        while done < len {
+            let step = STEP_BYTES.min(len - done) as usize;
+            self.read(offset + done, &mut scratch[..step]).await?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+}

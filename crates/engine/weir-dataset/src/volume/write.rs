@@ -1,0 +1,263 @@
+//! Writes, zeroes and TRIM that may have to wait, at any alignment.
+//!
+//! Not here: those that need no waiting (volume), what a change of a part of a record needs
+//! (records).
+//!
+//! A change goes into the open txg and into the log queue under one hold of the volume's lock, so
+//! it is part of one txg and of one log batch: a crash leaves all of it or nothing.
+//!
+//! Invariants:
+//! - a write of up to [`ATOMIC_WRITE_BYTES_MAX`] is one change, wherever it begins and ends;
+//! - a longer one is cut into such changes at ends of records, in the order of their addresses;
+//! - a zero or TRIM is one change, however long it is.
+
+use std::ops::Range;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
+use weir_device::{Block, BlockMut};
+use weir_format::RecordSize;
+use weir_pool::PlantedBug;
+
+use crate::objects::dirty::{Dirty, Payload};
+use crate::error::DatasetError;
+use crate::volume::records::{Change, Wish};
+use crate::state::volume::{State, Volume};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
+/// A range of bytes as a part of a block, whole blocks, and a part of a block; each may be empty.
+/// What lies inside of one block is the first.
+struct Parts {
+    head: Range<u64>,
+    body: Range<u64>,
+    tail: Range<u64>,
+}
+
+impl Parts {
+    fn of(offset: u64, len: u64) -> Self {
+        let end = offset + len;
+        let start = offset.next_multiple_of(BLOCK).min(end);
+        let stop = (end - end % BLOCK).max(start);
+        Self { head: offset..start, body: start..stop, tail: stop..end }
+    }
+}
+
+impl Volume {
+    /// Writes bytes at any alignment; waits while too much is dirty.
+    ///
+    /// # Durability
+    /// None until a flush. Up to [`ATOMIC_WRITE_BYTES_MAX`] a crash leaves all of it or nothing; of
+    /// more, some of its parts from the first on, each of which is as long at most.
+    ///
+    /// # Errors
+    /// `Full` when the pool has no room: of a write that is longer than that parts may have been
+    /// taken, as a disk may have done with a write that failed.
+    #[boxed(?Send)]
+    pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check_change(&state, offset, data.len() as u64)?;
+        }
+        let (mut at, mut left) = (offset, data);
+        while !left.is_empty() {
+            let (now, later) = left.split_at(self.together(at, left.len() as u64) as usize);
+            if !self.try_write(at, now)? {
+                let Parts { head, body, .. } = Parts::of(at, now.len() as u64);
+                let (head, rest) = now.split_at((head.end - head.start) as usize);
+                let (body, tail) = rest.split_at((body.end - body.start) as usize);
+                let body = Block::copies_of(body.as_chunks().0);
+                self.write_parts(at, head, body, tail).await?;
+            }
+            (at, left) = (at + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::write`], for whole blocks and without a copy.
+    #[boxed(?Send)]
+    pub async fn write_blocks(
+        &self,
+        offset: u64,
+        mut blocks: Vec<Block>,
+    ) -> Result<(), DatasetError> {
+        let mut at = offset;
+        while !blocks.is_empty() {
+            let len = self.together(at, blocks.len() as u64 * BLOCK);
+            let rest = blocks.split_off((len / BLOCK) as usize);
+            if !self.try_write_blocks(at, &mut blocks)? {
+                self.write_parts(at, &[], blocks, &[]).await?;
+            }
+            (at, blocks) = (at + len, rest);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::write`], of as many bytes of copies of one block, each byte at its place in it.
+    pub(crate) async fn fill(
+        &self,
+        offset: u64,
+        len: u64,
+        block: &Block,
+    ) -> Result<(), DatasetError> {
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let now = self.together(at, end - at);
+            let Parts { head, body, tail } = Parts::of(at, now);
+            let place = |at: u64| (at % BLOCK) as usize;
+            let head_bytes = &block[place(head.start)..][..(head.end - head.start) as usize];
+            let tail_bytes = &block[..(tail.end - tail.start) as usize];
+            let count = (body.end - body.start) / BLOCK;
+            let mut blocks = vec![Block::clone(block); count as usize];
+            let is_whole = head_bytes.is_empty() && tail_bytes.is_empty();
+            if !is_whole || !self.try_write_blocks(at, &mut blocks)? {
+                self.write_parts(at, head_bytes, blocks, tail_bytes).await?;
+            }
+            at += now;
+        }
+        Ok(())
+    }
+
+    /// Of so many bytes to be written, how many go together: all that may, else up to the last end
+    /// of a record before that, as a record that is cut would be written twice.
+    fn together(&self, offset: u64, len: u64) -> u64 {
+        if self.core.pool.bug() == PlantedBug::WritesCut && !offset.is_multiple_of(BLOCK) {
+            return len.min(offset.next_multiple_of(BLOCK) - offset);
+        }
+        together(self.record_size(), offset, len)
+    }
+
+    /// Makes one change of whole blocks and of the parts of a block before and behind them. What
+    /// the rest of these holds is brought into the open txg; where that is becoming a clone, the
+    /// change waits to see the clone.
+    async fn write_parts(
+        &self,
+        offset: u64,
+        head: &[u8],
+        body: Vec<Block>,
+        tail: &[u8],
+    ) -> Result<(), DatasetError> {
+        let body_at = offset + head.len() as u64;
+        let tail_at = body_at + body.len() as u64 * BLOCK;
+        let len = tail_at + tail.len() as u64 - offset;
+        let change = Change::of_bytes(self.record_size(), offset, len, Wish::Write);
+        let apply = |state: &mut State| {
+            let merged = |at: u64, part: &[u8]| {
+                let whole = || merge(state, at, part).expect("the record was brought as data");
+                (!part.is_empty()).then(whole)
+            };
+            let (head, tail) = (merged(offset, head), merged(tail_at, tail));
+            let is_whole = head.is_none() && tail.is_none();
+            let mut blocks: Vec<Block> =
+                if is_whole { body } else { head.into_iter().chain(body).chain(tail).collect() };
+            let payload = match blocks.len() {
+                1 => Payload::One(blocks.remove(0)),
+                _ => Payload::Many(blocks),
+            };
+            self.insert(state, offset - offset % BLOCK, payload);
+        };
+        Box::pin(self.change(&change, apply)).await
+    }
+
+    /// Makes a range read as zeros and gives its space back (TRIM and WRITE ZEROES alike).
+    ///
+    /// # Durability
+    /// None until a flush. A crash leaves all of it or nothing.
+    ///
+    /// # Errors
+    /// `Full` when not even the reserve has room for the changed nodes.
+    #[boxed(?Send)]
+    pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check_change(&state, offset, len)?;
+        }
+        if len == 0 || self.try_zero(offset, len)? {
+            return Ok(());
+        }
+        let change = Change::of_bytes(self.record_size(), offset, len, Wish::Zero);
+        Box::pin(self.change(&change, |state| self.insert_zeros(state, offset, len))).await
+    }
+
+    /// Puts zeros at any alignment into the open txg, as one change.
+    fn insert_zeros(&self, state: &mut State, offset: u64, len: u64) {
+        let Parts { head, body, tail } = Parts::of(offset, len);
+        // Of a block that is a hole nothing is to be done.
+        let part = |part: Range<u64>| {
+            let zeros = &ZEROS[..(part.end - part.start) as usize];
+            let merged = if zeros.is_empty() { None } else { merge(state, part.start, zeros) };
+            merged.map(|block| (part.start - part.start % BLOCK, Payload::One(block)))
+        };
+        let (head, tail) = (part(head), part(tail));
+        let body = (!body.is_empty())
+            .then(|| (body.start, Payload::Zero { bytes: body.end - body.start }));
+        let parts: Vec<_> = [head, body, tail].into_iter().flatten().collect();
+        if !parts.is_empty() {
+            self.insert_all(state, parts);
+        }
+    }
+}
+
+/// A block of the open txg with a part of it replaced; `None`: it is a hole.
+fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
+    let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
+    match state.open.get(block) {
+        Some(Dirty::Data(old)) => {
+            let mut new = BlockMut::copy_of(&old);
+            new[at..at + part.len()].copy_from_slice(part);
+            Some(new.freeze())
+        }
+        Some(Dirty::Hole) => None,
+        None => unreachable!("the rest of block {block} was brought before"),
+    }
+}
+
+/// See [`Volume::together`].
+fn together(size: RecordSize, offset: u64, len: u64) -> u64 {
+    if len <= ATOMIC_WRITE_BYTES_MAX {
+        return len;
+    }
+    let most = offset + ATOMIC_WRITE_BYTES_MAX;
+    most - most % size.bytes() as u64 - offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_write_is_cut_at_ends_of_records() {
+        const MIB: u64 = 1 << 20;
+        for size in RecordSize::all() {
+            let record = size.bytes() as u64;
+            for (offset, len) in [(0, 5 * MIB), (512, 5 * MIB), (MIB - 512, 2 * MIB + 1024)] {
+                let (mut at, mut left, mut cuts) = (offset, len, Vec::new());
+                while left > 0 {
+                    let now = together(size, at, left);
+                    assert!((1..=ATOMIC_WRITE_BYTES_MAX).contains(&now), "{size} {offset} {now}");
+                    (at, left) = (at + now, left - now);
+                    cuts.push(at);
+                }
+                assert_eq!(cuts.pop(), Some(offset + len));
+                assert!(cuts.iter().all(|cut| cut.is_multiple_of(record)), "{size} {cuts:?}");
+            }
+            assert_eq!(together(size, 512, MIB), MIB, "what may be one change is not cut");
+        }
+    }
+
+    #[test]
+    fn a_range_is_a_part_whole_blocks_and_a_part() {
+        let parts = |offset, len| {
+            let Parts { head, body, tail } = Parts::of(offset, len);
+            [head, body, tail]
+        };
+        assert_eq!(parts(0, 4096), [0..0, 0..4096, 4096..4096]);
+        assert_eq!(parts(512, 512), [512..1024, 1024..1024, 1024..1024]);
+        assert_eq!(parts(512, 8192), [512..4096, 4096..8192, 8192..8704]);
+        assert_eq!(parts(3584, 1024), [3584..4096, 4096..4096, 4096..4608]);
+        assert_eq!(parts(4096, 512), [4096..4096, 4096..4096, 4096..4608]);
+    }
+}
