@@ -30,23 +30,23 @@ mod advice;
 
 pub use accounting::check::WrongAccount;
 pub use advice::advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
-pub use snapshots::bookmarks::{BookmarkId, BookmarkInfo};
-pub use damage::find::{DamagedData, PoolDamage};
-pub use streams::digest::{DIGEST_BYTES, Digests};
-pub use commit::directory::LostDatasets;
-pub use state::engine::{Engine, EngineOptions, Outcome, VolumeSpec};
-pub use error::DatasetError;
 pub use advice::estimate::{DedupeCount, DedupeEstimate};
-pub use volume::extents::Extent;
-pub use snapshots::lookup::DatasetSpace;
+pub use commit::directory::LostDatasets;
+pub use damage::find::{DamagedData, PoolDamage};
+pub use error::DatasetError;
+pub use objects::range_set::RangeSet;
 pub use properties::change::{
     DEFAULT_COMPRESSION, PropertiesOf, PropertyChange, PropertyTarget, Refreservation,
 };
-pub use objects::range_set::RangeSet;
-pub use streams::receive::{Mark, ReceiveSpec, Received, Receiver};
-pub use volume::records::VolumeSize;
-pub use streams::send::{SendFrom, SendSpec, Sending};
+pub use snapshots::bookmarks::{BookmarkId, BookmarkInfo};
+pub use snapshots::lookup::DatasetSpace;
 pub use snapshots::take::{SnapshotId, SnapshotInfo};
+pub use state::engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use state::taken_by::{TAKEN_BY, TakenBy};
 pub use state::traffic::{Traffic, TrafficCounts};
 pub use state::volume::{Volume, VolumeInfo, VolumeSpace};
+pub use streams::digest::{DIGEST_BYTES, Digests};
+pub use streams::receive::{Mark, ReceiveSpec, Received, Receiver};
+pub use streams::send::{SendFrom, SendSpec, Sending};
+pub use volume::extents::Extent;
+pub use volume::records::VolumeSize;

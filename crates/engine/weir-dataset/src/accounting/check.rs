@@ -8,10 +8,10 @@ use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
 use weir_pool::{Held, PoolError, Tree};
 
-use crate::state::engine::Engine;
-use crate::error::DatasetError;
-use crate::state::snapshot::{Snapshot, descent, inherits};
 use crate::accounting::unique::Pair;
+use crate::error::DatasetError;
+use crate::state::engine::Engine;
+use crate::state::snapshot::{Snapshot, descent, inherits};
 use crate::state::volume::Volume;
 
 /// A number that a record gives and a walk does not.

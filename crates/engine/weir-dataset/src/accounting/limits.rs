@@ -27,11 +27,11 @@ use weir_format::{DatasetState, NODE_FANOUT, Properties, TreeRoot};
 use weir_pool::PlantedBug;
 
 use crate::copy::block_clone::RangeClone;
-use crate::state::shared::{Admission, Core};
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
-use crate::volume::records::VolumeSize;
+use crate::state::engine::Engine;
+use crate::state::shared::{Admission, Core};
 use crate::state::volume::{State, Volume};
+use crate::volume::records::VolumeSize;
 
 /// A promise keeps this much back even where the volume has all of it: what is overwritten needs
 /// room until the commit frees the old blocks. As much as the largest change of a write takes: all

@@ -8,8 +8,8 @@ use weir_base::{DatasetId, Txg};
 use weir_format::TreeRoot;
 use weir_pool::{Line, Pool, PoolError, TreeOf, Units, Unshared};
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 use crate::state::snapshot::Snapshot;
 use crate::state::volume::Volume;
 

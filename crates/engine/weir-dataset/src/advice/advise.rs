@@ -26,9 +26,9 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{Compression, DatasetRecord, RecordSize};
 use weir_pool::{PoolError, Tree};
 
-use crate::state::engine::Engine;
-use crate::error::DatasetError;
 use crate::advice::estimate::NORMAL_95;
+use crate::error::DatasetError;
+use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
 /// The largest record there is, and what is read for one sample.

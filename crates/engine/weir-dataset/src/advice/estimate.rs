@@ -20,8 +20,8 @@ use weir_format::BlockPtr;
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{HINT_BYTES, PoolError, Tree};
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 
 /// Blocks that one step looks at: the nodes over them are read in a moment.
 const STEP_BLOCKS: usize = 32 << 10;

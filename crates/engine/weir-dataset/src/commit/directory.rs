@@ -28,8 +28,8 @@ use weir_format::{
 };
 use weir_pool::{DamageList, LostPart, PlantedBug, Pool, PoolError, Reads, Tree, WholeTree};
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 

@@ -22,10 +22,10 @@ use weir_device::Block;
 use weir_format::{BlockOwner, DamagedRange};
 use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
-use crate::volume::records::{self, Wish, ZERO_BLOCK};
+use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
+use crate::volume::records::{self, Wish, ZERO_BLOCK};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -20,11 +20,11 @@ use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
 use crate::commit::directory::DirectoryLosses;
+use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
 use crate::state::engine::Engine;
-use crate::error::DatasetError;
-use crate::volume::records::Wish;
 use crate::state::volume::Volume;
+use crate::volume::records::Wish;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -25,13 +25,13 @@ use weir_pool::{
     WriteOut, filled, write_directory_block,
 };
 
-use crate::copy::block_clone::RangeClone;
-use crate::damage::find::changed_records;
-use crate::objects::dirty::DirtyTable;
-use crate::state::engine::Engine;
-use crate::error::DatasetError;
 use crate::commit::freeing;
 use crate::commit::partial::write_partial;
+use crate::copy::block_clone::RangeClone;
+use crate::damage::find::changed_records;
+use crate::error::DatasetError;
+use crate::objects::dirty::DirtyTable;
+use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::state::timer::{Timer, boxed_timer};
 use crate::state::volume::{State, Volume};

@@ -24,10 +24,10 @@ use weir_format::{BlockPtr, NODE_FANOUT, RecordSize};
 use weir_pool::{Change, PlantedBug, PoolError, Shared, Sharing, Tree, WriteOut};
 
 use crate::commit::txg::Frozen;
-use crate::objects::dirty::DirtyTable;
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::objects::dirty::DirtyTable;
 use crate::objects::range_set::RangeSet;
+use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
 
 #[cfg(test)]

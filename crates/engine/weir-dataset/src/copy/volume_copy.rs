@@ -14,10 +14,10 @@ use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_format::DatasetState;
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::properties::change::of_clone;
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::volume::Volume;
 
 /// A snapshot that is kept though it is destroyed; its space comes back once this is dropped.

@@ -10,8 +10,8 @@ use weir_base::BLOCK_BYTES;
 use weir_codec::compress::is_zero;
 use weir_device::BlockMut;
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

@@ -33,8 +33,8 @@ use weir_pool::{
 };
 
 use crate::copy::block_clone::RangeClone;
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 use crate::state::snapshot::{descent, inherits};
 use crate::state::volume::{State, Volume};
 

@@ -17,8 +17,8 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
 use weir_pool::{Delta, DiskPlace, Held, PoolError, Tree};
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 use crate::state::snapshot::{descent_mut, inherits};
 use crate::state::timer::Timer;
 use crate::state::volume::Volume;

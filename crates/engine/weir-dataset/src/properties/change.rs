@@ -17,12 +17,12 @@ use weir_format::{
     USER_VALUE_BYTES_MAX,
 };
 
-use crate::state::engine::{Engine, Outcome};
-use crate::error::DatasetError;
 use crate::accounting::limits::thick_bytes;
-use crate::volume::records::VolumeSize;
+use crate::error::DatasetError;
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::volume::{State, Volume};
+use crate::volume::records::VolumeSize;
 
 /// How blocks are compressed where nobody said so.
 pub const DEFAULT_COMPRESSION: Compression = Compression::Lz4;

@@ -31,8 +31,8 @@ use weir_pool::{
     LegState, PoolError, ScanKind, ScanPace, ScanPlace, ScanState, ScanStatus, SegmentScan,
 };
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::timer::{Timer, boxed_timer};
 
 /// How often a scan that cannot go on looks whether it can.

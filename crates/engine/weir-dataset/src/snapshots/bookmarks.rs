@@ -20,10 +20,10 @@ use weir_format::{
     TreeRoot,
 };
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
-use crate::state::snapshot::{descent, moment};
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::{Engine, Outcome};
+use crate::state::snapshot::{descent, moment};
 use crate::state::volume::{State, Volume};
 
 /// Which bookmark.

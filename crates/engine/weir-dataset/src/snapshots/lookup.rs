@@ -10,11 +10,11 @@ use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_codec::checksum::xxh3_64;
 
-use crate::state::engine::Engine;
-use crate::error::DatasetError;
-use crate::state::snapshot::{Snapshot, descent};
-use crate::snapshots::take::SnapshotId;
 use crate::accounting::unique::Pair;
+use crate::error::DatasetError;
+use crate::snapshots::take::SnapshotId;
+use crate::state::engine::Engine;
+use crate::state::snapshot::{Snapshot, descent};
 use crate::state::volume::{State, Volume};
 
 /// Where the space of all datasets of a pool goes, in bytes on disk, one copy, nodes included, as

@@ -20,9 +20,9 @@ use weir_format::{
 use weir_pool::Unshared;
 
 use crate::damage::find::tree_of;
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::properties::change::of_clone;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::snapshot::{Snapshot, descent, descent_mut, inherits, moment};
 use crate::state::taken_by::{TakenBy, give_to_user};
 use crate::state::volume::{State, Volume};

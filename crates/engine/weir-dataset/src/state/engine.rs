@@ -26,19 +26,19 @@ use weir_pool::{
     VdevSpec, create, import,
 };
 
+use crate::accounting::limits::thick_bytes;
+use crate::commit::directory::Directory;
+use crate::commit::replay::refuse_logged_for_unread;
+use crate::error::DatasetError;
+use crate::properties::change::{PropertyChange, PropertyTarget};
+use crate::scan::run::ScanDesk;
 use crate::snapshots::bookmarks::Mark;
 use crate::state::shared::{Core, PoolOwn};
-use crate::commit::directory::Directory;
-use crate::error::DatasetError;
-use crate::topology::legs::Succession;
-use crate::accounting::limits::thick_bytes;
-use crate::properties::change::{PropertyChange, PropertyTarget};
-use crate::volume::records::VolumeSize;
-use crate::commit::replay::refuse_logged_for_unread;
-use crate::scan::run::ScanDesk;
 use crate::state::snapshot::{Snapshot, moment};
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
+use crate::topology::legs::Succession;
+use crate::volume::records::VolumeSize;
 
 /// Parts of the memory budget; the rest is buffers in flight, log queues and the program.
 const CACHE_PERCENT: u64 = 38;

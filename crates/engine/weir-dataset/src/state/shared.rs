@@ -20,11 +20,11 @@ use weir_format::{
 };
 use weir_pool::{LostOwners, Pool, PoolError};
 
+use crate::accounting::limits::OVERWRITE_BYTES;
 use crate::commit::directory::DirectoryLosses;
 use crate::error::DatasetError;
-use crate::accounting::limits::OVERWRITE_BYTES;
-use crate::state::pressure::Pressure;
 use crate::properties::change::DEFAULT_COMPRESSION;
+use crate::state::pressure::Pressure;
 use crate::volume::records::VolumeSize;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
@@ -135,7 +135,8 @@ pub(crate) struct Core {
     capacity_left: AtomicU64,
     /// Whether the pool's quota leaves less than the disks.
     is_at_quota: AtomicBool,
-    /// Of what volumes were promised, what their dirty data does not cover ([`crate::accounting::limits`]).
+    /// Part of the reservations that the dirty data of their volumes does not cover
+    /// ([`crate::accounting::limits`]).
     pub(crate) unclaimed: AtomicU64,
     /// Volumes that were promised anything.
     pub(crate) promises: AtomicUsize,

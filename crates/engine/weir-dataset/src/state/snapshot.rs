@@ -16,9 +16,9 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
 use weir_pool::{Delta, Held, Line, Past, Version};
 
-use crate::state::engine::Outcome;
-use crate::error::DatasetError;
 use crate::accounting::limits::{Has, by_refreservation};
+use crate::error::DatasetError;
+use crate::state::engine::Outcome;
 use crate::state::volume::{State, Volume, VolumeSpace};
 
 /// One snapshot of a volume.

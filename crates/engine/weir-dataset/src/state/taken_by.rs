@@ -15,9 +15,9 @@ use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_format::Properties;
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::{Engine, Outcome};
 
 /// Name of the user property with the creator of a snapshot.
 pub const TAKEN_BY: &str = "weir:taken-by";

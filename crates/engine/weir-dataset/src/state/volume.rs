@@ -20,15 +20,15 @@ use weir_device::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
 use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 
-use crate::snapshots::bookmarks::Mark;
-use crate::copy::block_clone::RangeClone;
-use crate::state::shared::{Core, Nodes};
-use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
-use crate::error::DatasetError;
-use crate::objects::leaves::Leaves;
 use crate::accounting::limits::Limits;
-use crate::volume::records::Wish;
+use crate::copy::block_clone::RangeClone;
+use crate::error::DatasetError;
+use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
+use crate::objects::leaves::Leaves;
+use crate::snapshots::bookmarks::Mark;
+use crate::state::shared::{Core, Nodes};
 use crate::state::snapshot::{Snapshot, descent};
+use crate::volume::records::Wish;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -13,9 +13,9 @@ use weir_codec::compress::is_zero;
 use weir_format::BlockPtr;
 use weir_pool::Tree;
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::Engine;
 
 /// Bytes of a volume that one digest is of.
 pub const DIGEST_BYTES: u64 = 1 << 20;

@@ -27,9 +27,9 @@ use weir_format::{
 };
 use weir_pool::Blocks;
 
+use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
 use crate::state::engine::{Engine, Outcome};
-use crate::error::DatasetError;
 use crate::state::snapshot::{Snapshot, descent, descent_mut};
 use crate::state::taken_by::TakenBy;
 use crate::state::volume::{State, Volume};

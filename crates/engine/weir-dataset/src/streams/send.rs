@@ -20,11 +20,11 @@ use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
 use weir_pool::{PlantedBug, Stored, Unshared, Walk};
 
-use crate::snapshots::bookmarks::{BookmarkId, Mark};
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
-use crate::state::snapshot::{Snapshot, descent};
+use crate::snapshots::bookmarks::{BookmarkId, Mark};
 use crate::snapshots::take::SnapshotId;
+use crate::state::engine::Engine;
+use crate::state::snapshot::{Snapshot, descent};
 use crate::state::volume::Volume;
 
 /// Blocks that are read together: two device reads where they lie side by side.

@@ -18,8 +18,8 @@ use weir_base::Guid;
 use weir_device::Device;
 use weir_pool::{Pool, PoolError, Replacement};
 
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
+use crate::state::engine::Engine;
 
 /// A leg that waits for its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use weir_base::limits::SCAN_BUSY_PAUSES;
 use weir_format::VdevRole;
 use weir_pool::{Evacuation, PoolError, VdevSpec};
 
-use crate::state::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::state::engine::{Engine, Outcome};
 use crate::state::timer::Timer;
 
 /// Commits after which a log vdev that is to leave is not needed any more: one that moves the log,

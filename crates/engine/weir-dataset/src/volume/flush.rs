@@ -19,10 +19,10 @@ use weir_base::{Lsn, Txg};
 use weir_format::log::BatchBuilder;
 use weir_pool::LogWriteError;
 
-use crate::state::shared::Core;
+use crate::error::DatasetError;
 use crate::objects::dirty::{Payload, QueuedRecord};
 use crate::state::engine::Engine;
-use crate::error::DatasetError;
+use crate::state::shared::Core;
 use crate::state::volume::Volume;
 
 /// What a flush must do next.

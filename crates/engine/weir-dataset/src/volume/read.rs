@@ -13,10 +13,10 @@ use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{PoolError, RecordPart, Tree};
 
-use crate::objects::dirty::Dirty;
 use crate::error::DatasetError;
-use crate::volume::records::ZERO_BLOCK;
+use crate::objects::dirty::Dirty;
 use crate::state::volume::{Source, State, Volume};
+use crate::volume::records::ZERO_BLOCK;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

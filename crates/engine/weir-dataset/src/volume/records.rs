@@ -21,8 +21,8 @@ use weir_device::Block;
 use weir_format::{RecordSize, TreeRoot};
 use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 
-use crate::objects::dirty::Dirty;
 use crate::error::DatasetError;
+use crate::objects::dirty::Dirty;
 use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

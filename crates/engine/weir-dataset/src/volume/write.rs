@@ -20,10 +20,10 @@ use weir_device::{Block, BlockMut};
 use weir_format::RecordSize;
 use weir_pool::PlantedBug;
 
-use crate::objects::dirty::{Dirty, Payload};
 use crate::error::DatasetError;
-use crate::volume::records::{Change, Wish};
+use crate::objects::dirty::{Dirty, Payload};
 use crate::state::volume::{State, Volume};
+use crate::volume::records::{Change, Wish};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

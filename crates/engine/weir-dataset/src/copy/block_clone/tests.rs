@@ -15,8 +15,8 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use super::*;
-use crate::state::engine::EngineOptions;
 use crate::properties::change::PropertyChange;
+use crate::state::engine::EngineOptions;
 use crate::volume::records::VolumeSize;
 
 const BLOCKS: u64 = 200;

@@ -14,13 +14,13 @@ use weir_format::stream::StreamBegin;
 use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
 
 use super::{BLOCK, Claim, Mark, ReceiveSpec};
-use crate::objects::dirty::Payload;
-use crate::state::engine::Engine;
 use crate::error::DatasetError;
-use crate::volume::records::VolumeSize;
-use crate::state::snapshot::{Snapshot, descent, descent_mut, moment};
+use crate::objects::dirty::Payload;
 use crate::snapshots::take::newer_than;
+use crate::state::engine::Engine;
+use crate::state::snapshot::{Snapshot, descent, descent_mut, moment};
 use crate::state::volume::{State, Volume};
+use crate::volume::records::VolumeSize;
 
 /// What is to be done with a stream that can be received.
 enum Plan {
