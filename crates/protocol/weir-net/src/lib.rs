@@ -10,41 +10,31 @@
 
 #![deny(clippy::indexing_slicing)]
 
-mod acceptor;
-mod allow;
-mod balance;
-mod budget;
 mod error;
 mod export;
-mod input;
 pub mod limits;
-mod linger;
-mod listener;
 mod outbuf;
-mod outgoing;
-mod places;
-mod server;
-mod signal;
-mod socket;
-mod socket_file;
-mod tls;
-mod turns;
-mod worker;
 
-pub use allow::{AllowList, LiveAllowList};
-pub use budget::{AwaitsClient, Budget, Own, Share};
+// Rooms, lowest first: state comes before operations.
+mod connections;
+mod listen;
+mod io;
+mod server;
+
+pub use connections::connection_table::{PeerKey, Place};
+pub use connections::fair_queue::{Turn, Turns};
+pub use connections::memory_budget::{AwaitsClient, Budget, Own, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
-pub use input::Input;
-pub use linger::{Linger, give_way};
-pub use listener::{Address, Clients, Listener, Peer};
+pub use io::busy_poll::{Linger, give_way};
+pub use io::input::Input;
+pub use io::outgoing::Outgoing;
+pub use io::signal::Signal;
+pub use io::socket::{CutOff, Socket, Watch, shut};
+pub use io::tls::TlsSocket;
+pub use listen::allow::{AllowList, LiveAllowList};
+pub use listen::listener::{Address, Clients, Listener, Peer};
+pub use listen::socket_file::{SocketFile, bind as bind_unix};
 pub use outbuf::OutBuf;
-pub use outgoing::Outgoing;
-pub use places::{PeerKey, Place};
-pub use server::{Protocol, ServerHandle, serve};
-pub use signal::Signal;
-pub use socket::{CutOff, Socket, Watch, shut};
-pub use socket_file::{SocketFile, bind as bind_unix};
-pub use tls::TlsSocket;
-pub use turns::{Turn, Turns};
+pub use server::serve::{Protocol, ServerHandle, serve};
 pub use weir_device::Block;

@@ -10,41 +10,23 @@
 
 #![deny(clippy::indexing_slicing)]
 
-mod attention;
-mod block;
-mod compare;
-mod copies;
-mod copy;
 mod fields;
-mod inquiry;
 pub mod limits;
-mod log;
-mod lost;
 mod medium;
-mod mode;
-mod offload;
-mod operation;
-mod persistent;
-mod port;
-mod provision;
-mod ranges;
-mod report;
-pub mod reservation;
-mod seat;
-mod segments;
-pub mod sense;
-mod target;
-mod task;
-mod tokens;
-mod transfer;
-mod transport;
-mod unit;
-mod verify;
-mod vital;
 
+// Rooms, lowest first: state comes before operations.
+mod codec;
+mod unit;
+mod command;
+mod dispatch;
+
+pub use codec::port::{InitiatorPort, Isid, Port};
+pub use codec::sense;
+pub use codec::sense::Sense;
+pub use codec::transport::{
+    Attribute, Command, Completion, Lun, Managed, Management, Nexus, Status,
+};
+pub use dispatch::target::{Directory, Target};
 pub use medium::Medium;
-pub use port::{InitiatorPort, Isid, Port};
-pub use sense::Sense;
-pub use target::{Directory, Target};
-pub use transport::{Attribute, Command, Completion, Lun, Managed, Management, Nexus, Status};
-pub use unit::{Counters, Identity, Options, Unit, UnitStore};
+pub use unit::logical_unit::{Counters, Identity, Options, Unit, UnitStore};
+pub use unit::reservation;

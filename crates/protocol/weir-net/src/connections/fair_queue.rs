@@ -1,0 +1,162 @@
+//! Turns at something costly, such as the handshake of TLS: few clients at a time, and those in a
+//! fair order of the peers.
+//!
+//! Not here: how long a turn lasts (its user limits that), connections (`places`).
+//!
+//! A turn that ends goes to the peer that has the fewest; among equals to the client that came
+//! first. So a peer with many clients that do not finish delays the first client of another by one
+//! turn at most.
+//!
+//! Invariants:
+//! - at most [`TURNS_MAX`] turns at once, [`PEER_TURNS_MAX`] of one peer;
+//! - a client that goes away while it waits leaves nothing behind.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::connections::connection_table::PeerKey;
+use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
+
+/// See the file's head.
+#[derive(Default)]
+pub struct Turns {
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// In the order of coming.
+    clients: Vec<Client>,
+    next: u64,
+}
+
+struct Client {
+    id: u64,
+    peer: PeerKey,
+    has_turn: bool,
+    wake: Arc<Notify>,
+}
+
+/// A turn, or a client's wait for one; ends when it is dropped.
+pub struct Turn {
+    turns: Arc<Turns>,
+    id: u64,
+}
+
+impl Turns {
+    /// Waits for a turn.
+    ///
+    /// # Cancel safety
+    /// A wait that is dropped leaves the line.
+    pub async fn wait(self: &Arc<Self>, peer: PeerKey) -> Turn {
+        let (turn, wake) = self.enter(peer);
+        while !self.has_turn(turn.id) {
+            wake.notified().await;
+        }
+        turn
+    }
+
+    fn enter(self: &Arc<Self>, peer: PeerKey) -> (Turn, Arc<Notify>) {
+        let mut line = self.line.lock();
+        let (id, wake) = (line.next, Arc::<Notify>::default());
+        line.next += 1;
+        line.clients.push(Client { id, peer, has_turn: false, wake: Arc::clone(&wake) });
+        line.start();
+        (Turn { turns: Arc::clone(self), id }, wake)
+    }
+
+    fn has_turn(&self, id: u64) -> bool {
+        self.line.lock().clients.iter().any(|client| client.id == id && client.has_turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut line = self.turns.line.lock();
+        line.clients.retain(|client| client.id != self.id);
+        line.start();
+    }
+}
+
+impl Line {
+    /// Gives free turns to clients that wait.
+    fn start(&mut self) {
+        loop {
+            let mut counts: HashMap<PeerKey, usize> = HashMap::new();
+            for client in self.clients.iter().filter(|client| client.has_turn) {
+                *counts.entry(client.peer).or_default() += 1;
+            }
+            if counts.values().sum::<usize>() >= TURNS_MAX {
+                return;
+            }
+            let count = |client: &Client| counts.get(&client.peer).copied().unwrap_or_default();
+            let waiting = self.clients.iter_mut().filter(|client| !client.has_turn);
+            // The first of several that are least.
+            let next = waiting.min_by_key(|client| count(client));
+            match next.filter(|client| count(client) < PEER_TURNS_MAX) {
+                Some(client) => {
+                    client.has_turn = true;
+                    client.wake.notify_one();
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn peer(last: u8) -> PeerKey {
+        PeerKey::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn enter(turns: &Arc<Turns>, from: u8, count: usize) -> Vec<Turn> {
+        (0..count).map(|_| turns.enter(peer(from)).0).collect()
+    }
+
+    fn running(turns: &[Turn]) -> usize {
+        turns.iter().filter(|turn| turn.turns.has_turn(turn.id)).count()
+    }
+
+    #[test]
+    fn one_peer_never_has_all_turns() {
+        let turns = Arc::default();
+        let many = enter(&turns, 1, 2 * TURNS_MAX);
+        assert_eq!(running(&many), PEER_TURNS_MAX);
+        assert_eq!(running(&enter(&turns, 2, 1)), 1);
+    }
+
+    #[test]
+    fn peer_with_the_fewest_turns_is_next() {
+        let turns = Arc::default();
+        let mut first = enter(&turns, 1, 2 * TURNS_MAX);
+        let second = enter(&turns, 2, 2 * TURNS_MAX);
+        assert_eq!(running(&first) + running(&second), TURNS_MAX);
+        let other = enter(&turns, 3, 2);
+        assert_eq!(running(&other), 0, "all are taken");
+        first.remove(0);
+        assert_eq!(running(&other), 1, "passed by those that wait for longer");
+        first.remove(0);
+        assert_eq!(running(&other), 2);
+        assert_eq!(running(&first) + running(&second) + running(&other), TURNS_MAX);
+    }
+
+    #[test]
+    fn clients_that_leave_while_they_wait_leave_nothing_behind() {
+        let turns = Arc::default();
+        let mut many = enter(&turns, 1, 2 * TURNS_MAX);
+        many.reverse();
+        many.truncate(PEER_TURNS_MAX);
+        assert_eq!(running(&many), PEER_TURNS_MAX);
+        drop(many);
+        assert!(turns.line.lock().clients.is_empty());
+        assert_eq!(running(&enter(&turns, 1, 1)), 1);
+    }
+}

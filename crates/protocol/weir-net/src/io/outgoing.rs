@@ -1,0 +1,146 @@
+//! What one send is made of, and how it is sent.
+//!
+//! Not here: which reply is sent when, and the loop that sends them (each protocol).
+//!
+//! Invariants:
+//! - blocks are sent from where they are: nothing copies them but the kernel;
+//! - what a plain socket takes at once costs one system call and no turn of the ring.
+
+use std::io::{ErrorKind, IoSlice};
+use std::time::Duration;
+
+use compio::BufResult;
+use compio::buf::{IntoInner, IoBuf, IoVectoredBuf};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
+
+use crate::io::socket::Socket;
+use crate::outbuf::OutBuf;
+
+/// Replies, and the blocks that stand between them or follow the last of them.
+#[derive(Default)]
+pub struct Outgoing {
+    /// Bytes put together for this send.
+    pub head: OutBuf,
+    /// Sent each from where it is: after all of `head`, but for what [`Outgoing::cut`] says.
+    pub blocks: Vec<Block>,
+    /// In ascending order.
+    cuts: Vec<Cut>,
+}
+
+/// So many bytes of the head, then so many blocks, both counted from the first.
+#[derive(Clone, Copy)]
+struct Cut {
+    head_bytes: usize,
+    blocks: usize,
+}
+
+impl From<OutBuf> for Outgoing {
+    fn from(head: OutBuf) -> Self {
+        Self { head, ..Self::default() }
+    }
+}
+
+impl IoBuf for OutBuf {
+    fn as_init(&self) -> &[u8] {
+        self.filled()
+    }
+}
+
+impl IoVectoredBuf for Outgoing {
+    fn iter_slice(&self) -> impl Iterator<Item = &[u8]> {
+        let end = Cut { head_bytes: self.head.len(), blocks: self.blocks.len() };
+        let mut from = Cut { head_bytes: 0, blocks: 0 };
+        let parts = self.cuts.iter().copied().chain([end]).flat_map(move |to| {
+            let head = self.head.filled().get(from.head_bytes..to.head_bytes);
+            let blocks = self.blocks.get(from.blocks..to.blocks).unwrap_or_default();
+            from = to;
+            head.into_iter().chain(blocks.iter().map(|block| &block[..]))
+        });
+        parts.filter(|part| !<[u8]>::is_empty(part))
+    }
+
+    fn total_len(&self) -> usize {
+        self.len_bytes()
+    }
+}
+
+impl Outgoing {
+    /// A head with blocks behind it.
+    pub fn new(head: OutBuf, blocks: Vec<Block>) -> Self {
+        Self { head, blocks, cuts: Vec::new() }
+    }
+
+    /// The first `blocks` blocks follow what is in the head now; what is put there later follows
+    /// them.
+    pub fn cut(&mut self, blocks: usize) {
+        self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
+    }
+
+    /// Bytes of all of it.
+    pub fn len_bytes(&self) -> usize {
+        self.head.len() + self.blocks.len() * BLOCK_BYTES
+    }
+
+    /// Bytes of memory that it keeps.
+    pub fn room_bytes(&self) -> usize {
+        self.head.room() + self.blocks.len() * BLOCK_BYTES
+    }
+
+    /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers,
+    /// where nothing is taken for `stall_limit`. Tells `moved` how many bytes each turn took.
+    pub async fn send<S: Socket>(
+        self,
+        socket: &mut S,
+        stall_limit: Duration,
+        moved: impl Fn(usize),
+    ) -> BufResult<(), Self> {
+        let now = if S::IS_PLAIN { self.send_now(socket) } else { Ok(0) };
+        let mut sent = match now {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return BufResult(Err(error.into()), self),
+        };
+        moved(sent);
+        let total = self.len_bytes();
+        let mut outgoing = self;
+        while sent < total {
+            let part = compio::time::timeout(stall_limit, outgoing.send_from(socket, sent));
+            let Ok(BufResult(result, back)) = part.await else {
+                return BufResult(Err(ErrorKind::TimedOut.into()), Self::default());
+            };
+            outgoing = back;
+            match result {
+                Ok(0) => return BufResult(Err(ErrorKind::WriteZero.into()), outgoing),
+                Ok(taken) => {
+                    moved(taken);
+                    sent += taken;
+                }
+                Err(error) => return BufResult(Err(error), outgoing),
+            }
+        }
+        BufResult(Ok(()), outgoing)
+    }
+
+    /// Sends what the socket takes, once it takes something.
+    async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
+        if self.blocks.is_empty() {
+            let BufResult(result, rest) = socket.write(self.head.slice(sent..)).await;
+            return BufResult(result, rest.into_inner().into());
+        }
+        let BufResult(result, rest) = socket.write_vectored(self.slice(sent)).await;
+        BufResult(result, rest.into_inner())
+    }
+
+    /// Sends what the socket takes without waiting.
+    fn send_now(&self, socket: &impl Socket) -> Result<usize, Errno> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if self.blocks.is_empty() {
+            return rustix::net::send(socket, self.head.filled(), flags);
+        }
+        let parts: Vec<IoSlice<'_>> = self.iter_slice().map(IoSlice::new).collect();
+        rustix::net::sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags)
+    }
+}

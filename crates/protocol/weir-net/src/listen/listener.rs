@@ -1,0 +1,289 @@
+//! Addresses and listening sockets.
+//!
+//! Not here: the file of a unix socket (`socket_file`), what happens to a connection (`server`).
+//!
+//! Invariant: a TCP client whose address is not allowed gets no byte and no place.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use crate::connections::connection_table::PeerKey;
+use crate::error::ServeError;
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
+use crate::listen::allow::LiveAllowList;
+use crate::listen::socket_file::{self, SocketFile};
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads `tcp:HOST:PORT`, `HOST:PORT`, `HOST` (port `port`) or `unix:PATH`.
+    ///
+    /// # Errors
+    /// `Invalid`, with what a good one looks like.
+    pub fn parse(text: &str, port: u16) -> Result<Self, ServeError> {
+        let bad = |why: String| ServeError::Address { text: text.to_owned(), why, port };
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(bad("the path is empty".to_owned()));
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let host = text.strip_prefix("tcp:").unwrap_or(text);
+        if host.is_empty() || host.contains('/') {
+            return Err(bad("no host".to_owned()));
+        }
+        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+            return Ok(Self::Tcp(SocketAddr::new(address, port)));
+        }
+        let found = if host.contains(':') {
+            host.to_socket_addrs()
+        } else {
+            (host, port).to_socket_addrs()
+        };
+        let first = found.map_err(|error| bad(error.to_string()))?.next();
+        first.map(Self::Tcp).ok_or_else(|| bad("the host has no address".to_owned()))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener, Option<LiveAllowList>),
+    Unix(UnixListener, SocketFile),
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, Default)]
+pub struct Clients {
+    /// Over TCP; `None` for every address, where the protocol asks clients who they are.
+    pub addresses: Option<LiveAllowList>,
+    /// Over unix sockets, beside the user of the server: the number of a group.
+    pub group: Option<u32>,
+}
+
+/// A connection that was accepted.
+pub(crate) enum Incoming {
+    Client(Accepted, Peer),
+    /// Closed already: its address is not allowed.
+    Stranger(SocketAddr),
+}
+
+/// Who connected, and where to.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The client's address, or the socket's path.
+    pub name: String,
+    /// The address of this side, as the client reached it.
+    pub local: Address,
+    /// The client's address, over TCP.
+    pub address: Option<IpAddr>,
+    /// Whom its connections are counted for.
+    pub key: PeerKey,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The socket of a connection that no worker has.
+pub(crate) enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(UnixStream),
+}
+
+impl AsFd for Accepted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    /// Starts to listen, over TCP for every address and over a unix socket for this user.
+    ///
+    /// # Errors
+    /// `Busy` where another server listens there; that server is not disturbed.
+    pub fn bind(address: &Address) -> Result<Self, ServeError> {
+        Self::bind_for(address, Clients::default())
+    }
+
+    /// Starts to listen for these clients.
+    ///
+    /// # Errors
+    /// As [`Self::bind`]; `Permission` for a unix socket in a directory that other users write to.
+    pub fn bind_for(address: &Address, clients: Clients) -> Result<Self, ServeError> {
+        let socket = match address {
+            Address::Unix(path) => {
+                let (socket, file) = socket_file::bind(path, clients.group)?;
+                Socket::Unix(socket, file)
+            }
+            Address::Tcp(at) => {
+                let fail = |source: io::Error| match source.kind() {
+                    io::ErrorKind::AddrInUse => ServeError::InUse { address: address.to_string() },
+                    _ => ServeError::Listen { address: address.to_string(), source },
+                };
+                let socket = TcpListener::bind(at).map_err(fail)?;
+                socket.set_nonblocking(true).map_err(fail)?;
+                Socket::Tcp(socket, clients.addresses)
+            }
+        };
+        Ok(Self { socket })
+    }
+
+    /// Where it listens; with the real port where port 0 was asked for.
+    pub fn address(&self) -> io::Result<Address> {
+        match &self.socket {
+            Socket::Tcp(socket, _) => socket.local_addr().map(Address::Tcp),
+            Socket::Unix(_, file) => Ok(Address::Unix(file.path().to_owned())),
+        }
+    }
+
+    /// Takes a waiting connection and sets it up.
+    pub(crate) fn accept(&self) -> io::Result<Incoming> {
+        match &self.socket {
+            Socket::Tcp(socket, allowed) => {
+                let (stream, peer) = socket.accept()?;
+                if allowed.as_ref().is_some_and(|allowed| !allowed.contains(peer.ip())) {
+                    return Ok(Incoming::Stranger(peer));
+                }
+                stream.set_nodelay(true)?;
+                rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+                rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+                rustix::net::sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+                rustix::net::sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+                // Keepalive does not run while sent data is unacknowledged; this does.
+                let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
+                rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
+                let local = Address::Tcp(stream.local_addr()?);
+                let key = PeerKey::of(peer.ip());
+                let address = Some(peer.ip().to_canonical());
+                let peer = Peer { name: peer.to_string(), local, address, key };
+                Ok(Incoming::Client(Accepted::Tcp(stream), peer))
+            }
+            Socket::Unix(socket, file) => {
+                let (stream, _) = socket.accept()?;
+                let room = UNIX_SEND_BUFFER_BYTES;
+                rustix::net::sockopt::set_socket_send_buffer_size(&stream, room)?;
+                let local = Address::Unix(file.path().to_owned());
+                let user = rustix::net::sockopt::socket_peercred(&stream);
+                let key = user.map_or(PeerKey::Unknown, |user| PeerKey::Uid(user.uid.as_raw()));
+                let peer = Peer { name: local.to_string(), local, address: None, key };
+                Ok(Incoming::Client(Accepted::Unix(stream), peer))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(socket, _) => socket.as_fd(),
+            Socket::Unix(socket, _) => socket.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listen::allow::AllowList;
+    use weir_base::ErrorKind;
+
+    #[test]
+    fn addresses_are_read_and_printed() {
+        for (text, printed) in [
+            ("tcp:127.0.0.1:5000", "tcp:127.0.0.1:5000"),
+            ("127.0.0.1:5000", "tcp:127.0.0.1:5000"),
+            ("127.0.0.1", "tcp:127.0.0.1:10809"),
+            ("[::1]:5000", "tcp:[::1]:5000"),
+            ("::1", "tcp:[::1]:10809"),
+            ("unix:/run/nbd.sock", "unix:/run/nbd.sock"),
+        ] {
+            assert_eq!(Address::parse(text, 10809).expect(text).to_string(), printed);
+        }
+        for text in ["", "unix:", "tcp:", "/run/nbd.sock", "127.0.0.1:99999", "127.0.0.1:x"] {
+            let error = Address::parse(text, 10809).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_so() {
+        let first = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();
+        let error = Listener::bind(&first.address().unwrap()).expect_err("in use");
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.to_string().contains("in use"), "{error}");
+    }
+
+    #[test]
+    fn client_whose_address_is_not_allowed_is_closed_before_anything_is_read() {
+        let at = Address::parse("127.0.0.1:0", 1).unwrap();
+        let only = |entry: &str| Clients {
+            addresses: Some(AllowList::parse([entry]).unwrap().into()),
+            group: None,
+        };
+        for (entry, is_allowed) in [("127.0.0.0/8", true), ("127.0.0.2", false)] {
+            let listener = Listener::bind_for(&at, only(entry)).unwrap();
+            let Ok(Address::Tcp(port)) = listener.address() else { panic!("no port") };
+            let client = std::net::TcpStream::connect(port).unwrap();
+            let mut ready = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ready, None).unwrap();
+            match listener.accept().unwrap() {
+                Incoming::Client(..) => assert!(is_allowed),
+                Incoming::Stranger(peer) => {
+                    assert!(!is_allowed);
+                    assert_eq!(peer, client.local_addr().unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn accepted_client_that_is_gone_is_noticed_by_the_system() {
+        use rustix::net::sockopt;
+
+        let listener = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();
+        let Ok(Address::Tcp(port)) = listener.address() else { panic!("no port") };
+        let _client = std::net::TcpStream::connect(port).unwrap();
+        let mut ready = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut ready, None).unwrap();
+        let Incoming::Client(Accepted::Tcp(socket), _) = listener.accept().unwrap() else {
+            panic!("a client over TCP");
+        };
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        let second = std::time::Duration::from_secs(1);
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), 30 * second);
+        assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), 10 * second);
+        assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 3);
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 60_000, "of data without an ACK");
+    }
+}

@@ -1,0 +1,5 @@
+//! Addresses that listen, and who may connect to them.
+
+pub(crate) mod allow;
+pub(crate) mod listener;
+pub(crate) mod socket_file;

@@ -1,0 +1,157 @@
+//! The acceptor: one thread takes the connections of all listeners and gives them to workers.
+//!
+//! Not here: sockets that listen (`listener`), what workers do (`worker`).
+//!
+//! A connection goes to the worker that has the fewest. One acceptor for all listeners balances
+//! unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread looks now and then
+//! whether sessions are to move (`balance`).
+//!
+//! Invariants:
+//! - a client whose address is not allowed is closed before it gets a place, and counted in the
+//!   log;
+//! - a new connection gets a place, or takes that of one that does nothing (`places`), or is closed
+//!   at once and counted in the log;
+//! - without free descriptors it waits, and does not spin.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_base::{LINES_INTERVAL, Sieve};
+
+use crate::connections::balance::{Balancer, Move};
+use crate::connections::connection_table::{Admission, Places};
+use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
+use crate::server::worker::{Arrival, Message, Way, send};
+
+/// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
+/// once, and the log must not fill.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// See the file's head.
+pub(crate) struct Acceptor<T> {
+    /// The protocol's.
+    name: &'static str,
+    listeners: Vec<Listener>,
+    stop: UnixStream,
+    ways: Arc<[Way<T>]>,
+    balancer: Option<Balancer>,
+    idle_gives_way: bool,
+    places: Arc<Places>,
+    /// Lines about connections that are refused before a session begins, by why.
+    refusals: Sieve<&'static str>,
+}
+
+impl<T> Acceptor<T> {
+    /// It ends when the other end of `stop` is dropped. Of the protocol's sessions, whether they
+    /// can move (only then they are balanced) and whether idle ones give way.
+    pub(crate) fn new(
+        name: &'static str,
+        listeners: Vec<Listener>,
+        stop: UnixStream,
+        ways: Arc<[Way<T>]>,
+        (moves, idle_gives_way): (bool, bool),
+        places: Arc<Places>,
+    ) -> Self {
+        let loads = ways.iter().map(|(_, load)| Arc::clone(load));
+        let balancer = moves.then(|| Balancer::new(loads));
+        let refusals = Sieve::new(LINES_INTERVAL);
+        Self { name, listeners, stop, ways, balancer, idle_gives_way, places, refusals }
+    }
+
+    pub(crate) fn run(mut self) {
+        loop {
+            let rest = self.balancer.as_ref().and_then(Balancer::rest);
+            let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
+            fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
+            // It fits: a span is short.
+            let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
+            match poll(&mut fds, limit.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "stops accepting: poll failed");
+                    return;
+                }
+            }
+            let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+            if ready.next() == Some(true) {
+                return;
+            }
+            for (listener, ready) in self.listeners.iter().zip(ready) {
+                if ready {
+                    self.accept(listener);
+                }
+            }
+            self.balance();
+        }
+    }
+
+    /// Asks for sessions to be moved, where it is time for that.
+    fn balance(&mut self) {
+        let found = self.balancer.as_mut().and_then(Balancer::look);
+        let Some(Move { from, to, count }) = found else { return };
+        tracing::debug!(protocol = self.name, from, to, count, "sessions are to move");
+        if let Some((sender, _)) = self.ways.get(from) {
+            // A worker that is gone has no sessions.
+            drop(sender.send(Message::Give { to, count }));
+        }
+    }
+
+    fn accept(&self, listener: &Listener) {
+        match listener.accept() {
+            Ok(Incoming::Client(accepted, peer)) => self.hand_over(accepted, peer),
+            Ok(Incoming::Stranger(peer)) => {
+                if let Some(more) = self.refusals.pass("stranger") {
+                    let (protocol, peer) = (self.name, peer.ip().to_canonical());
+                    let why = "address not allowed";
+                    tracing::warn!(protocol, %peer, more, "connection refused: {why}");
+                }
+            }
+            // Taken back by the client before it was accepted, or nothing there after all.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => {
+                if let Some(more) = self.refusals.pass("not accepted") {
+                    tracing::warn!(%error, more, "connection not accepted");
+                }
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+
+    fn hand_over(&self, accepted: Accepted, peer: Peer) {
+        let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
+        // Sessions that move meanwhile may make it one more than another has: it does no harm.
+        let fewest = || {
+            let ways = self.ways.iter().enumerate();
+            ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
+        };
+        match self.places.admit(peer.key, self.idle_gives_way, fewest) {
+            Admission::Place(place, leaves) => {
+                if let Some(leaves) = leaves
+                    && let Some((sender, _)) = self.ways.get(leaves.worker())
+                {
+                    // A worker that is gone has no connections.
+                    drop(sender.send(Message::GiveWay(leaves)));
+                }
+                let way = self.ways.get(place.worker()).expect("there is a worker");
+                send(way, Arrival::new(accepted, peer, place), &self.places);
+            }
+            Admission::Full { of_peer, limit } => {
+                if let Some(more) = self.refusals.pass("too many") {
+                    let (protocol, closed) = (self.name, "connection closed: too many");
+                    tracing::warn!(protocol, %peer, limit, of_peer, more, "{closed}");
+                }
+            }
+        }
+    }
+}

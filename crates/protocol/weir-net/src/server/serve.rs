@@ -1,0 +1,192 @@
+//! The server: one thread accepts, workers serve, one compio runtime each.
+//!
+//! Not here: accepting (`acceptor`), what workers do (`worker`), what a session does
+//! ([`Protocol`]).
+//!
+//! Invariant: after [`ServerHandle::stop`] returned, no request is under way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use std::{fmt, io};
+
+use tokio::sync::mpsc;
+use weir_base::{LINES_INTERVAL, Sieve};
+
+use crate::error::ServeError;
+use crate::io::socket::{Socket, Watch};
+use crate::listen::allow::AllowList;
+use crate::listen::listener::{Address, Listener, Peer};
+use crate::server::acceptor::Acceptor;
+use crate::server::worker::{Books, Message, Way, Worker};
+
+/// A protocol as the server sees it.
+pub trait Protocol: Send + Sync + 'static {
+    /// Why a session was dropped.
+    type Error: fmt::Display;
+
+    /// A session with nothing under way, on its way to another worker;
+    /// [`Infallible`](std::convert::Infallible) where sessions stay where they are.
+    type Parked: Send + 'static;
+
+    /// Whether sessions can move.
+    const MOVES: bool;
+
+    /// Whether a session that is idle for long gives its place to a new connection when there is
+    /// no other: its clients know how to come back.
+    const IDLE_GIVES_WAY: bool;
+
+    /// Short and in lower case: threads and log lines carry it.
+    fn name(&self) -> &'static str;
+
+    /// Serves one connection, from its beginning or as it was `parked`, until it ends, or is
+    /// parked because it [is to move](Watch::is_to_move); runs on a compio runtime.
+    ///
+    /// # Errors
+    /// Why the connection was dropped; `Ok(None)` where it ended in good order.
+    fn run<S: Socket>(
+        &self,
+        socket: S,
+        peer: &Peer,
+        watch: &Watch,
+        parked: Option<Self::Parked>,
+    ) -> impl Future<Output = Result<Option<Self::Parked>, Self::Error>>;
+}
+
+/// A running server.
+pub struct ServerHandle<P: Protocol> {
+    addresses: Vec<Address>,
+    ways: Arc<[Way<P::Parked>]>,
+    /// Dropping it wakes the acceptor, which then ends.
+    stop_acceptor: Option<std::os::unix::net::UnixStream>,
+    acceptor: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts to serve `protocol` on `listeners` with `threads` threads of its own.
+///
+/// # Errors
+/// A thread or its runtime could not be started; nothing is left running.
+pub fn serve<P: Protocol>(
+    listeners: Vec<Listener>,
+    protocol: Arc<P>,
+    threads: usize,
+) -> Result<ServerHandle<P>, ServeError> {
+    let thread_error = |source| ServeError::Thread { source };
+    let addresses: io::Result<Vec<_>> = listeners.iter().map(Listener::address).collect();
+    let addresses = addresses.map_err(thread_error)?;
+    let (stop_acceptor, stop) = std::os::unix::net::UnixStream::pair().map_err(thread_error)?;
+    let name = protocol.name();
+    let channels = (0..threads.max(1)).map(|_| mpsc::unbounded_channel());
+    let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
+    let ways: Arc<[Way<_>]> = senders.into_iter().map(|sender| (sender, Arc::default())).collect();
+    let drops = Arc::new(Sieve::new(LINES_INTERVAL));
+    let books = Books { places: Arc::default(), drops };
+    let traits = (P::MOVES, P::IDLE_GIVES_WAY);
+    let acceptor =
+        Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, Arc::clone(&books.places));
+    let thread = std::thread::Builder::new().name(format!("{name}-accept"));
+    let acceptor = thread.spawn(move || acceptor.run()).map_err(thread_error)?;
+    let mut handle = ServerHandle {
+        addresses,
+        ways,
+        stop_acceptor: Some(stop_acceptor),
+        acceptor: Some(acceptor),
+        threads: Vec::new(),
+    };
+    let ways = Arc::clone(&handle.ways);
+    let parts = receivers.into_iter().zip(&*ways).zip(vec![protocol; ways.len()]);
+    for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
+        let (ways, books) = (Arc::clone(&ways), books.clone());
+        let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, books);
+        // A runtime belongs to the thread that made it, so the thread reports how that went.
+        let (report, started) = std::sync::mpsc::channel();
+        let body = move || match weir_device::new_runtime() {
+            Ok(runtime) => {
+                tracing::debug!(protocol = name, driver = ?runtime.driver_type(), "thread runs");
+                drop(report.send(Ok(())));
+                runtime.block_on(worker.run());
+            }
+            Err(error) => drop(report.send(Err(error))),
+        };
+        let thread = std::thread::Builder::new().name(format!("{name}-{index}")).spawn(body);
+        handle.threads.push(thread.map_err(thread_error)?);
+        let report = started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        report.map_err(thread_error)?;
+    }
+    Ok(handle)
+}
+
+impl<P: Protocol> ServerHandle<P> {
+    /// Where it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Connections there are now.
+    pub fn connections(&self) -> usize {
+        self.connections_of_workers().into_iter().sum()
+    }
+
+    /// Connections of each worker now.
+    pub fn connections_of_workers(&self) -> Vec<usize> {
+        self.ways.iter().map(|(_, load)| load.connections.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Ends every connection that uses `name` ([`Watch::set_user_of`]) once its requests under way
+    /// are answered.
+    pub fn disconnect(&self, name: &str) {
+        self.disconnect_others(name, None);
+    }
+
+    /// As [`Self::disconnect`], but for clients at an address in `kept` and those of unix sockets;
+    /// for protocols whose sessions do not move.
+    pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
+        self.disconnect_others(name, Some(kept));
+    }
+
+    fn disconnect_others(&self, name: &str, kept: Option<&AllowList>) {
+        let now = Instant::now();
+        for (sender, _) in &*self.ways {
+            // A worker that is gone has no connections.
+            drop(sender.send(Message::Disconnect(name.to_owned(), kept.cloned(), now)));
+        }
+    }
+
+    /// Lets `count` sessions that have something to do go on on another worker, both counted from
+    /// 0. The server does so by itself where a worker lacks time. Does not wait.
+    pub fn move_sessions(&self, from: usize, to: usize, count: usize) {
+        if let (Some((sender, _)), Some(_)) = (self.ways.get(from), self.ways.get(to)) {
+            drop(sender.send(Message::Give { to, count }));
+        }
+    }
+
+    /// Stops accepting, lets requests under way finish, closes all connections and waits for that.
+    pub fn stop(mut self) {
+        self.shut_down();
+    }
+
+    fn shut_down(&mut self) {
+        drop(self.stop_acceptor.take());
+        if let Some(acceptor) = self.acceptor.take()
+            && acceptor.join().is_err()
+        {
+            tracing::error!("an acceptor panicked");
+        }
+        for (sender, _) in &*self.ways {
+            drop(sender.send(Message::Stop));
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a serving thread panicked");
+            }
+        }
+    }
+}
+
+impl<P: Protocol> Drop for ServerHandle<P> {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}

@@ -1,0 +1,346 @@
+//! A worker: serves connections on a compio runtime, and gives sessions to other workers.
+//!
+//! Not here: accepting (`acceptor`), which sessions are to move (`balance`), what a session does
+//! ([`Protocol`]).
+//!
+//! A session that is to move comes to rest and is taken apart by its protocol; the other worker
+//! gets the socket and what is left, and goes on. The client sees nothing of it.
+//!
+//! Invariants:
+//! - a connection is in the books of one worker, or on its way to the next;
+//! - what ends connections reaches those that were on their way, too.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::mem::{Discriminant, discriminant};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use compio::net::{TcpStream, UnixStream};
+use rustix::net::Shutdown;
+use tokio::sync::mpsc;
+use weir_base::{LINES_INTERVAL, Sieve};
+
+use crate::connections::balance::Load;
+use crate::connections::connection_table::{Place, Places};
+use crate::io::signal::Signal;
+use crate::io::socket::{Socket, UserOf, Watch, shut};
+use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
+use crate::listen::allow::AllowList;
+use crate::listen::listener::{Accepted, Peer};
+use crate::server::serve::Protocol;
+
+/// Log lines about connections that were lost between threads.
+static LOST: Sieve<&str> = Sieve::new(LINES_INTERVAL);
+
+/// What acceptor, handle and other workers tell a worker; `T` is a parked session.
+pub(crate) enum Message<T> {
+    Connection(Box<Arrival<T>>),
+    /// Ends the connections that used what has this name at this moment; clients over TCP only
+    /// where the list, if there is one, does not hold their address.
+    Disconnect(String, Option<AllowList>, Instant),
+    /// A connection that did nothing is to be closed for another.
+    GiveWay(Arc<Place>),
+    /// So many sessions are to go to another worker, which there is.
+    Give {
+        to: usize,
+        count: usize,
+    },
+    Stop,
+}
+
+/// A connection nobody serves yet, or one that comes from another worker.
+pub(crate) struct Arrival<T> {
+    socket: Accepted,
+    peer: Peer,
+    user_of: Option<UserOf>,
+    parked: Option<T>,
+    place: Arc<Place>,
+}
+
+impl<T> Arrival<T> {
+    pub(crate) const fn new(socket: Accepted, peer: Peer, place: Arc<Place>) -> Self {
+        Self { socket, peer, user_of: None, parked: None, place }
+    }
+}
+
+/// What all threads of a server know together.
+pub(crate) struct Books<E> {
+    pub(crate) places: Arc<Places>,
+    /// Connections that ended badly, by the kind of their error.
+    pub(crate) drops: Arc<Sieve<Discriminant<E>>>,
+}
+
+impl<E> Clone for Books<E> {
+    fn clone(&self) -> Self {
+        Self { places: Arc::clone(&self.places), drops: Arc::clone(&self.drops) }
+    }
+}
+
+/// A worker, as connections are sent to it.
+pub(crate) type Way<T> = (mpsc::UnboundedSender<Message<T>>, Arc<Load>);
+
+/// Sends a connection to a worker; one that is gone closes it.
+pub(crate) fn send<T>((sender, load): &Way<T>, arrival: Arrival<T>, places: &Places) {
+    load.connections.fetch_add(1, Ordering::Relaxed);
+    let place = Arc::clone(&arrival.place);
+    if sender.send(Message::Connection(Box::new(arrival))).is_err() {
+        load.connections.fetch_sub(1, Ordering::Relaxed);
+        places.remove(&place);
+    }
+}
+
+/// One worker's share of a server.
+pub(crate) struct Worker<P: Protocol> {
+    receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
+    /// Its number, counted from 0.
+    index: usize,
+    load: Arc<Load>,
+    /// To all workers of the server, this one included.
+    ways: Arc<[Way<P::Parked>]>,
+    protocol: Arc<P>,
+    books: Books<P::Error>,
+}
+
+/// A connection as its worker keeps it: how to end it.
+struct Entry {
+    watch: Rc<Watch>,
+    shut: Box<dyn Fn(Shutdown)>,
+}
+
+/// The connections of one worker.
+#[derive(Default)]
+struct Connections {
+    /// In the order in which they came.
+    entries: RefCell<BTreeMap<u64, Entry>>,
+    next: Cell<u64>,
+    gone: Signal,
+}
+
+/// A connection, its socket apart.
+struct Session<T> {
+    peer: Peer,
+    watch: Rc<Watch>,
+    parked: Option<T>,
+}
+
+/// What was disconnected not long ago, and when last.
+#[derive(Default)]
+struct Disconnects(HashMap<String, Instant>);
+
+impl Disconnects {
+    fn add(&mut self, name: String, when: Instant) {
+        self.0.retain(|_, when| when.elapsed() < DISCONNECTS_KEPT);
+        self.0.insert(name, when);
+    }
+
+    /// Whether it was meant, wherever it was.
+    fn concern(&self, user_of: &UserOf) -> bool {
+        self.0.get(&user_of.name).is_some_and(|when| user_of.since <= *when)
+    }
+}
+
+impl<P: Protocol> Worker<P> {
+    pub(crate) fn new(
+        receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
+        (index, load): (usize, Arc<Load>),
+        ways: Arc<[Way<P::Parked>]>,
+        protocol: Arc<P>,
+        books: Books<P::Error>,
+    ) -> Self {
+        Self { receiver, index, load, ways, protocol, books }
+    }
+
+    /// Serves connections until the server stops; must run on a compio runtime.
+    pub(crate) async fn run(mut self) {
+        self.load.runs_here();
+        let connections = Rc::new(Connections::default());
+        let mut disconnects = Disconnects::default();
+        loop {
+            match self.receiver.recv().await {
+                Some(Message::Connection(arrival)) => {
+                    if arrival.user_of.as_ref().is_some_and(|of| disconnects.concern(of)) {
+                        shut(&arrival.socket, Shutdown::Read);
+                    }
+                    let place = Arc::clone(&arrival.place);
+                    if let Err(error) = self.start(&connections, *arrival) {
+                        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+                        self.books.places.remove(&place);
+                        if let Some(more) = LOST.pass("taken over") {
+                            tracing::warn!(%error, more, "connection not taken over");
+                        }
+                    }
+                }
+                Some(Message::Disconnect(name, kept, when)) => {
+                    let stays = |watch: &Watch| {
+                        kept.as_ref().is_some_and(|kept| {
+                            watch.address().is_none_or(|address| kept.contains(address))
+                        })
+                    };
+                    connections.stop(|watch| watch.is_user_of(&name) && !stays(watch));
+                    if kept.is_none() {
+                        disconnects.add(name, when);
+                    }
+                }
+                Some(Message::GiveWay(place)) => connections.close_idle(&place),
+                Some(Message::Give { to, count }) => connections.give(to, count),
+                Some(Message::Stop) | None => break,
+            }
+        }
+        connections.stop(|_| true);
+        if compio::time::timeout(DRAIN_LIMIT, connections.wait_until_none()).await.is_err() {
+            tracing::info!("cutting off clients that do not take their replies");
+            connections.cut_off();
+            connections.wait_until_none().await;
+        }
+    }
+
+    fn start(&self, connections: &Rc<Connections>, arrival: Arrival<P::Parked>) -> io::Result<()> {
+        let Arrival { socket, peer, user_of, parked, place } = arrival;
+        place.set_worker(self.index);
+        let watch = Rc::new(Watch::new(&self.load, place, user_of, peer.address));
+        let session = Session { peer, watch, parked };
+        match socket {
+            Accepted::Tcp(socket) => {
+                let tcp = |fd: OwnedFd| Accepted::Tcp(fd.into());
+                self.spawn(connections, TcpStream::from_std(socket)?, tcp, session);
+            }
+            Accepted::Unix(socket) => {
+                let unix = |fd: OwnedFd| Accepted::Unix(fd.into());
+                self.spawn(connections, UnixStream::from_std(socket)?, unix, session);
+            }
+        }
+        Ok(())
+    }
+
+    /// `kind` makes the socket what it was before it came here.
+    fn spawn<S: Socket>(
+        &self,
+        connections: &Rc<Connections>,
+        socket: S,
+        kind: fn(OwnedFd) -> Accepted,
+        session: Session<P::Parked>,
+    ) {
+        let Session { peer, watch, parked } = session;
+        let (entry, closer) = (Rc::clone(&watch), socket.clone());
+        let entered = Entered {
+            id: connections.add(entry, move |how| shut(&closer, how)),
+            connections: Rc::clone(connections),
+            load: Arc::clone(&self.load),
+            place: Some(Arc::clone(watch.place())),
+            places: Arc::clone(&self.books.places),
+        };
+        let (protocol, books) = (Arc::clone(&self.protocol), self.books.clone());
+        let ways = Arc::clone(&self.ways);
+        let serve = async move {
+            let mut entered = entered;
+            let name = protocol.name();
+            let begins = parked.is_none();
+            tracing::debug!(protocol = name, %peer, begins, "connection");
+            let copy = socket.clone();
+            match protocol.run(socket, &peer, &watch, parked).await {
+                Ok(None) => tracing::debug!(protocol = name, %peer, "connection ended"),
+                Ok(parked) => match copy.as_fd().try_clone_to_owned().map(kind) {
+                    Ok(socket) => {
+                        let way = watch.moves_to().and_then(|to| ways.get(to));
+                        let way = way.expect("a session is parked for a worker that was asked for");
+                        let user_of = watch.user_of();
+                        // It is not given up on the way.
+                        let place = entered.place.take().expect("taken once");
+                        let arrival = Arrival { socket, peer, user_of, parked, place };
+                        send(way, arrival, &books.places);
+                    }
+                    Err(error) => {
+                        if let Some(more) = LOST.pass("moved") {
+                            let protocol = name;
+                            tracing::warn!(protocol, %peer, %error, more, "connection not moved");
+                        }
+                    }
+                },
+                Err(error) => {
+                    tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
+                    if let Some(more) = books.drops.pass(discriminant(&error)) {
+                        tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
+                    }
+                }
+            }
+            drop(entered);
+        };
+        compio::runtime::spawn(serve).detach();
+    }
+}
+
+/// A connection in the worker's books; leaves them however the session ends.
+struct Entered {
+    id: u64,
+    connections: Rc<Connections>,
+    load: Arc<Load>,
+    /// `None` once it goes with the session to another worker.
+    place: Option<Arc<Place>>,
+    places: Arc<Places>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.places.remove(place);
+        }
+        self.connections.entries.borrow_mut().remove(&self.id);
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+        self.connections.gone.notify();
+    }
+}
+
+impl Connections {
+    fn add(&self, watch: Rc<Watch>, shut: impl Fn(Shutdown) + 'static) -> u64 {
+        let id = self.next.replace(self.next.get() + 1);
+        self.entries.borrow_mut().insert(id, Entry { watch, shut: Box::new(shut) });
+        id
+    }
+
+    /// Ends the reading side of those chosen; their sessions do the rest.
+    fn stop(&self, chosen: impl Fn(&Watch) -> bool) {
+        for entry in self.entries.borrow().values().filter(|entry| chosen(&entry.watch)) {
+            entry.watch.stop();
+            (entry.shut)(Shutdown::Read);
+        }
+    }
+
+    /// Closes the connection at this place, if it does nothing still.
+    fn close_idle(&self, place: &Arc<Place>) {
+        let entries = self.entries.borrow();
+        let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
+        if let Some(entry) = found
+            && place.still_gives_way()
+        {
+            tracing::debug!("an idle connection gives way to a new one");
+            (entry.shut)(Shutdown::Both);
+        }
+    }
+
+    /// Asks as many that have something to do to go to another worker. It is better off there, so
+    /// those go first that have been here for the longest.
+    fn give(&self, to: usize, count: usize) {
+        let entries = self.entries.borrow();
+        let active = entries.values().filter(|entry| entry.watch.was_active());
+        active.take(count).for_each(|entry| entry.watch.move_to(to));
+    }
+
+    /// Ends all connections, whatever they wait for.
+    fn cut_off(&self) {
+        for entry in self.entries.borrow().values() {
+            entry.watch.cut_off();
+            (entry.shut)(Shutdown::Both);
+        }
+    }
+
+    async fn wait_until_none(&self) {
+        while !self.entries.borrow().is_empty() {
+            self.gone.wait().await;
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Sense data: why a command was not done.
+//!
+//! Not here: which command ends with which.
+//!
+//! Invariant: each kind of error of the storage has its code.
+//!
+//! Spec: SPC-4 4.5; additional sense codes of its annex.
+
+use weir_base::ErrorKind;
+use weir_net::ExportError;
+
+use crate::codec::transport::Status;
+
+/// Sense keys (SPC-4 4.5.6).
+pub mod key {
+    /// Nothing to say.
+    pub const NO_SENSE: u8 = 0x0;
+    /// The logical unit cannot be accessed now.
+    pub const NOT_READY: u8 = 0x2;
+    /// Stored data cannot be had.
+    pub const MEDIUM_ERROR: u8 = 0x3;
+    /// The storage failed otherwise.
+    pub const HARDWARE_ERROR: u8 = 0x4;
+    /// The command is wrong.
+    pub const ILLEGAL_REQUEST: u8 = 0x5;
+    /// Something happened that the initiator should know of.
+    pub const UNIT_ATTENTION: u8 = 0x6;
+    /// Writing is not possible.
+    pub const DATA_PROTECT: u8 = 0x7;
+    /// A copy ended early.
+    pub const COPY_ABORTED: u8 = 0xA;
+    /// Data is not what it was said to be.
+    pub const MISCOMPARE: u8 = 0xE;
+}
+
+/// Which field of a command is wrong (SPC-4 4.5.2.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldPointer {
+    /// In the descriptor block; otherwise in the parameter data.
+    pub in_cdb: bool,
+    /// First byte of the field.
+    pub byte: u16,
+    /// Its most significant bit, where it is less than a byte.
+    pub bit: Option<u8>,
+}
+
+/// Sense data in fixed or descriptor format is made from this.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sense {
+    /// Sense key.
+    pub key: u8,
+    /// Additional sense code.
+    pub asc: u8,
+    /// Its qualifier.
+    pub ascq: u8,
+    /// INFORMATION field: where a miscompare was, for example.
+    pub information: Option<u64>,
+    /// SENSE KEY SPECIFIC field of an illegal request.
+    pub field: Option<FieldPointer>,
+    /// Whether the logical unit was told to use the descriptor format (D_SENSE).
+    pub descriptor: bool,
+}
+
+impl Sense {
+    /// A key with its additional sense code and qualifier.
+    pub const fn new(key: u8, asc: u8, ascq: u8) -> Self {
+        Self { key, asc, ascq, information: None, field: None, descriptor: false }
+    }
+
+    /// With an INFORMATION field.
+    #[must_use]
+    pub const fn with_information(mut self, information: u64) -> Self {
+        self.information = Some(information);
+        self
+    }
+
+    /// The bytes that travel: 18 in fixed format, 8 to 28 in descriptor format (SPC-4 4.5.2,
+    /// 4.5.3).
+    pub fn to_bytes(&self) -> Vec<u8> {
+        if self.descriptor { self.to_descriptors() } else { self.to_fixed() }
+    }
+
+    fn to_fixed(&self) -> Vec<u8> {
+        // INFORMATION has 32 bits here; what does not fit is left out.
+        let information = self.information.and_then(|value| u32::try_from(value).ok());
+        let valid = if information.is_some() { 0x80 } else { 0 };
+        let mut bytes = vec![0x70 | valid, 0, self.key];
+        bytes.extend(information.unwrap_or_default().to_be_bytes());
+        bytes.extend([10, 0, 0, 0, 0, self.asc, self.ascq, 0]);
+        bytes.extend(self.key_specific().unwrap_or_default());
+        bytes
+    }
+
+    fn to_descriptors(&self) -> Vec<u8> {
+        let mut descriptors = Vec::new();
+        if let Some(information) = self.information {
+            descriptors.extend([0x00, 0x0A, 0x80, 0]);
+            descriptors.extend(information.to_be_bytes());
+        }
+        if let Some([first, second, third]) = self.key_specific() {
+            descriptors.extend([0x02, 0x06, 0, 0, first, second, third, 0]);
+        }
+        let mut bytes = vec![0x72, self.key, self.asc, self.ascq, 0, 0, 0];
+        bytes.push(descriptors.len() as u8);
+        bytes.extend(descriptors);
+        bytes
+    }
+
+    fn key_specific(&self) -> Option<[u8; 3]> {
+        let FieldPointer { in_cdb, byte, bit } = self.field?;
+        let place = bit.map_or(0, |bit| 0x08 | bit & 7);
+        let [high, low] = byte.to_be_bytes();
+        Some([0x80 | if in_cdb { 0x40 } else { 0 } | place, high, low])
+    }
+}
+
+/// Why a command is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// CHECK CONDITION with this.
+    Check(Sense),
+    /// A status that says all.
+    Status(Status),
+}
+
+impl From<Sense> for Refusal {
+    fn from(sense: Sense) -> Self {
+        Self::Check(sense)
+    }
+}
+
+impl From<ExportError> for Refusal {
+    /// What the storage said, as SCSI says it; every kind has its code.
+    fn from(error: ExportError) -> Self {
+        let sense = match error.kind() {
+            ErrorKind::Busy => return Self::Status(Status::Busy),
+            ErrorKind::Invalid => OUT_OF_RANGE,
+            ErrorKind::NotFound => NO_UNIT,
+            ErrorKind::NoSpace => NO_SPACE,
+            ErrorKind::ReadOnly | ErrorKind::Permission => WRITE_PROTECTED,
+            ErrorKind::Unavailable => NOT_READY,
+            ErrorKind::Data => UNREADABLE,
+            ErrorKind::Exists | ErrorKind::Poisoned | ErrorKind::Internal => FAILURE,
+        };
+        if error.kind() != ErrorKind::NoSpace {
+            tracing::debug!(%error, "storage refused a SCSI command");
+        }
+        Self::Check(sense)
+    }
+}
+
+/// LOGICAL BLOCK ADDRESS OUT OF RANGE.
+pub(crate) const OUT_OF_RANGE: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x21, 0);
+/// LOGICAL UNIT NOT SUPPORTED.
+pub(crate) const NO_UNIT: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0);
+/// SPACE ALLOCATION FAILED WRITE PROTECT.
+pub(crate) const NO_SPACE: Sense = Sense::new(key::DATA_PROTECT, 0x27, 7);
+/// WRITE PROTECTED.
+pub(crate) const WRITE_PROTECTED: Sense = Sense::new(key::DATA_PROTECT, 0x27, 0);
+/// SOFTWARE WRITE PROTECTED, by the SWP bit of the control mode page.
+pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(key::DATA_PROTECT, 0x27, 2);
+/// LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE.
+pub(crate) const NOT_READY: Sense = Sense::new(key::NOT_READY, 0x04, 0);
+/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY: initiators retry the command.
+pub(crate) const BECOMING_READY: Sense = Sense::new(key::NOT_READY, 0x04, 1);
+/// UNRECOVERED READ ERROR.
+pub(crate) const UNREADABLE: Sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0);
+/// INTERNAL TARGET FAILURE.
+pub(crate) const FAILURE: Sense = Sense::new(key::HARDWARE_ERROR, 0x44, 0);
+/// INVALID COMMAND OPERATION CODE.
+pub(crate) const NO_OPERATION: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x20, 0);
+/// PARAMETER LIST LENGTH ERROR.
+pub(crate) const LIST_LENGTH: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x1A, 0);
+/// INVALID FIELD IN COMMAND INFORMATION UNIT: fewer or more data came than the command needs.
+pub(crate) const DATA_LENGTH: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x0E, 3);
+/// MISCOMPARE DURING VERIFY OPERATION.
+pub(crate) const MISCOMPARE: Sense = Sense::new(key::MISCOMPARE, 0x1D, 0);
+
+/// INVALID FIELD IN CDB, with the first byte of the field.
+pub(crate) const fn invalid_cdb(byte: u16) -> Sense {
+    let mut sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
+    sense.field = Some(FieldPointer { in_cdb: true, byte, bit: None });
+    sense
+}
+
+/// INVALID FIELD IN CDB, with the byte and the most significant bit of the field.
+pub(crate) const fn invalid_cdb_bit(byte: u16, bit: u8) -> Sense {
+    let mut sense = invalid_cdb(byte);
+    sense.field = Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) });
+    sense
+}
+
+/// INVALID FIELD IN PARAMETER LIST, with the first byte of the field.
+pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
+    let mut sense = Sense::new(key::ILLEGAL_REQUEST, 0x26, 0);
+    sense.field = Some(FieldPointer { in_cdb: false, byte, bit: None });
+    sense
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Reading and writing blocks, the cache, and the size.
+//!
+//! Not here: VERIFY (`verify`), COMPARE AND WRITE and ORWRITE (`compare`), giving space back
+//! (`provision`).
+//!
+//! Spec: SBC-3 5.7 to 5.20 and 5.32 to 5.37.
+//!
+//! Invariants:
+//! - a write with FUA, or while the write cache is off, is durable before it is answered;
+//! - nothing is read into, or written from, a range outside of the logical unit.
+
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_device::Block;
+use weir_net::OutBuf;
+
+use crate::codec::operation::extent;
+use crate::codec::sense::{
+    Refusal, SOFTWARE_WRITE_PROTECTED, Sense, WRITE_PROTECTED, invalid_cdb_bit,
+};
+use crate::dispatch::run::{Outcome, Task, reply};
+use crate::fields::{be64, bit, byte};
+use crate::limits::PIECE_BYTES;
+use crate::unit::logical_unit::Unit;
+use crate::unit::lost;
+use crate::unit::range_lock::Range;
+
+/// Force unit access.
+const FUA: u8 = 0x08;
+/// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: there is no protection information.
+const PROTECT: u8 = 0xE0;
+
+impl Range {
+    /// How many bytes.
+    pub(crate) const fn len_bytes(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether there are none.
+    pub(crate) const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// Whether a command of more than 6 bytes asks for what is durable.
+pub(crate) fn forces_access(cdb: &[u8]) -> bool {
+    byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, FUA)
+}
+
+/// Refuses a command of more than 6 bytes that asks for protection information (SBC-3 4.22).
+pub(crate) fn check_protection(cdb: &[u8]) -> Result<(), Sense> {
+    if byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, PROTECT) {
+        return Err(invalid_cdb_bit(1, 7));
+    }
+    Ok(())
+}
+
+/// Refuses what would change a logical unit that is write protected.
+pub(crate) fn check_writable(unit: &Unit) -> Result<(), Sense> {
+    if unit.medium.read_only() {
+        return Err(WRITE_PROTECTED);
+    }
+    if unit.mode.software_write_protect() {
+        return Err(SOFTWARE_WRITE_PROTECTED);
+    }
+    Ok(())
+}
+
+/// The range of a transfer, checked.
+pub(crate) fn transfer_range(task: &Task<'_>) -> Result<Range, Sense> {
+    check_protection(task.cdb)?;
+    let extent = extent(task.cdb);
+    task.unit.transfer(extent.lba, extent.blocks, extent.field)
+}
+
+/// Makes a write durable where the initiator asked for it, by FUA or by turning the cache off.
+pub(crate) async fn settle(task: &Task<'_>, forced: bool) -> Outcome {
+    if forced || !task.unit.mode.write_cache() {
+        task.unit.medium.flush().await?;
+    }
+    Ok(())
+}
+
+/// READ, if it need not wait.
+pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
+    let range = match transfer_range(task) {
+        Ok(range) => range,
+        Err(sense) => return Some(Err(sense.into())),
+    };
+    if range.is_empty() {
+        return Some(Ok(()));
+    }
+    if forces_access(task.cdb) {
+        return None;
+    }
+    match task.unit.medium.try_read(range.start, out.space(range.len_bytes() as usize)) {
+        Ok(true) => {
+            task.unit.read(range.len_bytes());
+            Some(Ok(()))
+        }
+        Ok(false) => None,
+        // Which block is lost takes more reads to find.
+        Err(error) if error.kind() == ErrorKind::Data => None,
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// READ of `len_bytes` in whole blocks that are in memory, by handles; false, with anything in
+/// `blocks`, where that cannot be. Errors are met again, and reported, on the usual way.
+pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
+    let Ok(range) = transfer_range(task) else { return false };
+    let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
+    if range.len_bytes() != len_bytes
+        || range.is_empty()
+        || !whole(range.start)
+        || !whole(len_bytes)
+        || forces_access(task.cdb)
+        || !task.unit.medium.try_share(range.start, len_bytes, blocks).unwrap_or(false)
+    {
+        return false;
+    }
+    task.unit.read(len_bytes);
+    true
+}
+
+/// READ. With FUA what was written before is made durable first: what is then read cannot be
+/// lost.
+pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    let range = transfer_range(task)?;
+    if range.is_empty() {
+        return Ok(());
+    }
+    if forces_access(task.cdb) {
+        task.unit.medium.flush().await?;
+    }
+    let read = task.unit.medium.read(range.start, out.space(range.len_bytes() as usize)).await;
+    if let Err(error) = read {
+        return Err(lost::refusal(task, range, error).await);
+    }
+    task.unit.read(range.len_bytes());
+    Ok(())
+}
+
+/// The range and the data of a write, checked. Where less data came than the command is for, as
+/// the transport says to the initiator (SAM-5 5.1, RFC 7143 11.4.5), the whole blocks that came are
+/// written and no others.
+pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Refusal> {
+    let range = transfer_range(task)?;
+    check_writable(task.unit)?;
+    let came = task.data.len() as u64 / task.unit.block() * task.unit.block();
+    let len_bytes = range.len_bytes().min(came);
+    Ok((Range { end: range.start + len_bytes, ..range }, task.data(len_bytes)?))
+}
+
+/// WRITE, if it need not wait; the caller has counted it in at `Unit::ranges`.
+pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
+    let (range, data) = match write_request(task) {
+        Ok(request) => request,
+        Err(refusal) => return Some(Err(refusal)),
+    };
+    if range.is_empty() {
+        return Some(Ok(()));
+    }
+    if forces_access(task.cdb) || !task.unit.mode.write_cache() {
+        return None;
+    }
+    task.unit.ranges.tokens.changing(range);
+    match task.unit.medium.try_write(range.start, data) {
+        Ok(true) => {
+            task.unit.wrote(range.len_bytes());
+            Some(Ok(()))
+        }
+        Ok(false) => None,
+        Err(error) if error.kind() == ErrorKind::Data => None,
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// WRITE.
+pub(crate) async fn write(task: &Task<'_>) -> Outcome {
+    let (range, data) = write_request(task)?;
+    if range.is_empty() {
+        return Ok(());
+    }
+    {
+        let _held = task.unit.ranges.shared(range).await;
+        if let Err(error) = task.unit.medium.write(range.start, data).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
+    }
+    task.unit.wrote(range.len_bytes());
+    settle(task, forces_access(task.cdb)).await
+}
+
+/// SYNCHRONIZE CACHE. All of the cache is one, so the range is only checked; IMMED is answered
+/// late, which it may be (SBC-3 5.21).
+pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
+    let extent = extent(task.cdb);
+    task.unit.range(extent.lba, extent.blocks)?;
+    task.unit.medium.flush().await?;
+    Ok(())
+}
+
+/// PRE-FETCH: GOOD also where it does not fit the cache, as it is known only afterwards.
+pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
+    let extent = extent(task.cdb);
+    let mut range = task.unit.range(extent.lba, extent.blocks)?;
+    if extent.blocks == 0 {
+        range.end = task.unit.blocks() * task.unit.block();
+    }
+    // What one command brings in is bounded, however much it asks for.
+    range.end = range.end.min(range.start + 16 * PIECE_BYTES);
+    if !range.is_empty() {
+        task.unit.medium.cache(range.start, range.len_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// START STOP UNIT: there is nothing to start or to stop, and the medium stays; a stop makes
+/// durable what was written (SBC-3 5.25).
+pub(crate) async fn start_stop(task: &Task<'_>) -> Outcome {
+    let flags = byte(task.cdb, 4);
+    if flags & 0xF0 == 0 && flags & 0x02 != 0 {
+        // LOEJ: the medium cannot be taken out.
+        return Err(invalid_cdb_bit(4, 1).into());
+    }
+    let no_flush = flags & 0x04 != 0;
+    if flags & 0xF1 == 0 && !no_flush {
+        task.unit.medium.flush().await?;
+    }
+    Ok(())
+}
+
+/// READ CAPACITY (10): the last address, or all ones where it needs the longer command.
+pub(crate) fn read_capacity_10(task: &Task<'_>, out: &mut OutBuf) {
+    let last = task.unit.blocks().saturating_sub(1);
+    out.put(&u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes());
+    out.put(&task.unit.options.block_bytes.to_be_bytes());
+}
+
+/// READ CAPACITY (16), SBC-3 5.16.
+pub(crate) fn read_capacity_16(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    if be64(task.cdb, 2) != 0 || bit(task.cdb, 14, 1) {
+        return Err(crate::codec::sense::invalid_cdb(2).into());
+    }
+    let mut bytes = Vec::with_capacity(32);
+    bytes.extend(task.unit.blocks().saturating_sub(1).to_be_bytes());
+    bytes.extend(task.unit.options.block_bytes.to_be_bytes());
+    // No protection; logical blocks per physical block of 4096 bytes as a power of two.
+    bytes.extend([0, (4096 / task.unit.options.block_bytes).trailing_zeros() as u8]);
+    // LBPME and LBPRZ: thin, and what is not allocated reads as zeros.
+    bytes.extend([0xC0, 0]);
+    bytes.resize(32, 0);
+    reply(out, &bytes, task.allocation());
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! Copies of a nexus by the numbers that it gave them: those under way, and what became of others.
+//!
+//! Not here: copying (`copy`, `offload`).
+//!
+//! Spec: SPC-4 5.17.4, 6.3, and 6.21 to 6.26.
+//!
+//! Invariants:
+//! - a list identifier is that of one copy at a time;
+//! - a copy that ended, in whatever way, counts as under way no longer;
+//! - a copy that was aborted writes nothing once COPY OPERATION ABORT is answered.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures_util::lock::{Mutex, OwnedMutexGuard};
+use weir_net::OutBuf;
+
+use crate::codec::copy_list::DESCRIPTORS;
+use crate::codec::operation::SERVICE_ACTION;
+use crate::codec::sense::{Refusal, Sense, invalid_cdb, key};
+use crate::codec::transport::Status;
+use crate::dispatch::run::{Outcome, Task, reply};
+use crate::fields::{be32, byte, set};
+use crate::limits::{
+    COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_RESULTS_MAX, COPY_SEGMENT_BYTES_MAX,
+    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX,
+};
+use crate::unit::rod_tokens::Token;
+
+/// OPERATION IN PROGRESS: the list identifier is that of a copy under way.
+const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
+/// Its tasks were aborted by somebody else.
+pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
+/// COMMAND CLEARED BY DEVICE SERVER, by COPY OPERATION ABORT.
+const CLEARED: Sense = Sense::new(key::COPY_ABORTED, 0x2F, 0x02);
+/// COPY TARGET DEVICE DATA UNDERRUN: a token stands for less than was asked for.
+pub(crate) const UNDERRUN: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x04);
+
+/// Copies of a nexus on a logical unit.
+#[derive(Default)]
+pub(crate) struct Copies {
+    running: u8,
+    results: VecDeque<CopyResult>,
+}
+
+/// What a copy and who asks for it share.
+#[derive(Default)]
+struct Progress {
+    is_aborted: AtomicBool,
+    segments: AtomicU64,
+    bytes: AtomicU64,
+    /// Held by the copy until its end.
+    turn: Arc<Mutex<()>>,
+}
+
+#[derive(Clone)]
+struct CopyResult {
+    list: u32,
+    /// Service action of the command.
+    action: u8,
+    /// Answered before it is done, as far as the initiator cares.
+    is_immediate: bool,
+    progress: Arc<Progress>,
+    ended: Option<Outcome>,
+    token: Option<Arc<Token>>,
+}
+
+/// What a copy is called, and by which command.
+#[derive(Clone, Copy)]
+pub(crate) struct CopyName {
+    /// `None` where its outcome is not to be kept.
+    pub(crate) list: Option<u32>,
+    /// Whether the initiator reads the outcome of it as that of a background operation.
+    pub(crate) is_immediate: bool,
+}
+
+/// A copy under way.
+pub(crate) struct CopyRun<'a> {
+    task: &'a Task<'a>,
+    name: CopyName,
+    progress: Arc<Progress>,
+    aborts: u64,
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl<'a> CopyRun<'a> {
+    /// Counts a copy in.
+    pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
+        let mut copies = task.seat.copies.lock();
+        if copies.running >= COPIES_RUNNING_MAX {
+            return Err(Refusal::Status(Status::Busy));
+        }
+        let progress = Arc::<Progress>::default();
+        if let Some(list) = name.list {
+            if copies.results.iter().any(|known| known.list == list && known.ended.is_none()) {
+                return Err(IN_PROGRESS.into());
+            }
+            copies.results.retain(|known| known.list != list);
+            if copies.results.len() >= COPY_RESULTS_MAX {
+                let oldest = copies.results.iter().position(|known| known.ended.is_some());
+                oldest.and_then(|at| copies.results.remove(at));
+            }
+            copies.results.push_back(CopyResult {
+                list,
+                action: byte(task.cdb, 1) & SERVICE_ACTION,
+                is_immediate: name.is_immediate,
+                progress: Arc::clone(&progress),
+                ended: None,
+                token: None,
+            });
+        }
+        copies.running += 1;
+        let turn = Arc::clone(&progress.turn).try_lock_owned();
+        Ok(Self { task, name, progress, aborts: task.seat.aborts(), _turn: turn })
+    }
+
+    /// Whether it may go on.
+    pub(crate) fn check(&self) -> Result<(), Sense> {
+        if self.task.seat.aborts() != self.aborts {
+            return Err(ABORTED);
+        }
+        if self.progress.is_aborted.load(Ordering::Acquire) {
+            return Err(CLEARED);
+        }
+        Ok(())
+    }
+
+    /// Notes what was copied behind that which was before.
+    pub(crate) fn advance(&self, segments: u64, bytes: u64) {
+        self.progress.segments.fetch_add(segments, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes copied so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.progress.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a token for who asks.
+    pub(crate) fn made(&self, token: Arc<Token>) {
+        self.change_result(|result| result.token = Some(token));
+    }
+
+    /// Notes its end, and says how the command ends.
+    pub(crate) fn end(self, outcome: Outcome) -> Outcome {
+        self.change_result(|result| result.ended = Some(outcome.clone()));
+        if self.name.is_immediate { Ok(()) } else { outcome }
+    }
+
+    fn change_result(&self, change: impl FnOnce(&mut CopyResult)) {
+        let mut copies = self.task.seat.copies.lock();
+        let own = |known: &&mut CopyResult| Arc::ptr_eq(&known.progress, &self.progress);
+        if let Some(result) = copies.results.iter_mut().find(own) {
+            change(result);
+        }
+    }
+}
+
+impl Drop for CopyRun<'_> {
+    fn drop(&mut self) {
+        self.change_result(|result| {
+            result.ended.get_or_insert_with(|| Err(ABORTED.into()));
+        });
+        self.task.seat.copies.lock().running -= 1;
+    }
+}
+
+fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
+    let copies = task.seat.copies.lock();
+    let result = copies.results.iter().find(|known| known.list == list);
+    Ok(result.ok_or(invalid_cdb(2))?.clone())
+}
+
+/// COPY OPERATION ABORT: answered once that copy has come to its end.
+pub(crate) async fn abort(task: &Task<'_>) -> Outcome {
+    let result = find_result(task, be32(task.cdb, 2))?;
+    if result.ended.is_none() {
+        result.progress.is_aborted.store(true, Ordering::Release);
+        drop(result.progress.turn.lock().await);
+    }
+    Ok(())
+}
+
+/// RECEIVE COPY STATUS, FAILURE DETAILS and OPERATING PARAMETERS (LID1).
+pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    let list = byte(task.cdb, 2).into();
+    let bytes = match byte(task.cdb, 1) & SERVICE_ACTION {
+        0x03 => operating_parameters(),
+        0x00 => short_status(&find_result(task, list)?),
+        _ => {
+            let result = find_result(task, list)?;
+            let details = failed_segment(task, &result);
+            // They are told once.
+            task.seat.copies.lock().results.retain(|known| known.list != list);
+            details
+        }
+    };
+    reply(out, &bytes, task.allocation());
+    Ok(())
+}
+
+/// COPY STATUS.
+fn short_status(result: &CopyResult) -> Vec<u8> {
+    let status = match &result.ended {
+        None => 0,
+        Some(Ok(())) => 1,
+        Some(Err(_)) => 2,
+    };
+    let mut bytes = vec![0, 0, 0, 8, status];
+    let segments = result.progress.segments.load(Ordering::Relaxed);
+    bytes.extend(u16::try_from(segments).unwrap_or(u16::MAX).to_be_bytes());
+    // Counted in KiB.
+    bytes.push(1);
+    let copied = result.progress.bytes.load(Ordering::Relaxed);
+    bytes.extend(u32::try_from(copied >> 10).unwrap_or(u32::MAX).to_be_bytes());
+    bytes
+}
+
+/// Status and sense data that a copy ended with.
+fn ending(task: &Task<'_>, result: &CopyResult) -> (u8, Vec<u8>) {
+    match &result.ended {
+        Some(Err(Refusal::Check(sense))) => {
+            let descriptor = task.unit.mode.descriptor_sense();
+            let sense = Sense { descriptor, ..sense.clone() };
+            (Status::CheckCondition as u8, sense.to_bytes())
+        }
+        Some(Err(Refusal::Status(status))) => (*status as u8, Vec::new()),
+        None | Some(Ok(())) => (Status::Good as u8, Vec::new()),
+    }
+}
+
+/// FAILED SEGMENT DETAILS: the status and the sense data of the copy, or nothing.
+fn failed_segment(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
+    if !matches!(result.ended, Some(Err(_))) {
+        return vec![0; 4];
+    }
+    let (status, sense) = ending(task, result);
+    let mut bytes = vec![0; 60];
+    set(&mut bytes, 0, &(56 + sense.len() as u32).to_be_bytes());
+    set(&mut bytes, 56, &[status]);
+    set(&mut bytes, 58, &(sense.len() as u16).to_be_bytes());
+    bytes.extend(sense);
+    bytes
+}
+
+/// OPERATING PARAMETERS.
+fn operating_parameters() -> Vec<u8> {
+    // SNLID: list identifiers may be left out.
+    let mut bytes = vec![0, 0, 0, 0, 1, 0, 0, 0];
+    bytes.extend(COPY_TARGETS_MAX.to_be_bytes());
+    bytes.extend(COPY_SEGMENTS_MAX.to_be_bytes());
+    bytes.extend(COPY_LIST_BYTES_MAX.to_be_bytes());
+    bytes.extend(COPY_SEGMENT_BYTES_MAX.to_be_bytes());
+    bytes.resize(34, 0);
+    bytes.extend([0, COPIES_RUNNING_MAX, COPIES_RUNNING_MAX]);
+    // Granularity of data: 512 bytes.
+    bytes.extend([9, 0, 0, 0, 0, 0]);
+    bytes.push(DESCRIPTORS.len() as u8);
+    bytes.extend(DESCRIPTORS);
+    let len = bytes.len() as u32 - 4;
+    set(&mut bytes, 0, &len.to_be_bytes());
+    bytes
+}
+
+/// RECEIVE COPY STATUS (LID4).
+pub(crate) fn status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    let bytes = long_status(task, &find_result(task, be32(task.cdb, 2))?);
+    reply(out, &sized(bytes), task.allocation());
+    Ok(())
+}
+
+/// RECEIVE ROD TOKEN INFORMATION: the same, and the token if one was made.
+pub(crate) fn token_information(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    let result = find_result(task, be32(task.cdb, 2))?;
+    let mut bytes = long_status(task, &result);
+    let token = result.token.as_ref().filter(|_| matches!(result.ended, Some(Ok(()))));
+    match token {
+        Some(token) => {
+            bytes.extend((token.bytes().len() as u32 + 2).to_be_bytes());
+            bytes.extend([0, 0]);
+            bytes.extend(token.bytes());
+        }
+        None => bytes.extend([0; 4]),
+    }
+    reply(out, &sized(bytes), task.allocation());
+    Ok(())
+}
+
+/// The header that both have (SPC-4 6.24), AVAILABLE DATA left out.
+fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
+    let is_of_token = result.action != 0;
+    let is = |sense: &Sense, other: &Sense| {
+        (sense.key, sense.asc, sense.ascq) == (other.key, other.asc, other.ascq)
+    };
+    let status = match &result.ended {
+        None if result.is_immediate => 0x12,
+        None => 0x11,
+        Some(Ok(())) => 0x01,
+        Some(Err(Refusal::Check(sense))) if is(sense, &UNDERRUN) => 0x03,
+        Some(Err(Refusal::Check(sense))) if is(sense, &ABORTED) || is(sense, &CLEARED) => 0x60,
+        Some(Err(_)) => 0x02,
+    };
+    let segments = result.progress.segments.load(Ordering::Relaxed) as u16;
+    let copied = result.progress.bytes.load(Ordering::Relaxed);
+    let (ending, sense) = ending(task, result);
+    let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
+    // Milliseconds until it is worth asking again; nothing changes after the end.
+    let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
+    bytes.extend(delay.to_be_bytes());
+    bytes.extend([ending, sense.len() as u8, sense.len() as u8]);
+    // Counted in logical blocks for tokens, in bytes otherwise.
+    bytes.push(if is_of_token { 0xF1 } else { 0x00 });
+    let block = if is_of_token { task.unit.block() } else { 1 };
+    bytes.extend((copied / block).to_be_bytes());
+    bytes.extend(if is_of_token { [0; 2] } else { segments.to_be_bytes() });
+    bytes.resize(32, 0);
+    bytes.extend(sense);
+    bytes
+}
+
+/// Fills AVAILABLE DATA in.
+fn sized(mut bytes: Vec<u8>) -> Vec<u8> {
+    let len = bytes.len() as u32 - 4;
+    set(&mut bytes, 0, &len.to_be_bytes());
+    bytes
+}

@@ -1,0 +1,372 @@
+//! MODE SENSE and MODE SELECT, and what the pages say.
+//!
+//! Not here: what follows from the bits, where they are asked for.
+//!
+//! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
+//!
+//! Invariants:
+//! - mode parameters are one set for all nexuses, and are lost with the logical unit, but for the
+//!   write cache where it was saved (SP): an initiator that turned it off counts on that;
+//! - MODE SELECT changes everything that it says, or nothing.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use weir_net::OutBuf;
+
+use crate::codec::sense::{
+    LIST_LENGTH, Refusal, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter,
+};
+use crate::dispatch::run::{Outcome, Task, reply};
+use crate::fields::{be16, be32, bit, byte};
+use crate::unit::attention::Attention;
+use crate::unit::logical_unit::Unit;
+
+/// Write cache enabled: caching page, byte 2.
+const WCE: u8 = 0x04;
+/// Descriptor format sense data: control page, byte 2.
+const D_SENSE: u8 = 0x04;
+/// Software write protect: control page, byte 4.
+const SWP: u8 = 0x08;
+/// Aborted tasks are answered: control page, byte 5.
+const TAS: u8 = 0x40;
+
+const ERROR_RECOVERY: u8 = 0x01;
+const CACHING: u8 = 0x08;
+const CONTROL: u8 = 0x0A;
+const EXCEPTIONS: u8 = 0x1C;
+/// Pages that there are.
+const CODES: [u8; 4] = [ERROR_RECOVERY, CACHING, CONTROL, EXCEPTIONS];
+
+/// What can be selected, as one value: a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settings(u8);
+
+impl Settings {
+    const WRITE_CACHE: u8 = 1;
+    const DESCRIPTOR_SENSE: u8 = 2;
+    const WRITE_PROTECT: u8 = 4;
+    const TELLS_ABORTED: u8 = 8;
+    const ALL: Self = Self(15);
+
+    const fn has(self, setting: u8) -> bool {
+        self.0 & setting != 0
+    }
+
+    /// `mask` where a setting is on.
+    const fn flag(self, setting: u8, mask: u8) -> u8 {
+        if self.has(setting) { mask } else { 0 }
+    }
+
+    const fn with(self, setting: u8, on: bool) -> Self {
+        Self(if on { self.0 | setting } else { self.0 & !setting })
+    }
+}
+
+/// Mode parameters of a logical unit.
+pub(crate) struct Mode {
+    current: AtomicU8,
+    saved: AtomicU8,
+    default: Settings,
+}
+
+impl Mode {
+    pub(crate) fn new(write_cache: bool, saved_write_cache: Option<bool>) -> Self {
+        let default = Settings(0).with(Settings::WRITE_CACHE, write_cache);
+        let saved = default.with(Settings::WRITE_CACHE, saved_write_cache.unwrap_or(write_cache));
+        Self { current: AtomicU8::new(saved.0), saved: AtomicU8::new(saved.0), default }
+    }
+
+    fn saved(&self) -> Settings {
+        Settings(self.saved.load(Ordering::SeqCst))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings(self.current.load(Ordering::SeqCst))
+    }
+
+    /// Whether writes may be answered before they are durable.
+    pub(crate) fn write_cache(&self) -> bool {
+        self.settings().has(Settings::WRITE_CACHE)
+    }
+
+    /// Whether sense data has the descriptor format.
+    pub(crate) fn descriptor_sense(&self) -> bool {
+        self.settings().has(Settings::DESCRIPTOR_SENSE)
+    }
+
+    /// Whether an initiator forbade writes.
+    pub(crate) fn software_write_protect(&self) -> bool {
+        self.settings().has(Settings::WRITE_PROTECT)
+    }
+
+    /// Whether a task that another nexus aborted is answered.
+    pub(crate) fn tells_aborted(&self) -> bool {
+        self.settings().has(Settings::TELLS_ABORTED)
+    }
+
+    /// Back to what is saved; a cache that an initiator turned off stays off: it may go on without
+    /// looking, and count on that.
+    pub(crate) fn reset(&self) {
+        let saved = self.saved();
+        let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();
+        let begun = saved.with(Settings::WRITE_CACHE, cache);
+        self.current.store(begun.0, Ordering::SeqCst);
+    }
+}
+
+/// Which values of a page (SPC-4 6.13.2, PC).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    Current,
+    Changeable,
+    Default,
+    Saved,
+}
+
+/// Parameters savable: the page's first byte. Only the caching page is.
+const PS: u8 = 0x80;
+
+/// A page with its header.
+fn encode(unit: &Unit, code: u8, values: Values) -> Vec<u8> {
+    let settings = match values {
+        Values::Current => unit.mode.settings(),
+        Values::Changeable => Settings::ALL,
+        Values::Default => unit.mode.default,
+        Values::Saved => unit.mode.saved(),
+    };
+    let mut bytes = encode_as(settings, code, values);
+    if code == CACHING && unit.store.is_some() {
+        crate::fields::set(&mut bytes, 0, &[code | PS]);
+    }
+    bytes
+}
+
+fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
+    let fixed = |value: u8| if values == Values::Changeable { 0 } else { value };
+    let content = match code {
+        CACHING => {
+            let mut content = vec![settings.flag(Settings::WRITE_CACHE, WCE)];
+            content.resize(18, 0);
+            content
+        }
+        CONTROL => vec![
+            // TST: each nexus has a task set of its own.
+            fixed(0x20) | settings.flag(Settings::DESCRIPTOR_SENSE, D_SENSE),
+            // Tasks may be reordered, as long as each initiator waits where it must.
+            fixed(0x10),
+            settings.flag(Settings::WRITE_PROTECT, SWP),
+            settings.flag(Settings::TELLS_ABORTED, TAS),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ],
+        // Error recovery and informational exceptions: failures are reported with the command
+        // that meets them, and otherwise not.
+        _ => vec![0; 10],
+    };
+    let mut bytes = vec![code, content.len() as u8];
+    bytes.extend(content);
+    bytes
+}
+
+/// MODE SENSE (6) and (10).
+pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
+    let cdb = task.cdb;
+    let is_long = byte(cdb, 0) == 0x5A;
+    let values = match byte(cdb, 2) >> 6 {
+        0 => Values::Current,
+        1 => Values::Changeable,
+        2 => Values::Default,
+        _ if task.unit.store.is_some() => Values::Saved,
+        // SAVING PARAMETERS NOT SUPPORTED.
+        _ => return Err(Sense::new(crate::codec::sense::key::ILLEGAL_REQUEST, 0x39, 0).into()),
+    };
+    let (code, subpage) = (byte(cdb, 2) & 0x3F, byte(cdb, 3));
+    if !matches!(subpage, 0x00 | 0xFF) {
+        return Err(invalid_cdb(3).into());
+    }
+    let mut parts = Vec::new();
+    for known in CODES {
+        if code == known || code == 0x3F {
+            parts.extend(encode(task.unit, known, values));
+        }
+    }
+    if parts.is_empty() {
+        return Err(invalid_cdb_bit(2, 5).into());
+    }
+    let long_address = is_long && bit(cdb, 1, 0x10);
+    let descriptor =
+        if bit(cdb, 1, 0x08) { Vec::new() } else { descriptor(task.unit, long_address) };
+    let mut bytes = header(task.unit, is_long, long_address, descriptor.len());
+    bytes.extend(descriptor);
+    bytes.extend(parts);
+    if is_long {
+        let len = bytes.len() as u16 - 2;
+        crate::fields::set(&mut bytes, 0, &len.to_be_bytes());
+    } else {
+        let len = bytes.len() as u8 - 1;
+        crate::fields::set(&mut bytes, 0, &[len]);
+    }
+    reply(out, &bytes, task.allocation());
+    Ok(())
+}
+
+/// The mode parameter header (SPC-4 7.5.5), its first length still open.
+fn header(unit: &Unit, is_long: bool, long_address: bool, descriptor_len: usize) -> Vec<u8> {
+    let protected = unit.medium.read_only() || unit.mode.software_write_protect();
+    // WP and DPOFUA.
+    let specific = if protected { 0x90 } else { 0x10 };
+    if is_long {
+        vec![0, 0, 0, specific, u8::from(long_address), 0, 0, descriptor_len as u8]
+    } else {
+        vec![0, 0, specific, descriptor_len as u8]
+    }
+}
+
+/// The block descriptor (SBC-3 6.5.2).
+fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
+    let block = unit.options.block_bytes.to_be_bytes();
+    let mut bytes = Vec::with_capacity(16);
+    if long_address {
+        bytes.extend(unit.blocks().to_be_bytes());
+        bytes.extend([0; 4]);
+    } else {
+        bytes.extend(u32::try_from(unit.blocks()).unwrap_or(u32::MAX).to_be_bytes());
+    }
+    bytes.extend(block);
+    bytes
+}
+
+/// Whether a MODE SELECT is to save (SP).
+pub(crate) fn saves(cdb: &[u8]) -> bool {
+    bit(cdb, 1, 0x01)
+}
+
+/// MODE SELECT (6) and (10), nothing saved.
+pub(crate) fn select(task: &Task<'_>) -> Outcome {
+    if let Some((before, after)) = wanted(task)? {
+        change(task, before, after);
+    }
+    Ok(())
+}
+
+/// MODE SELECT (6) and (10): what can be saved is, before anything changes.
+pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
+    // SP without anywhere to save to.
+    let store = task.unit.store.as_ref().ok_or(invalid_cdb_bit(1, 0))?;
+    let Some((before, after)) = wanted(task)? else { return Ok(()) };
+    let mode = &task.unit.mode;
+    let write_cache = after.has(Settings::WRITE_CACHE);
+    if !write_cache && before.has(Settings::WRITE_CACHE) {
+        // What was answered before this is durable once there is no cache for good.
+        task.unit.medium.flush().await?;
+    }
+    store.save_write_cache(write_cache).await?;
+    let saved = mode.saved().with(Settings::WRITE_CACHE, write_cache);
+    mode.saved.store(saved.0, Ordering::SeqCst);
+    change(task, before, after);
+    Ok(())
+}
+
+/// The settings before and after; `None` where nothing is sent.
+fn wanted(task: &Task<'_>) -> Result<Option<(Settings, Settings)>, Refusal> {
+    let cdb = task.cdb;
+    if !bit(cdb, 1, 0x10) {
+        return Err(invalid_cdb_bit(1, 4).into());
+    }
+    let len = task.allocation();
+    if len == 0 {
+        return Ok(None);
+    }
+    let list = task.data(len as u64)?;
+    let before = task.unit.mode.settings();
+    let after = selected(task.unit, list, byte(cdb, 0) == 0x55, before)?;
+    Ok(Some((before, after)))
+}
+
+fn change(task: &Task<'_>, before: Settings, after: Settings) {
+    if after != before {
+        task.unit.mode.current.store(after.0, Ordering::SeqCst);
+        task.unit.raise(Attention::MODE_CHANGED, |seat| seat.id != task.seat.id);
+    }
+}
+
+/// What a parameter list asks for.
+fn selected(
+    unit: &Unit,
+    list: &[u8],
+    is_long: bool,
+    mut settings: Settings,
+) -> Result<Settings, Refusal> {
+    let (header_len, descriptor_len, long_address) = if is_long {
+        (8, usize::from(be16(list, 6)), bit(list, 4, 1))
+    } else {
+        (4, usize::from(byte(list, 3)), false)
+    };
+    let (head, rest) = list.split_at_checked(header_len).ok_or(LIST_LENGTH)?;
+    let (block, mut parts) = rest.split_at_checked(descriptor_len).ok_or(LIST_LENGTH)?;
+    check_descriptor(unit, block, long_address, head.len())?;
+    while !parts.is_empty() {
+        let at = (list.len() - parts.len()) as u16;
+        if parts.len() < 2 {
+            return Err(LIST_LENGTH.into());
+        }
+        let code = byte(parts, 0) & 0x7F;
+        // A page of sub_page format, or one that there is not.
+        if !CODES.contains(&code) {
+            return Err(invalid_parameter(at).into());
+        }
+        let len = 2 + usize::from(byte(parts, 1));
+        let expected = encode_as(settings, code, Values::Current);
+        if len != expected.len() {
+            return Err(invalid_parameter(at + 1).into());
+        }
+        let (here, next) = parts.split_at_checked(len).ok_or(LIST_LENGTH)?;
+        settings = apply(settings, here, &expected, at)?;
+        parts = next;
+    }
+    Ok(settings)
+}
+
+/// Neither the size nor the block can be changed (SBC-3 6.5.2).
+fn check_descriptor(
+    unit: &Unit,
+    block: &[u8],
+    long_address: bool,
+    at: usize,
+) -> Result<(), Refusal> {
+    let expected_len = if long_address { 16 } else { 8 };
+    if block.is_empty() {
+        return Ok(());
+    }
+    if block.len() != expected_len {
+        return Err(invalid_parameter(at as u16 - 1).into());
+    }
+    let length = be32(block, expected_len - 4) & 0x00FF_FFFF;
+    if length != unit.options.block_bytes {
+        return Err(invalid_parameter((at + expected_len - 3) as u16).into());
+    }
+    Ok(())
+}
+
+/// One page: bits that cannot be changed must be as they are.
+fn apply(settings: Settings, here: &[u8], current: &[u8], at: u16) -> Result<Settings, Refusal> {
+    let code = byte(here, 0) & 0x7F;
+    let changeable = encode_as(Settings::ALL, code, Values::Changeable);
+    for (place, mask) in changeable.iter().enumerate().skip(2) {
+        if (byte(here, place) ^ byte(current, place)) & !mask != 0 {
+            return Err(invalid_parameter(at + place as u16).into());
+        }
+    }
+    Ok(match code {
+        CACHING => settings.with(Settings::WRITE_CACHE, bit(here, 2, WCE)),
+        CONTROL => settings
+            .with(Settings::DESCRIPTOR_SENSE, bit(here, 2, D_SENSE))
+            .with(Settings::WRITE_PROTECT, bit(here, 4, SWP))
+            .with(Settings::TELLS_ABORTED, bit(here, 5, TAS)),
+        _ => settings,
+    })
+}

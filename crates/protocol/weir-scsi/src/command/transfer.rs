@@ -1,0 +1,148 @@
+//! Moving data between logical units: what EXTENDED COPY and WRITE USING TOKEN share.
+//!
+//! Not here: what is moved where, and who asked for it.
+//!
+//! Invariants:
+//! - data is shared where the storage can share it, and of the rest at most a piece is held in
+//!   memory;
+//! - a copy that is aborted stops before the next piece.
+
+use std::sync::Arc;
+
+use weir_base::ErrorKind;
+use weir_net::ExportError;
+
+use crate::codec::operation::Access;
+use crate::codec::sense::{Refusal, Sense, key};
+use crate::command::copy_results::CopyRun;
+use crate::dispatch::run::{Outcome, Task};
+use crate::limits::PIECE_BYTES;
+use crate::medium::Medium;
+use crate::unit::itl_nexus::Seat;
+use crate::unit::logical_unit::Unit;
+use crate::unit::range_lock::Range;
+
+/// A logical unit of a copy.
+pub(crate) struct End {
+    pub(crate) unit: Arc<Unit>,
+    /// The seat of the nexus on it; without one it was found in the directory.
+    pub(crate) seat: Option<Arc<Seat>>,
+}
+
+impl End {
+    /// Finds a logical unit that this nexus may use.
+    pub(crate) fn find(task: &Task<'_>, naa: [u8; 16]) -> Option<Self> {
+        let seats = task.nexus.seats();
+        match seats.into_iter().find(|seat| seat.unit.identity.naa == naa) {
+            Some(seat) => Some(Self { unit: Arc::clone(&seat.unit), seat: Some(seat) }),
+            None => {
+                let name = &task.seat.name;
+                let unit = name.target.find(&name.initiator, naa)?;
+                Some(Self { unit, seat: None })
+            }
+        }
+    }
+
+    /// Whether reservations let this nexus read it, or write to it.
+    pub(crate) fn allows(&self, task: &Task<'_>, access: Access) -> bool {
+        match &self.seat {
+            Some(seat) => self.unit.reservations.allows(seat, access),
+            None => {
+                let port = &task.seat.name.path.initiator_port;
+                self.unit.reservations.allows_port(port, access == Access::Write)
+            }
+        }
+    }
+}
+
+/// Where a copy reads or writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) unit: &'a Unit,
+    pub(crate) range: Range,
+}
+
+/// Copies a range: by reference where the storage can, in pieces otherwise. The destination is
+/// held here, by as much as is written at once, unless the caller holds it.
+pub(crate) async fn copy(
+    run: &CopyRun<'_>,
+    from: Place<'_>,
+    to: Place<'_>,
+    is_held: bool,
+) -> Outcome {
+    let is_same = std::ptr::eq(from.unit, to.unit);
+    if from.range.is_empty() || (is_same && from.range == to.range) {
+        return Ok(());
+    }
+    if is_same && from.range.overlaps(to.range) {
+        return copy_pieces(run, from, to, is_held).await;
+    }
+    for (offset, len) in parts(from, to) {
+        let part = |place: Place<'_>| {
+            let start = place.range.start + offset;
+            Range { start, end: start + len }
+        };
+        let from = Place { range: part(from), ..from };
+        let to = Place { range: part(to), ..to };
+        run.check()?;
+        if !share(from, to, is_held).await? {
+            copy_pieces(run, from, to, is_held).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Splits a copy so that what lies within whole records of both sides can be shared: offset and
+/// length of each part that is not empty.
+fn parts(from: Place<'_>, to: Place<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let record = u64::from(to.unit.medium.block_bytes_preferred());
+    let same_record = u64::from(from.unit.medium.block_bytes_preferred()) == record;
+    let before = |start: u64| start.next_multiple_of(record) - start;
+    let (head, len) = (before(to.range.start), to.range.len_bytes());
+    let fits = same_record && before(from.range.start) == head;
+    let head = if fits { head.min(len) } else { 0 };
+    let middle = if fits { (len - head) / record * record } else { len };
+    let all = [(0, head), (head, middle), (head + middle, len - head - middle)];
+    all.into_iter().filter(|(_, len)| *len > 0)
+}
+
+async fn share(from: Place<'_>, to: Place<'_>, is_held: bool) -> Result<bool, Refusal> {
+    let _held = if is_held { None } else { Some(to.unit.ranges.shared(to.range).await) };
+    let (source, medium): (&dyn Medium, &dyn Medium) = (&*from.unit.medium, &*to.unit.medium);
+    let len = to.range.len_bytes();
+    let done = medium.clone_from(source, from.range.start, to.range.start, len).await;
+    done.map_err(failed)
+}
+
+async fn copy_pieces(run: &CopyRun<'_>, from: Place<'_>, to: Place<'_>, is_held: bool) -> Outcome {
+    // Where the ranges overlap, what is still to be read must not be overwritten before.
+    let backwards = std::ptr::eq(from.unit, to.unit)
+        && from.range.overlaps(to.range)
+        && to.range.start > from.range.start;
+    let len = from.range.len_bytes();
+    let mut buffer = vec![0; len.min(PIECE_BYTES) as usize];
+    let mut done = 0;
+    while done < len {
+        run.check()?;
+        let size = (len - done).min(PIECE_BYTES);
+        let offset = if backwards { len - done - size } else { done };
+        let piece = buffer.get_mut(..size as usize).unwrap_or_default();
+        from.unit.medium.read(from.range.start + offset, piece).await.map_err(failed)?;
+        let start = to.range.start + offset;
+        let written = Range { start, end: start + size };
+        let _held = if is_held { None } else { Some(to.unit.ranges.shared(written).await) };
+        to.unit.medium.write(start, piece).await.map_err(failed)?;
+        done += size;
+    }
+    Ok(())
+}
+
+/// What the storage said, of a copy: THIRD PARTY DEVICE FAILURE, or no space.
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+pub(crate) fn failed(error: ExportError) -> Refusal {
+    tracing::debug!(%error, "a copy failed");
+    match error.kind() {
+        ErrorKind::NoSpace => Sense::new(key::COPY_ABORTED, 0x27, 0x07).into(),
+        _ => Sense::new(key::COPY_ABORTED, 0x0D, 0x01).into(),
+    }
+}

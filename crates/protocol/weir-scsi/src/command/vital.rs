@@ -1,0 +1,216 @@
+//! Vital product data: what initiators can learn about a logical unit.
+//!
+//! Not here: the standard INQUIRY data (`inquiry`).
+//!
+//! Spec: SPC-4 7.8, SBC-3 6.6.
+//!
+//! Invariant: pages stand in ascending order, and each that is listed can be read.
+
+use crate::codec::operation::OPERATIONS;
+use crate::codec::port::Port;
+use crate::command::inquiry::{VENDOR, padded};
+use crate::command::log::THRESHOLD_EXPONENT;
+use crate::command::token_copy::ZEROS;
+use crate::dispatch::run::Task;
+use crate::limits::{
+    COMPARE_BLOCKS_MAX, COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_SEGMENT_BYTES_MAX,
+    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, OPTIMAL_BYTES, TOKEN_DATA_BYTES_MAX, TOKEN_RANGES_MAX,
+    TOKEN_STEP_BYTES, TOKEN_TIMEOUT_SECONDS, TOKEN_TIMEOUT_SECONDS_MAX, UNMAP_BLOCKS_MAX,
+    UNMAP_DESCRIPTORS_MAX, WRITE_SAME_BYTES_MAX,
+};
+use crate::unit::logical_unit::Unit;
+use crate::unit::rod_tokens::CHANGE_VULNERABLE;
+
+/// Pages that there are.
+const CODES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8F, 0xB0, 0xB1, 0xB2];
+
+/// A page with its header, or `None` where there is no such page.
+pub(crate) fn encode(task: &Task<'_>, code: u8) -> Option<Vec<u8>> {
+    let unit = task.unit;
+    let content = match code {
+        0x00 => CODES.to_vec(),
+        0x80 => padded(&unit.identity.serial, unit.identity.serial.len().min(200)),
+        0x83 => identification(task),
+        0x86 => extended_inquiry(),
+        0x8F => third_party_copy(unit),
+        0xB0 => block_limits(unit),
+        0xB1 => characteristics(),
+        0xB2 => provisioning(),
+        _ => return None,
+    };
+    let mut bytes = vec![0x00, code];
+    bytes.extend((content.len() as u16).to_be_bytes());
+    bytes.extend(content);
+    Some(bytes)
+}
+
+/// A designation descriptor (SPC-4 7.8.6.1); with an association other than the logical unit it
+/// is of iSCSI.
+fn designator(code_set: u8, association: u8, kind: u8, content: &[u8]) -> Vec<u8> {
+    let (protocol, valid) = if association == 0 { (0, 0) } else { (0x50, 0x80) };
+    let mut bytes = vec![protocol | code_set, valid | association << 4 | kind, 0];
+    bytes.push(content.len() as u8);
+    bytes.extend(content);
+    bytes
+}
+
+/// A SCSI name string: ends with a zero and is a multiple of 4 long.
+fn name_string(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().get(..name.len().min(251)).unwrap_or_default().to_vec();
+    bytes.resize(bytes.len() / 4 * 4 + 4, 0);
+    bytes
+}
+
+fn identification(task: &Task<'_>) -> Vec<u8> {
+    let identity = &task.unit.identity;
+    let mut bytes = designator(1, 0, 3, &identity.naa);
+    let vendor = [padded(VENDOR, 8), padded(&identity.serial, identity.serial.len().min(200))];
+    bytes.extend(designator(2, 0, 1, &vendor.concat()));
+    let target = &task.nexus.name.target;
+    let here = |port: &&Port| port.relative == task.nexus.name.path.relative_port;
+    if let Some(port) = target.ports().iter().find(here) {
+        let [high, low] = port.relative.to_be_bytes();
+        bytes.extend(designator(1, 1, 4, &[0, 0, high, low]));
+        let [high, low] = port.group.to_be_bytes();
+        bytes.extend(designator(1, 1, 5, &[0, 0, high, low]));
+        bytes.extend(designator(3, 1, 8, &name_string(&port.name)));
+    }
+    bytes.extend(designator(3, 2, 8, &name_string(target.name())));
+    bytes
+}
+
+/// Extended INQUIRY data (SPC-4 7.8.7): simple, ordered and head of queue tasks; a volatile
+/// cache; unit attentions of LUN resets reach everybody.
+fn extended_inquiry() -> Vec<u8> {
+    let mut bytes = vec![0, 0x07, 0x01, 0x01];
+    bytes.resize(60, 0);
+    bytes
+}
+
+/// Block limits (SBC-3 6.6.4).
+fn block_limits(unit: &Unit) -> Vec<u8> {
+    let block = unit.block();
+    // UNMAP of less than a record frees no space.
+    let preferred = (u64::from(unit.medium.block_bytes_preferred()) / block).max(1);
+    let granularity = preferred as u32;
+    // WSNZ: a WRITE SAME of no blocks does not mean all of them.
+    let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
+    bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
+    bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
+    // Optimal: initiators read ahead twice as much. Prefetch: as much as a transfer.
+    bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
+    bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
+    bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());
+    bytes.extend(UNMAP_DESCRIPTORS_MAX.to_be_bytes());
+    bytes.extend(granularity.to_be_bytes());
+    // UGAVALID with an alignment of 0.
+    bytes.extend(0x8000_0000_u32.to_be_bytes());
+    bytes.extend((WRITE_SAME_BYTES_MAX / block).to_be_bytes());
+    bytes.resize(60, 0);
+    bytes
+}
+
+/// Block device characteristics (SBC-3 6.6.3): does not rotate.
+fn characteristics() -> Vec<u8> {
+    let mut bytes = vec![0, 1];
+    bytes.resize(60, 0);
+    bytes
+}
+
+/// Logical block provisioning (SBC-3 6.6.5): thin; UNMAP, WRITE SAME (16) and (10) give space
+/// back, which then reads as zeros.
+fn provisioning() -> Vec<u8> {
+    vec![THRESHOLD_EXPONENT, 0xE4, 0x02, 0]
+}
+
+/// Third-party copy (SPC-4 7.8.17): commands, limits, descriptors, and how it copies.
+fn third_party_copy(unit: &Unit) -> Vec<u8> {
+    let mut bytes = copy_descriptor(0x0000, token_limits(unit));
+    bytes.extend(copy_descriptor(0x0001, supported_commands()));
+    let mut limits = vec![0; 4];
+    limits.extend(COPY_TARGETS_MAX.to_be_bytes());
+    limits.extend(COPY_SEGMENTS_MAX.to_be_bytes());
+    limits.extend(COPY_LIST_BYTES_MAX.to_be_bytes());
+    limits.resize(28, 0);
+    bytes.extend(copy_descriptor(0x0004, limits));
+    let kinds = crate::codec::copy_list::DESCRIPTORS;
+    bytes.extend(copy_descriptor(0x0008, [&[kinds.len() as u8], &kinds[..]].concat()));
+    bytes.extend(copy_descriptor(0x0106, token_features(unit)));
+    bytes.extend(copy_descriptor(0x0108, token_types()));
+    let mut general = Vec::new();
+    general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
+    general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
+    general.extend(COPY_SEGMENT_BYTES_MAX.to_be_bytes());
+    // Granularity of data: 512 bytes.
+    general.push(9);
+    general.resize(32, 0);
+    bytes.extend(copy_descriptor(0x8001, general));
+    bytes
+}
+
+/// Block device ROD token limits (SBC-4 6.6.9.3).
+fn token_limits(unit: &Unit) -> Vec<u8> {
+    let mut bytes = vec![0; 6];
+    bytes.extend(TOKEN_RANGES_MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS.to_be_bytes());
+    bytes.extend((TOKEN_DATA_BYTES_MAX / unit.block()).to_be_bytes());
+    // Optimal: as much as is done at a time.
+    bytes.extend((TOKEN_STEP_BYTES / unit.block()).to_be_bytes());
+    bytes
+}
+
+/// ROD token features (SPC-4 7.8.17.8): no tokens of other devices; a lifetime from a second to
+/// ever, as long as a token is used; and what holds for block devices.
+fn token_features(unit: &Unit) -> Vec<u8> {
+    let mut bytes = vec![0; 12];
+    bytes.extend(1_u32.to_be_bytes());
+    bytes.extend(u32::MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
+    bytes.resize(42, 0);
+    bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
+    // What is no multiple of this may have to be copied where the rest is shared.
+    let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
+    bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
+    bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());
+    for _ in 0..3 {
+        bytes.extend(TOKEN_STEP_BYTES.to_be_bytes());
+    }
+    bytes.resize(92, 0);
+    bytes
+}
+
+/// Supported RODs (SPC-4 7.8.17.9): tokens that are vulnerable to changes go out and come in, that
+/// of zeros comes in; which is preferred is not told.
+fn token_types() -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0, 128];
+    for (kind, flags) in [(CHANGE_VULNERABLE, 0x03), (ZEROS, 0x02)] {
+        let end = bytes.len() + 64;
+        bytes.extend(kind.to_be_bytes());
+        bytes.push(flags);
+        bytes.resize(end, 0);
+    }
+    bytes
+}
+
+/// Operation codes of copies, each with its service actions.
+fn supported_commands() -> Vec<u8> {
+    let mut list = Vec::new();
+    for code in [0x83, 0x84] {
+        let known: Vec<_> =
+            OPERATIONS.iter().filter(|operation| operation.code() == code).collect();
+        list.push(code);
+        list.push(known.len() as u8);
+        list.extend(known.iter().map(|operation| operation.service_action()));
+    }
+    list.insert(0, list.len() as u8);
+    list
+}
+
+fn copy_descriptor(kind: u16, mut content: Vec<u8>) -> Vec<u8> {
+    content.resize(content.len().next_multiple_of(4), 0);
+    let mut bytes = kind.to_be_bytes().to_vec();
+    bytes.extend((content.len() as u16).to_be_bytes());
+    bytes.extend(content);
+    bytes
+}

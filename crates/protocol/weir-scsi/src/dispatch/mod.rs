@@ -1,0 +1,4 @@
+//! Which command runs, and for which nexus.
+
+pub(crate) mod run;
+pub(crate) mod target;

@@ -1,0 +1,260 @@
+//! A SCSI target device: ports, the map of logical unit numbers, and nexuses to it.
+//!
+//! Not here: how initiators log in (a transport), what commands do (`task` and on).
+//!
+//! Spec: SAM-5 4.6 and 4.7.
+//!
+//! Invariants:
+//! - every nexus has a seat on each logical unit that is mapped now, and on no other;
+//! - a nexus that is dropped loses its SPC-2 reservations and keeps its registrations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use parking_lot::{Mutex, RwLock};
+use weir_device::Block;
+use weir_net::OutBuf;
+
+use crate::codec::port::{InitiatorPort, Port};
+use crate::codec::transport::{Command, Completion, Lun, Managed, Management, Nexus};
+use crate::dispatch::run::{self, Task};
+use crate::limits::LUN_MAX;
+use crate::unit::attention::Attention;
+use crate::unit::itl_nexus::Seat;
+use crate::unit::logical_unit::Unit;
+use crate::unit::reservation::Path;
+
+/// Finds logical units of other targets, for copies between volumes.
+pub trait Directory: Send + Sync + 'static {
+    /// The logical unit with that designator, if this initiator may use it.
+    fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
+}
+
+/// Both ends of a nexus.
+pub(crate) struct NexusName {
+    pub(crate) initiator: InitiatorPort,
+    pub(crate) target: Arc<Target>,
+    /// Both ends, as reservations keep them.
+    pub(crate) path: Path,
+}
+
+/// A SCSI target device.
+pub struct Target {
+    name: String,
+    ports: Vec<Port>,
+    directory: Option<Arc<dyn Directory>>,
+    state: Mutex<TargetState>,
+}
+
+#[derive(Default)]
+struct TargetState {
+    luns: BTreeMap<u16, Arc<Unit>>,
+    /// Numbers of logical units that are not there yet.
+    awaited: BTreeSet<u16>,
+    nexuses: Vec<Weak<NexusState>>,
+}
+
+/// What a nexus consists of; the target reaches it when the map changes.
+pub(crate) struct NexusState {
+    pub(crate) name: Arc<NexusName>,
+    seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
+}
+
+impl NexusState {
+    /// The seat on a logical unit.
+    pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
+        self.seats.read().get(&lun.number()?).cloned()
+    }
+
+    /// Logical unit numbers, in order.
+    pub(crate) fn luns(&self) -> Vec<u16> {
+        self.seats.read().keys().copied().collect()
+    }
+
+    /// All seats.
+    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+        self.seats.read().values().cloned().collect()
+    }
+}
+
+impl Target {
+    /// A target without logical units. `name` is its SCSI device name (an iSCSI name).
+    pub fn new(
+        name: impl Into<String>,
+        ports: Vec<Port>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), ports, directory, state: Mutex::default() })
+    }
+
+    /// Its SCSI device name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its ports.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The logical units it shows.
+    pub fn luns(&self) -> Vec<(u16, Arc<Unit>)> {
+        self.state.lock().luns.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect()
+    }
+
+    /// The logical unit with this number.
+    pub fn lun(&self, number: u16) -> Option<Arc<Unit>> {
+        self.state.lock().luns.get(&number).cloned()
+    }
+
+    /// Shows a logical unit; false where the number is taken or above [`LUN_MAX`].
+    pub fn add_lun(&self, number: u16, unit: Arc<Unit>) -> bool {
+        let mut state = self.state.lock();
+        if number > LUN_MAX || state.luns.contains_key(&number) {
+            return false;
+        }
+        for nexus in state.alive() {
+            tell_change(&nexus);
+            let seat = Seat::new(Arc::clone(&unit), Arc::clone(&nexus.name));
+            nexus.seats.write().insert(number, seat);
+        }
+        state.awaited.remove(&number);
+        state.luns.insert(number, unit);
+        true
+    }
+
+    /// Announces a logical unit that will be added, for example when its pool is open. Until then
+    /// commands to it end with NOT READY, so that initiators retry them. With LOGICAL UNIT NOT
+    /// SUPPORTED they report an I/O error.
+    pub fn await_lun(&self, number: u16) {
+        let mut state = self.state.lock();
+        if !state.luns.contains_key(&number) {
+            state.awaited.insert(number);
+        }
+    }
+
+    pub(crate) fn awaits(&self, lun: Lun) -> bool {
+        lun.number().is_some_and(|number| self.state.lock().awaited.contains(&number))
+    }
+
+    /// Shows or awaits it no longer; commands under way on it end. Revokes its tokens at all
+    /// targets, because other users may change the volume from now on.
+    pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
+        let mut state = self.state.lock();
+        state.awaited.remove(&number);
+        let unit = state.luns.remove(&number)?;
+        for nexus in state.alive() {
+            let gone = nexus.seats.write().remove(&number);
+            tell_change(&nexus);
+            drop(gone);
+        }
+        // Last: nobody finds the unit by its tokens any more.
+        unit.revoke_tokens();
+        Some(unit)
+    }
+
+    /// A nexus of an initiator to one of the ports.
+    pub fn nexus(self: &Arc<Self>, initiator: InitiatorPort, relative_port: u16) -> TargetNexus {
+        let path = Path {
+            initiator_port: initiator.to_string(),
+            target: self.name.clone(),
+            relative_port,
+        };
+        let name = Arc::new(NexusName { initiator, target: Arc::clone(self), path });
+        let mut state = self.state.lock();
+        let seats = state
+            .luns
+            .iter()
+            .map(|(&number, unit)| (number, Seat::new(Arc::clone(unit), Arc::clone(&name))))
+            .collect();
+        let nexus = Arc::new(NexusState { name, seats: RwLock::new(seats) });
+        state.nexuses.retain(|nexus| nexus.strong_count() > 0);
+        state.nexuses.push(Arc::downgrade(&nexus));
+        TargetNexus { state: nexus }
+    }
+
+    /// A logical unit that this nexus may copy from and to.
+    pub(crate) fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>> {
+        self.directory.as_ref()?.find(initiator, naa)
+    }
+}
+
+impl TargetState {
+    fn alive(&self) -> Vec<Arc<NexusState>> {
+        self.nexuses.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn tell_change(nexus: &NexusState) {
+    for seat in nexus.seats() {
+        seat.attentions.raise(Attention::LUNS_CHANGED);
+    }
+}
+
+/// A nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
+pub struct TargetNexus {
+    state: Arc<NexusState>,
+}
+
+impl Nexus for TargetNexus {
+    fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
+        match self.state.seat(command.lun) {
+            Some(seat) => Task::new(&self.state, &seat, *command).try_run(data_in),
+            None => Some(run::without_unit(&self.state, command, data_in)),
+        }
+    }
+
+    fn try_share(
+        &self,
+        command: &Command<'_>,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Option<Completion> {
+        let seat = self.state.seat(command.lun)?;
+        Task::new(&self.state, &seat, *command).try_share(len_bytes, blocks)
+    }
+
+    fn execute<'a>(
+        &'a self,
+        command: Command<'a>,
+        data_in: &'a mut OutBuf,
+    ) -> LocalBoxFuture<'a, Completion> {
+        async move {
+            match self.state.seat(command.lun) {
+                Some(seat) => Task::new(&self.state, &seat, command).run(data_in).await,
+                None => run::without_unit(&self.state, &command, data_in),
+            }
+        }
+        .boxed_local()
+    }
+
+    fn answer_bytes(&self, command: &Command<'_>) -> usize {
+        self.state.seat(command.lun).map_or(0, |seat| run::answer_bytes(&seat.unit, command.cdb))
+    }
+
+    fn manage(&self, lun: Lun, function: Management) -> Managed {
+        if function == Management::TargetReset {
+            for seat in self.state.seats() {
+                seat.unit.reset(seat.id);
+            }
+            return Managed::Complete;
+        }
+        let Some(seat) = self.state.seat(lun) else { return Managed::NoLun };
+        match function {
+            // The task set is that of this nexus alone (TST), and its transport ends the tasks.
+            Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
+            Management::LunReset => seat.unit.reset(seat.id),
+        }
+        Managed::Complete
+    }
+
+    fn aborts(&self, lun: Lun) -> u64 {
+        self.state.seat(lun).map_or(0, |seat| seat.aborts())
+    }
+
+    fn tells_aborted(&self, lun: Lun) -> bool {
+        self.state.seat(lun).is_some_and(|seat| seat.unit.mode.tells_aborted())
+    }
+}

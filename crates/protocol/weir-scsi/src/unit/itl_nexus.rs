@@ -1,0 +1,112 @@
+//! One nexus on one logical unit.
+//!
+//! Not here: the nexus as a transport sees it (`target`), commands (`task`).
+//!
+//! Invariant: a SPC-2 reservation goes with the seat that holds it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::command::copy_results::Copies;
+use crate::dispatch::target::NexusName;
+use crate::unit::attention::Attentions;
+use crate::unit::logical_unit::Unit;
+
+/// Seats are told apart by number; 0 is nobody.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// What one nexus has on one logical unit.
+pub(crate) struct Seat {
+    pub(crate) id: u64,
+    pub(crate) unit: Arc<Unit>,
+    pub(crate) name: Arc<NexusName>,
+    pub(crate) attentions: Attentions,
+    pub(crate) copies: Mutex<Copies>,
+    aborts: AtomicU64,
+    running: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    tasks: usize,
+    waiting: Vec<Waker>,
+}
+
+impl Seat {
+    pub(crate) fn new(unit: Arc<Unit>, name: Arc<NexusName>) -> Arc<Self> {
+        let seat = Arc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            unit,
+            name,
+            attentions: Attentions::new(),
+            copies: Mutex::default(),
+            aborts: AtomicU64::new(0),
+            running: Mutex::default(),
+        });
+        seat.unit.attach(&seat);
+        seat
+    }
+
+    /// Times its tasks were aborted by somebody else.
+    pub(crate) fn aborts(&self) -> u64 {
+        self.aborts.load(Ordering::Acquire)
+    }
+
+    /// Aborts its tasks: they end, but are not answered.
+    pub(crate) fn abort(&self) {
+        self.aborts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a task in that may wait and may change the medium.
+    pub(crate) fn run(&self) -> Run<'_> {
+        self.running.lock().tasks += 1;
+        Run(self)
+    }
+
+    /// Waits until no such task is under way.
+    pub(crate) fn ended(&self) -> Ended<'_> {
+        Ended(self)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.unit.reservations.forget(self.id);
+    }
+}
+
+/// A task under way.
+pub(crate) struct Run<'a>(&'a Seat);
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let mut running = self.0.running.lock();
+        running.tasks -= 1;
+        if running.tasks == 0 {
+            let waiting = std::mem::take(&mut running.waiting);
+            drop(running);
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// See [`Seat::ended`].
+pub(crate) struct Ended<'a>(&'a Seat);
+
+impl Future for Ended<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut running = self.0.running.lock();
+        if running.tasks == 0 {
+            return Poll::Ready(());
+        }
+        running.waiting.push(context.waker().clone());
+        Poll::Pending
+    }
+}
