@@ -32,8 +32,8 @@ use weir_api::types::{
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
+use weir_block::Arena;
 use weir_dataset::{Engine, EngineOptions};
-use weir_device::Arena;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
 use weir_net::Budget;

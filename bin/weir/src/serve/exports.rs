@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_block::{Block, ExportError, ExportFuture, Extent};
 use weir_dataset::{DatasetError, Engine, Volume};
-use weir_device::Block;
-use weir_net::{AllowList, ExportError, ExportFuture, Extent, LiveAllowList};
+use weir_net::{AllowList, LiveAllowList};
 
 /// One export that can be opened.
 pub(super) struct Offered {
@@ -99,7 +99,7 @@ impl Registry {
     }
 }
 
-impl weir_net::Exports for Registry {
+impl weir_block::Exports for Registry {
     fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
         let (all, unlisted) = (self.offered.read(), self.named.is_none());
         let rest = all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
@@ -114,7 +114,7 @@ impl weir_net::Exports for Registry {
         &self,
         name: &str,
         from: Option<IpAddr>,
-    ) -> Result<Arc<dyn weir_net::Export>, ExportError> {
+    ) -> Result<Arc<dyn weir_block::Export>, ExportError> {
         let offered = self.offered.read();
         let found = offered.get(name);
         let found = found.filter(|offered| offered.is_shown_to(from, self.named.is_none()));
@@ -196,7 +196,7 @@ impl OpenVolume {
     }
 }
 
-impl weir_net::Export for OpenVolume {
+impl weir_block::Export for OpenVolume {
     fn size_bytes(&self) -> u64 {
         self.volume.size_bytes()
     }

@@ -6,8 +6,8 @@
 
 use std::any::Any;
 
+use weir_block::ExportFuture;
 use weir_dataset::DatasetError;
-use weir_net::ExportFuture;
 use weir_scsi::Medium;
 
 use super::exports::{OpenVolume, refused};

@@ -15,7 +15,7 @@ use crate::common::rng::Rng;
 use crate::common::{Dirs, MIB, Server, code};
 use rustix::fs::OFlags;
 use serde_json::Value;
-use weir_device::IoBuf;
+use weir_block::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod error;
 pub mod hash;
 pub mod limits;
+mod loop_device;
 pub mod named_file;
 pub mod names;
 pub mod private;
@@ -20,5 +21,6 @@ pub mod units;
 
 pub use clock::{Clock, SystemClock};
 pub use error::ErrorKind;
+pub use loop_device::file_behind;
 pub use sieve::{LINES_INTERVAL, Sieve};
 pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};

@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::buffer::IoBuf;
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 use crate::open::{DurableDisk, OpenDisk, OpenMode};
 use crate::submit;
+use weir_block::IoBuf;
 
 /// A file or block device used as a disk.
 ///

@@ -9,9 +9,7 @@
 //! - a buffer handed to a device is aligned for direct I/O, whatever the disk;
 //! - no operation is retried here. A failed flush stays failed; the caller decides.
 
-mod arena;
 mod backend;
-mod buffer;
 mod device;
 mod fault;
 mod file;
@@ -26,9 +24,7 @@ mod submit;
 mod watch;
 mod watched;
 
-pub use arena::{Arena, Block, BlockMut};
 pub use backend::{IoBackend, io_backend, new_runtime};
-pub use buffer::IoBuf;
 pub use device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
@@ -38,7 +34,7 @@ pub use flush_probe::{FLUSH_PROBE_BYTES, FlushFigures, probe_flushes};
 pub use flush_verdict::FlushVerdict;
 pub use medium::{CacheMode, Medium, MediumKind};
 pub use memory::MemoryDevice;
-pub use open::{OpenMode, file_behind};
+pub use open::OpenMode;
 pub use overlay::Overlay;
 pub use probe::{PROBE_BYTES, probe_content, probe_device};
 pub use watch::{DiskFigures, DiskOp, DiskWatch, OpFigures};

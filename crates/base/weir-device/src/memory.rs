@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use crate::buffer::IoBuf;
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
+use weir_block::IoBuf;
 
 /// A disk whose content is a byte vector.
 pub struct MemoryDevice {

@@ -24,10 +24,11 @@ use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, FlockOperation, OFlags, StatxFlags, flock, ioctl_blkpbszget, ioctl_blksszget, statx,
 };
+use weir_base::file_behind;
 use weir_base::size::Human;
 
-use crate::buffer::IoBuf;
 use crate::device::Geometry;
+use weir_block::IoBuf;
 
 /// What a disk is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,17 +327,6 @@ fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
         }
     }
     Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
-}
-
-/// Path of the file behind a loop device, or behind a partition of one. `number` is the device
-/// number (`st_rdev`). Another file may be at this path now.
-pub fn file_behind(number: u64) -> Option<PathBuf> {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    // A partition's folder is inside that of its disk.
-    let places = ["loop/backing_file", "../loop/backing_file"];
-    let read = |place| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}"));
-    let path = places.into_iter().find_map(|place| read(place).ok())?;
-    Some(path.trim_end_matches('\n').into())
 }
 
 /// Locks the file behind a loop device: `flock` does not pass through it, so a server that uses

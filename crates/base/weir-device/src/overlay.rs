@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::buffer::IoBuf;
 use crate::device::{Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, ReadFuture};
+use weir_block::IoBuf;
 
 /// See the file's head.
 pub struct Overlay {

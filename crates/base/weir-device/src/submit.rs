@@ -19,7 +19,7 @@ use compio::buf::{IntoInner, IoBuf as RuntimeBuf, IoBufMut as RuntimeBufMut, Set
 use compio::driver::op::{Asyncify, ReadAt, Sync as SyncFile, WriteAt};
 use compio::runtime::submit;
 
-use crate::buffer::IoBuf;
+use weir_block::IoBuf;
 
 /// The part of a buffer that is still to be read.
 struct Unread {

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 use weir_base::Clock;
 
-use crate::buffer::IoBuf;
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 use crate::watch::{DiskOp, DiskWatch};
+use weir_block::IoBuf;
 
 /// A disk with a watch in front of it.
 pub struct WatchedDevice {

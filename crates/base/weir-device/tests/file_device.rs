@@ -18,8 +18,9 @@ use common::{Loop, MIB, child, open, pattern, read, run, sparse, verify, write};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use weir_base::ErrorKind;
+use weir_block::IoBuf;
 use weir_device::{
-    Device, DeviceOp, Durability, FaultDevice, Faults, FileDevice, IoBuf, OpenMode, new_runtime,
+    Device, DeviceOp, Durability, FaultDevice, Faults, FileDevice, OpenMode, new_runtime,
 };
 
 /// What every disk must do, whatever it stands on.

@@ -18,7 +18,8 @@ use seccompiler::{
     SeccompRule,
 };
 use weir_base::ErrorKind;
-use weir_device::{Device, DeviceOp, Durability, IoBackend, IoBuf, io_backend, new_runtime};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceOp, Durability, IoBackend, io_backend, new_runtime};
 
 // System call numbers: x86-64 has its own table, newer machines share one.
 const IO_URING_SETUP: i64 = 425;

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use common::{Loop, MIB, open, run, sparse, verify, write};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use weir_base::ErrorKind;
-use weir_device::{Device, Durability, FileDevice, IoBuf, OpenMode};
+use weir_block::IoBuf;
+use weir_device::{Device, Durability, FileDevice, OpenMode};
 
 /// Between fork and exec a child shares every descriptor of this process, its locks with them: a
 /// test that starts one would keep the disk of another test busy. So one test runs at a time.

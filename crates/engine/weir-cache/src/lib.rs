@@ -16,7 +16,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use weir_base::BLOCK_BYTES;
 use weir_base::hash::FixedState;
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::BlockPtr;
 
 /// What one entry costs beside its cell: key, value, index slot, ghost entries (measured).

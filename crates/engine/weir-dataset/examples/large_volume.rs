@@ -25,11 +25,11 @@ use clap::Parser;
 use futures_util::future::{Either, select};
 use serde_json::json;
 use weir_base::{BLOCK_BYTES, Guid, SystemClock};
+use weir_block::{Arena, IoBuf};
 use weir_cache::CacheClass;
 use weir_dataset::{DatasetError, Engine, EngineOptions, Volume, VolumeSpec};
 use weir_device::{
-    Arena, Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoBuf, IoFuture,
-    ReadFuture,
+    Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};

@@ -258,7 +258,7 @@ pub fn frame(
 
 /// Appends a whole PDU without additional header segments; the data's length is set in the header
 /// it writes.
-pub fn put(out: &mut weir_net::OutBuf, mut header: Header, data: &[u8], digests: Digests) {
+pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digests: Digests) {
     header.set_data_bytes(data.len());
     out.put_array(header.0);
     if digests.header {
@@ -270,7 +270,7 @@ pub fn put(out: &mut weir_net::OutBuf, mut header: Header, data: &[u8], digests:
 }
 
 /// Pads the data that begins at `start` and ends `out`, and appends its digest.
-pub(crate) fn finish_data(out: &mut weir_net::OutBuf, start: usize, digests: Digests) {
+pub(crate) fn finish_data(out: &mut weir_block::OutBuf, start: usize, digests: Digests) {
     let len = out.len() - start;
     if len == 0 {
         return;

@@ -23,9 +23,10 @@ use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
+use weir_block::OutBuf;
 use weir_net::limits::{DRAIN_LIMIT, STALL_CHECK};
 use weir_net::{
-    Budget, Input, Linger, OutBuf, Peer, Protocol, Share, Socket, Watch, give_way, shut,
+    Budget, Input, Linger, Peer, Protocol, SendBuf, Share, Socket, Watch, give_way, shut,
 };
 
 use crate::connection::{Connection, Flow, Parts};
@@ -260,7 +261,7 @@ impl<S: Socket> Wire<S> {
     async fn send(&mut self, header: Header, data: &[u8]) -> Result<(), IscsiError> {
         let mut out = OutBuf::default();
         pdu::put(&mut out, header, data, Digests::default());
-        self.socket.write_all(out).await.0?;
+        self.socket.write_all(SendBuf(out)).await.0?;
         Ok(())
     }
 }

@@ -19,9 +19,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
-use weir_device::Block;
+use weir_block::{Block, Export, ExportError, OutBuf};
 use weir_net::limits::KEEP_BYTES_MAX;
-use weir_net::{Export, ExportError, Linger, OutBuf, Outgoing, Place, Share, Signal};
+use weir_net::{Linger, Outgoing, Place, Share, Signal};
 
 use crate::errno::errno;
 use crate::limits::{

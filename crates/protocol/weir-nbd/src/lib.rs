@@ -1,10 +1,10 @@
 //! The NBD server side: codec and session, without any storage.
 //!
-//! Not here: volumes (the engine hands in [`Exports`](weir_net::Exports)), sockets (weir-net);
+//! Not here: volumes (the engine hands in [`Exports`](weir_block::Exports)), sockets (weir-net);
 //! docs/protocols/nbd.md says what clients get.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `request` (decode, check) ->
-//! `connection` (run) -> [`Export`](weir_net::Export) -> `reply` (encode) -> socket.
+//! `connection` (run) -> [`Export`](weir_block::Export) -> `reply` (encode) -> socket.
 //!
 //! Invariants:
 //! - nothing a client sends makes this crate panic, or hold more memory than `limits` says;

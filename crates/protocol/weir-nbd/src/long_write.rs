@@ -12,8 +12,8 @@
 use std::rc::Rc;
 
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
-use weir_net::{ExportError, Input};
+use weir_block::{Block, ExportError};
+use weir_net::Input;
 
 use crate::connection::Connection;
 use crate::limits::PART_BYTES;

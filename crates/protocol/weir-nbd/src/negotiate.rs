@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
-use weir_net::{Export, ExportError, Exports};
+use weir_block::{Export, ExportError, Exports};
 
 use crate::error::NbdError;
 use crate::limits::{BLOCK_BYTES_MIN, LIST_PART_BYTES, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};

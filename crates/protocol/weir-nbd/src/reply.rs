@@ -10,7 +10,7 @@
 //!
 //! Invariant: a reply's errno is never 0 where it reports an error.
 
-use weir_net::{Extent, OutBuf};
+use weir_block::{Extent, OutBuf};
 
 use crate::request::Terms;
 use crate::wire::{

@@ -25,10 +25,11 @@ use compio::io::AsyncWriteExt;
 use futures_util::future::select;
 use rustix::net::Shutdown;
 use rustls::ServerConfig;
+use weir_block::Exports;
 use weir_net::limits::{SEND_STALL_LIMIT, TURN_LIMIT};
 use weir_net::{
-    Address, Budget, CutOff, Exports, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share,
-    Socket, TlsSocket, Turns, Watch, shut,
+    Address, Budget, CutOff, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share, Socket,
+    TlsSocket, Turns, Watch, shut,
 };
 
 use crate::connection::{Connection, Queued, Ticket};

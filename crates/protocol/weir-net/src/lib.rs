@@ -11,9 +11,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod error;
-mod export;
 pub mod limits;
-mod outbuf;
 
 // Rooms, lowest first: state comes before operations.
 mod connections;
@@ -25,16 +23,13 @@ pub use connections::connection_table::{PeerKey, Place};
 pub use connections::fair_queue::{Turn, Turns};
 pub use connections::memory_budget::{AwaitsClient, Budget, Own, Share};
 pub use error::ServeError;
-pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use io::busy_poll::{Linger, give_way};
 pub use io::input::Input;
-pub use io::outgoing::Outgoing;
+pub use io::outgoing::{Outgoing, SendBuf};
 pub use io::signal::Signal;
 pub use io::socket::{CutOff, Socket, Watch, shut};
 pub use io::tls::TlsSocket;
 pub use listen::allow::{AllowList, LiveAllowList};
 pub use listen::listener::{Address, Clients, Listener, Peer};
 pub use listen::socket_file::{SocketFile, bind as bind_unix};
-pub use outbuf::OutBuf;
 pub use server::serve::{Protocol, ServerHandle, serve};
-pub use weir_device::Block;

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use weir_net::{Export, ExportFuture};
+use weir_block::{Export, ExportFuture};
 
 /// The storage of a logical unit.
 pub trait Medium: Export {

@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use weir_base::{Guid, SystemClock};
+use weir_block::IoBuf;
 use weir_dataset::{
     DatasetError, Engine, EngineOptions, PropertyChange, SendFrom, SendSpec, SnapshotId, VolumeSize,
 };
-use weir_device::{Device, Durability, IoBuf, MemoryDevice, Overlay};
+use weir_device::{Device, Durability, MemoryDevice, Overlay};
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};

@@ -14,14 +14,14 @@ use compio::runtime::Runtime;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
+use weir_block::{Block, OutBuf};
 use weir_iscsi::limits::TRANSFER_BYTES_MAX;
 use weir_iscsi::pdu::Digests;
 use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Iscsi, Refusal, Sessions,
     Targets,
 };
-use weir_net::{Address, Budget, OutBuf, Peer, PeerKey, Protocol, Watch};
+use weir_net::{Address, Budget, Peer, PeerKey, Protocol, Watch};
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 
 use crate::valid;

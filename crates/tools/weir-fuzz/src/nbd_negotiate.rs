@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
+use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 use weir_nbd::negotiate::{Negotiation, Step};
 use weir_nbd::wire::{OPTION_MAGIC, option};
-use weir_net::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 /// Maximum reply to an option; the longest valid one is a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -10,8 +10,8 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
+use weir_block::{Block, Export, ExportError, ExportFuture, Extent, OutBuf};
 use weir_initiator::cdb::{self, CopyEnd, WriteSame};
-use weir_net::{Block, Export, ExportError, ExportFuture, Extent, OutBuf};
 use weir_scsi::limits::TRANSFER_BYTES_MAX;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{

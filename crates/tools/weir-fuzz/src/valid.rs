@@ -4,8 +4,8 @@
 //!
 //! Invariant: each call returns the same bytes.
 
+use weir_block::OutBuf;
 use weir_iscsi::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
-use weir_net::OutBuf;
 
 /// No digests: the state before negotiation.
 pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };

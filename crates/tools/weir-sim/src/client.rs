@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, Volume};
-use weir_device::Block;
 
 use crate::books::Books;
 use crate::coverage::{Met, note};

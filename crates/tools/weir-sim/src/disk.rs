@@ -26,8 +26,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use weir_block::IoBuf;
 use weir_device::{
-    Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoBuf, IoFuture, ReadFuture,
+    Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 
 use crate::cut::Unflushed;

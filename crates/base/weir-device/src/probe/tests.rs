@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::{PROBE_BYTES, probe_content, probe_device};
 use crate::backend::new_runtime;
-use crate::buffer::IoBuf;
 use crate::device::{Device, Durability};
 use crate::file::FileDevice;
 use crate::memory::MemoryDevice;
 use crate::open::OpenMode;
+use weir_block::IoBuf;
 
 const DISK_BYTES: usize = 8 << 20;
 

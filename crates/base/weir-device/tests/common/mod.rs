@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use weir_device::{
-    Device, DeviceError, Durability, FileDevice, IoBuf, OpenMode, io_backend, new_runtime,
-};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError, Durability, FileDevice, OpenMode, io_backend, new_runtime};
 
 pub(crate) const MIB: u64 = 1 << 20;
 

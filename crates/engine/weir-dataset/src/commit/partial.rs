@@ -18,7 +18,7 @@ use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, select};
 use weir_base::limits::SETTLED_RECORDS_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockOwner, DamagedRange};
 use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashMap;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 

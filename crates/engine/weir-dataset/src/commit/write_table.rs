@@ -7,7 +7,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{
     BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, RecordSize, SegmentClass,
 };

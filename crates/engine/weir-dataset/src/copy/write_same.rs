@@ -7,8 +7,8 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
+use weir_block::BlockMut;
 use weir_codec::compress::is_zero;
-use weir_device::BlockMut;
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use weir_base::hash::HashMap;
-use weir_device::Block;
+use weir_block::Block;
 
 /// Blocks of a group.
 const GROUP: u64 = 16;

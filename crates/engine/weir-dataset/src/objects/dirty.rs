@@ -10,8 +10,8 @@
 use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
+use weir_block::Block;
 use weir_codec::compress::is_zero;
-use weir_device::Block;
 use weir_format::RecordSize;
 use weir_pool::{Blocks, Change};
 

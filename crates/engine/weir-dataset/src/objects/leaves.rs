@@ -5,7 +5,7 @@
 //! Invariants: entries belong to one root; a new root empties the table; no answer is a damage
 //! marker, which a lookup must see through.
 
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockPtr, NODE_SHIFT, TreeRoot};
 use weir_pool::{Leaf, PoolError, Tree};
 

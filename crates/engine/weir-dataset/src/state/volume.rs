@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
 use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 

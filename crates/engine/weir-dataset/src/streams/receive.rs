@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
 };

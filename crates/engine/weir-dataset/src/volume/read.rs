@@ -9,7 +9,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{PoolError, RecordPart, Tree};
 

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_base::hash::HashMap;
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{RecordSize, TreeRoot};
 use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
-use weir_device::{Block, BlockMut};
+use weir_block::{Block, BlockMut};
 use weir_format::RecordSize;
 use weir_pool::PlantedBug;
 

@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use futures_util::future::pending;
 use futures_util::task::noop_waker_ref;
 use weir_base::BLOCK_BYTES;
+use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, Outcome, SnapshotId, VolumeSpec};
 use weir_device::{
-    Device, DeviceError, DeviceStats, Durability, Geometry, IoBuf, IoFuture, MemoryDevice,
-    ReadFuture,
+    Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, MemoryDevice, ReadFuture,
 };
 use weir_format::Compression;
 

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_block::IoBuf;
 use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
-use weir_device::{Device, IoBuf, MemoryDevice};
+use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, PoolPart, VdevKind};
 
 use crate::common::{as_devices, import, now, options, pool_of, run_scans};

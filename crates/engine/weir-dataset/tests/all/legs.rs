@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
+use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
-use weir_device::{Device, Durability, FaultDevice, Faults, IoBuf, MemoryDevice};
+use weir_device::{Device, Durability, FaultDevice, Faults, MemoryDevice};
 use weir_format::layout::{CONFIG_BYTES, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec};

@@ -276,7 +276,7 @@ fn what_compresses_counts_as_it_is_stored() {
     pool.sync();
     assert!(used(&volume) <= 2 * MIB, "{}", used(&volume));
     // In one call: larger than what is left at its worst.
-    let blocks = weir_device::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
+    let blocks = weir_block::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
     pool.drive(volume.write_blocks(0, blocks)).unwrap();
 }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_base::BLOCK_BYTES;
+use weir_block::IoBuf;
 use weir_dataset::{Engine, EngineOptions, VolumeSpec};
 use weir_device::{
-    Device, DeviceError, DeviceStats, Durability, Geometry, IoBuf, IoFuture, MemoryDevice,
-    ReadFuture,
+    Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, MemoryDevice, ReadFuture,
 };
 use weir_format::{Compression, VdevKind};
 use weir_pool::{PlantedBug, ScanStatus};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
 use weir_base::{ErrorKind, Guid};
+use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
-use weir_device::{Device, Durability, IoBuf, MemoryDevice};
+use weir_device::{Device, Durability, MemoryDevice};
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, LegState, PoolError, ScanState, VdevSpec};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_base::limits::SCAN_BLOCKS_BUSY;
+use weir_block::IoBuf;
 use weir_dataset::{Engine, VolumeSpec};
-use weir_device::{Device, DeviceOp, FaultDevice, Faults, IoBuf, MemoryDevice};
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ScanState, VdevSpec};
 

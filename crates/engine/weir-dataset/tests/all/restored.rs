@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_block::IoBuf;
 use weir_codec::compress::ZstdLevel;
 use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
-use weir_device::{Device, IoBuf, MemoryDevice};
+use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, VdevKind};
 use weir_pool::PlantedBug;
 

@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream;
 use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
 use weir_base::{ErrorKind, VsegId};
-use weir_device::IoBuf;
+use weir_block::IoBuf;
 use weir_format::{BlockOwner, ReferenceTable, SEGMENT_BLOCKS_MAX, SegmentEntry};
 
 use crate::error::PoolError;

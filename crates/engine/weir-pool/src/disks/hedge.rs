@@ -16,7 +16,8 @@ use std::time::Duration;
 use weir_base::Clock;
 use weir_base::clock::Sleep;
 use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
-use weir_device::{Device, DeviceError, DiskOp, IoBuf, ReadFuture};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError, DiskOp, ReadFuture};
 
 use crate::disks::vdev::{Doubt, Leg};
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use weir_base::Guid;
-use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError, Durability};
 use weir_format::layout::{
     CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
 };

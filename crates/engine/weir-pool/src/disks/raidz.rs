@@ -23,7 +23,7 @@ use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use weir_base::clock::Sleep;
 use weir_base::limits::{DISK_SILENT, HEDGE_MAX};
-use weir_device::IoBuf;
+use weir_block::IoBuf;
 
 use super::rows::{Piece, Rows};
 use super::vdev::{Leg, Vdev};

@@ -22,7 +22,8 @@ use async_recursion::async_recursion as boxed;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use weir_base::{Clock, Guid, Txg};
-use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError, Durability};
 use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use crate::disks::checksum_errors::ChecksumErrors;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::STREAM_WRITE_BYTES;
 use weir_base::{BLOCK_BYTES, Clock, Guid, Txg, VsegId};
-use weir_device::{Device, Durability, IoBuf, WatchedDevice};
+use weir_block::IoBuf;
+use weir_device::{Device, Durability, WatchedDevice};
 use weir_format::layout::{
     DISK_BYTES_MIN, DISKS_MAX, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROWS_WANTED,
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED, STRIP_BYTES,

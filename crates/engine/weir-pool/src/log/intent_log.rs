@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_base::{Guid, Txg};
-use weir_device::{Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::Durability;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::log::{BatchBuilder, BatchId};
 

@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ErrorKind;
+use weir_block::{Block, BlockMut, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;
-use weir_device::{Block, BlockMut, IoBuf};
 use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
 
 use crate::error::{BlockPlace, PoolError};

@@ -12,8 +12,8 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use weir_base::ErrorKind;
+use weir_block::IoBuf;
 use weir_codec::checksum::xxh3_128;
-use weir_device::IoBuf;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{SegmentClass, Summary};
 

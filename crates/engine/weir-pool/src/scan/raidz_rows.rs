@@ -22,8 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
+use weir_block::IoBuf;
 use weir_codec::parity::{self, Recovery};
-use weir_device::{Durability, IoBuf};
+use weir_device::Durability;
 
 use crate::disks::raidz::subsets;
 use crate::disks::rows::Rows;

@@ -19,7 +19,8 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_device::{Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::Durability;
 
 use crate::disks::vdev::{Leg, Vdev};
 use crate::scan::copies::{Part, Unread};

@@ -10,10 +10,10 @@
 
 use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
+use weir_block::Block;
 use weir_codec::compress::{
     MalformedError, ZstdPacker, ZstdUnpacker, lz4, stored_bytes_max, unlz4,
 };
-use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{Codec, Compression, RecordSize};
 

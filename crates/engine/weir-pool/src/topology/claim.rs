@@ -26,7 +26,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 use weir_base::limits::{OWNER_BEAT, OWNER_LOOK, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, Guid, Txg};
-use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError, Durability};
 use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
 use weir_format::{Label, Owner};
 

@@ -13,7 +13,7 @@
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
 use weir_base::{DatasetId, ErrorKind, Txg};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;

@@ -17,7 +17,7 @@ use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PoolPart, PtrKind,

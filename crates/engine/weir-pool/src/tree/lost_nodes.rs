@@ -21,7 +21,7 @@ use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::hash::{HashMap, HashSet};
 use weir_base::{ErrorKind, Txg, VsegId};
-use weir_device::{Block, BlockMut};
+use weir_block::{Block, BlockMut};
 use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, set_node_pointer};
 
 use crate::damage::recount::Excess;

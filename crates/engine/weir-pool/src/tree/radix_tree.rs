@@ -22,7 +22,7 @@ use futures_util::StreamExt as _;
 use weir_base::hash::HashSet;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
-use weir_device::{Block, BlockMut};
+use weir_block::{Block, BlockMut};
 use weir_format::{
     BlockOwner, BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass,
     TreeRoot, node_pointer, set_node_pointer,

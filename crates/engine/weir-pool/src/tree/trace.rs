@@ -9,7 +9,7 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::ErrorKind;
 use weir_base::hash::HashMap;
-use weir_device::Block;
+use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot, node_pointer};
 
 use crate::error::PoolError;

@@ -10,7 +10,7 @@
 use std::pin::Pin;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
-use weir_device::BlockMut;
+use weir_block::BlockMut;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, node_pointer, set_node_pointer};
 
 use crate::error::PoolError;

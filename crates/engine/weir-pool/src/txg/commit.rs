@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::LocalBoxFuture;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
+use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
-use weir_device::Block;
 use weir_format::layout::RING_SLOTS;
 use weir_format::{
     BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, ReferenceTable, RemapTable,

@@ -13,9 +13,9 @@
 //! - dedupe stores the block if a hint fails for any reason.
 
 use futures_util::future::join_all;
+use weir_block::Block;
 use weir_cache::CacheClass;
 use weir_codec::checksum;
-use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockOwner, BlockPtr, Codec, Compression, PtrKind, SegmentClass};
 

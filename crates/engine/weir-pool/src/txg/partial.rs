@@ -16,8 +16,8 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
-use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, RecordSize, SegmentClass, TreeRoot,

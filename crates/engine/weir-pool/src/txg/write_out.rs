@@ -21,9 +21,9 @@ use futures_util::stream::FuturesUnordered;
 use weir_base::hash::HashMap;
 use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_base::{ErrorKind, Txg, VsegId};
+use weir_block::{Block, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;
-use weir_device::{Block, IoBuf};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     BlockOwner, BlockPtr, BootstrapCopy, Codec, Compression, PtrKind, RecordSize,

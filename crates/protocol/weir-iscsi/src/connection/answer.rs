@@ -8,8 +8,8 @@
 //! Invariant: never more data is sent than the initiator expects.
 
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
-use weir_net::{OutBuf, Outgoing};
+use weir_block::{Block, OutBuf};
+use weir_net::Outgoing;
 use weir_scsi::{Completion, Sense, Status};
 
 use super::Connection;

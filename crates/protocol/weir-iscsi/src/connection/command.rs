@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weir_base::BLOCK_BYTES;
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_net::limits::KEEP_BYTES_MAX;
 use weir_scsi::sense::key;
 use weir_scsi::{Attribute, Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};

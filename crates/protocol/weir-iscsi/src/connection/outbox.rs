@@ -9,8 +9,9 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 
+use weir_block::OutBuf;
+use weir_net::Outgoing;
 use weir_net::limits::KEEP_BYTES_MAX;
-use weir_net::{OutBuf, Outgoing};
 
 use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 

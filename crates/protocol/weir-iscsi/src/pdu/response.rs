@@ -332,7 +332,7 @@ pub enum RejectReason {
 
 /// Appends a Reject with the header of the PDU it is about (11.17).
 pub fn reject(
-    out: &mut weir_net::OutBuf,
+    out: &mut weir_block::OutBuf,
     reason: RejectReason,
     rejected: &Header,
     numbers: impl FnOnce(&mut Header),

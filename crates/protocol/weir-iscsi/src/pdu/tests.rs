@@ -1,7 +1,7 @@
 //! Tests of PDUs as bytes: RFC 7143 appendix A.4 has the digests.
 
 use proptest::prelude::*;
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::{Attribute, Lun, Status};
 
 use super::*;

@@ -185,7 +185,7 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
     for _ in 0..120 {
         // A part of what may come unasked, and never the rest.
         let header = hog.write_header(0, 64 << 10, false);
-        let mut out = weir_net::OutBuf::default();
+        let mut out = weir_block::OutBuf::default();
         pdu::put(&mut out, header, &vec![1; 16 << 10], hog.digests);
         if hog.socket.write_all(out.filled()).is_err() {
             break;
@@ -258,7 +258,7 @@ fn answer_ping(initiator: &mut Initiator, ping: &Header) {
     header.set_word(16, NO_TAG);
     header.set_word(20, ping.word(20));
     header.set_word(24, initiator.cmd_sn);
-    let mut out = weir_net::OutBuf::default();
+    let mut out = weir_block::OutBuf::default();
     pdu::put(&mut out, header, &[], initiator.digests);
     drop(initiator.socket.write_all(out.filled()));
 }
@@ -386,7 +386,7 @@ fn connections_of_one_thread_take_turns_however_much_each_has_sent() {
     // While the first command is run, all of the others arrive.
     *setup.disk().busy.lock() = Duration::from_millis(500);
     for (id, one) in initiators.iter_mut().enumerate() {
-        let mut out = weir_net::OutBuf::default();
+        let mut out = weir_block::OutBuf::default();
         for _ in 0..COMMANDS {
             let mut cdb = [0; 16];
             cdb[15] = id as u8;

@@ -210,7 +210,7 @@ fn initiator_that_takes_no_answer_is_dropped_while_memory_is_free() {
     header.set_word(16, NO_TAG);
     header.set_word(20, NO_TAG);
     header.set_word(24, stalled.cmd_sn);
-    let mut nop = weir_net::OutBuf::default();
+    let mut nop = weir_block::OutBuf::default();
     pdu::put(&mut nop, header, &[], stalled.digests);
     while !setup.targets.sessions.list().is_empty() {
         assert!(start.elapsed() < limit * 40, "it is not dropped");

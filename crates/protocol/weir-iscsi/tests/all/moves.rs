@@ -188,7 +188,7 @@ fn what_ends_sessions_reaches_those_on_their_way() {
                 loop {
                     assert!(start.elapsed() < Duration::from_secs(20), "it is told to go");
                     let header = initiator.read_header(0, 1);
-                    let mut out = weir_net::OutBuf::default();
+                    let mut out = weir_block::OutBuf::default();
                     weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
                     if std::io::Write::write_all(&mut initiator.socket, out.filled()).is_err() {
                         return;

@@ -220,7 +220,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     let data = pattern(BLOCK, 2);
     // Immediate data: the command does not count as taken, and may come again.
     let header = initiator.write_header(8, BLOCK, true);
-    let mut out = weir_net::OutBuf::default();
+    let mut out = weir_block::OutBuf::default();
     weir_iscsi::pdu::put(&mut out, header, &data, initiator.digests);
     let mut broken = out.filled().to_vec();
     broken[60] ^= 1;
@@ -236,7 +236,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
     let data_out = Initiator::data_out(header.itt(), r2t.word(20), 0, 0, true);
-    let mut out = weir_net::OutBuf::default();
+    let mut out = weir_block::OutBuf::default();
     weir_iscsi::pdu::put(&mut out, data_out, &data, initiator.digests);
     let mut broken = out.filled().to_vec();
     broken[60] ^= 1;
@@ -245,7 +245,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     assert_eq!(initiator.reply().status(), (2, [0x0b, 0x47, 0x05]));
     assert_eq!(targets.disk.bytes(16 * BLOCK, BLOCK), vec![0; BLOCK]);
     // A header that cannot be believed.
-    let mut out = weir_net::OutBuf::default();
+    let mut out = weir_block::OutBuf::default();
     let header = initiator.read_header(0, 1);
     weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
     let mut broken = out.filled().to_vec();
@@ -295,7 +295,7 @@ fn held_commands_are_bounded() {
     let data = vec![0; 64 << 10];
     for _ in 0..20 {
         let header = initiator.write_header(0, data.len(), true);
-        let mut out = weir_net::OutBuf::default();
+        let mut out = weir_block::OutBuf::default();
         weir_iscsi::pdu::put(&mut out, header, &data, initiator.digests);
         if std::io::Write::write_all(&mut initiator.socket, out.filled()).is_err() {
             break;
@@ -610,7 +610,7 @@ fn a_nexus_that_panics_ends_its_session_only() {
     setup.disk().panics.store(true, Ordering::Relaxed);
     for _ in 0..3 {
         let header = initiator.read_header(0, 1);
-        let mut out = weir_net::OutBuf::default();
+        let mut out = weir_block::OutBuf::default();
         weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
         drop(std::io::Write::write_all(&mut initiator.socket, out.filled()));
     }

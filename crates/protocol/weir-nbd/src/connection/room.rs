@@ -12,7 +12,8 @@
 use std::pin::pin;
 
 use futures_util::future::select;
-use weir_net::{AwaitsClient, Input, OutBuf};
+use weir_block::OutBuf;
+use weir_net::{AwaitsClient, Input};
 
 use super::Connection;
 use crate::limits::{ACCOUNT_BYTES, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX, SEND_BYTES};

@@ -23,10 +23,11 @@ use rustls::sign::CertifiedKey;
 use crate::common::Scratch;
 use crate::common::memory::{Memory, MemoryExports};
 use crate::common::server::{Client, SIZE, Setup, setup, setup_serving};
+use weir_block::Export as _;
 use weir_nbd::Nbd;
 use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
-use weir_net::{Address, Budget, Export as _, Listener, serve};
+use weir_net::{Address, Budget, Listener, serve};
 
 /// Lets requests wait until it is dropped, also where a test fails: a server that stops waits for
 /// them.

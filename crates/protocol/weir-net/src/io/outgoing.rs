@@ -14,10 +14,9 @@ use compio::buf::{IntoInner, IoBuf, IoVectoredBuf};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
+use weir_block::{Block, OutBuf};
 
 use crate::io::socket::Socket;
-use crate::outbuf::OutBuf;
 
 /// Replies, and the blocks that stand between them or follow the last of them.
 #[derive(Default)]
@@ -43,9 +42,12 @@ impl From<OutBuf> for Outgoing {
     }
 }
 
-impl IoBuf for OutBuf {
+/// A buffer that the runtime can send.
+pub struct SendBuf(pub OutBuf);
+
+impl IoBuf for SendBuf {
     fn as_init(&self) -> &[u8] {
-        self.filled()
+        self.0.filled()
     }
 }
 
@@ -127,8 +129,8 @@ impl Outgoing {
     /// Sends what the socket takes, once it takes something.
     async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
         if self.blocks.is_empty() {
-            let BufResult(result, rest) = socket.write(self.head.slice(sent..)).await;
-            return BufResult(result, rest.into_inner().into());
+            let BufResult(result, rest) = socket.write(SendBuf(self.head).slice(sent..)).await;
+            return BufResult(result, rest.into_inner().0.into());
         }
         let BufResult(result, rest) = socket.write_vectored(self.slice(sent)).await;
         BufResult(result, rest.into_inner())

@@ -7,7 +7,7 @@
 //! Spec: SPC-4 4.5; additional sense codes of its annex.
 
 use weir_base::ErrorKind;
-use weir_net::ExportError;
+use weir_block::ExportError;
 
 use crate::codec::transport::Status;
 

@@ -13,8 +13,7 @@
 use std::fmt;
 
 use futures_util::future::LocalBoxFuture;
-use weir_device::Block;
-use weir_net::OutBuf;
+use weir_block::{Block, OutBuf};
 
 use crate::codec::sense::Sense;
 

@@ -10,8 +10,7 @@
 //! - nothing is read into, or written from, a range outside of the logical unit.
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
-use weir_device::Block;
-use weir_net::OutBuf;
+use weir_block::{Block, OutBuf};
 
 use crate::codec::operation::extent;
 use crate::codec::sense::{

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::lock::{Mutex, OwnedMutexGuard};
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::copy_list::DESCRIPTORS;
 use crate::codec::operation::SERVICE_ACTION;

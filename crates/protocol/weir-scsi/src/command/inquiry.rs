@@ -6,7 +6,7 @@
 //!
 //! Invariant: neither reports a unit attention in its status.
 
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::sense::{Refusal, Sense, invalid_cdb, invalid_cdb_bit, key};
 use crate::command::vital;

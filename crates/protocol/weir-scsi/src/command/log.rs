@@ -6,7 +6,7 @@
 //!
 //! Invariant: a page that is listed can be read.
 
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};
 use crate::dispatch::run::{Outcome, Task, reply};

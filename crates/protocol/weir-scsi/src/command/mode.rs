@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::sense::{
     LIST_LENGTH, Refusal, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter,

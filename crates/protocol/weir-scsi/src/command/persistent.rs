@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::lock::Mutex;
 use parking_lot::RwLock;
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::operation::{Access, SERVICE_ACTION};
 use crate::codec::sense::{

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::operation::extent;
 use crate::codec::sense::{

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a reply is as long as what there is to say, cut off at the allocation length.
 
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 
 use crate::codec::operation::{OPERATIONS, Operation};
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};

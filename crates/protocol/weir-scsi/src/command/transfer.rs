@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
-use weir_net::ExportError;
+use weir_block::ExportError;
 
 use crate::codec::operation::Access;
 use crate::codec::sense::{Refusal, Sense, key};

@@ -11,8 +11,7 @@
 
 use std::sync::Arc;
 
-use weir_device::Block;
-use weir_net::OutBuf;
+use weir_block::{Block, OutBuf};
 
 use crate::codec::operation::{Access, Action, Operation, extent};
 use crate::codec::sense::{BECOMING_READY, DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};

@@ -14,8 +14,7 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
-use weir_device::Block;
-use weir_net::OutBuf;
+use weir_block::{Block, OutBuf};
 
 use crate::codec::port::{InitiatorPort, Port};
 use crate::codec::transport::{Command, Completion, Lun, Managed, Management, Nexus};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
-use weir_net::ExportError;
+use weir_block::ExportError;
 
 use crate::codec::sense::{OUT_OF_RANGE, Sense, invalid_cdb};
 use crate::command::mode::Mode;

@@ -7,7 +7,7 @@
 //! Invariant: the LBA lies inside the range of the command.
 
 use weir_base::ErrorKind;
-use weir_net::ExportError;
+use weir_block::ExportError;
 
 use crate::codec::sense::Refusal;
 use crate::dispatch::run::Task;

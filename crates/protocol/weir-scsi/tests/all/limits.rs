@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::common::tokens::{block, population, send, token, write_using, writing, zeros};
 use crate::common::{begin, ready, run, simple, simple_of, unmap, unmap_list, wide};
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::limits::{
     COPIES_RUNNING_MAX, TOKEN_DATA_BYTES_MAX, UNMAP_BLOCKS_MAX, WRITE_SAME_BYTES_MAX,
 };

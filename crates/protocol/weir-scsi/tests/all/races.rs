@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::common::{MemoryMedium, block_on, initiator, ready, run, simple, wide};
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::{Attribute, Command, Lun, Nexus, Status, Target};
 
 const TURNS: u64 = 100_000;

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use weir_base::ErrorKind;
-use weir_net::ExportError;
+use weir_block::ExportError;
 use weir_scsi::limits::PARAMETER_BYTES_MAX;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};

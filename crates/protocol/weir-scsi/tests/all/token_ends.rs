@@ -12,7 +12,7 @@ use crate::common::tokens::{
     block, populate, population, send, token, told, write_using, writing, zeros,
 };
 use crate::common::{identity, ready, run, simple, wide};
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::{Attribute, Command, Lun};
 
 const CANCELLED: (u8, u8, u8) = (5, 0x23, 8);

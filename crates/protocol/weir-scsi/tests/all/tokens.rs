@@ -13,7 +13,7 @@ use crate::common::tokens::{
 };
 use crate::common::{MemoryMedium, SIZE, begin, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;

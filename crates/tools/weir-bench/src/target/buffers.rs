@@ -5,7 +5,7 @@
 //! Invariant: each is memory of its own and begins where direct I/O may: one can be with the kernel
 //! while another is used.
 
-use weir_device::IoBuf;
+use weir_block::IoBuf;
 
 /// Buffers of the same size, by slot.
 pub(super) struct Buffers(Vec<IoBuf>);

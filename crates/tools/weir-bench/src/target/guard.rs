@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
-use weir_device::file_behind;
+use weir_base::file_behind;
 
 use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use rustix::io::{IoSlice, ReadWriteFlags};
-use weir_device::IoBuf;
+use weir_block::IoBuf;
 
 use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_base::BLOCK_BYTES;
-use weir_device::{DeviceOp, IoBuf};
+use weir_block::IoBuf;
+use weir_device::DeviceOp;
 
 use super::{DiskCounters, Request, Slot, Submission};
 use crate::cut::{Chooser, Fate, Unflushed};

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use weir_device::{Device, Durability, IoBuf};
+use weir_block::IoBuf;
+use weir_device::{Device, Durability};
 
 use super::*;
 use crate::cut::Grain;

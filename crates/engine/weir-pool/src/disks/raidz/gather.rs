@@ -19,7 +19,8 @@ use futures_util::StreamExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use weir_base::clock::Sleep;
-use weir_device::{Device, DeviceError, IoBuf};
+use weir_block::IoBuf;
+use weir_device::{Device, DeviceError};
 
 use super::super::rows::{Piece, Rows, Slice};
 use super::super::vdev::{Doubt, Leg, Vdev};

@@ -16,8 +16,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use weir_base::limits::RECONSTRUCTIONS_MAX;
+use weir_block::IoBuf;
 use weir_codec::parity::Recovery;
-use weir_device::IoBuf;
 
 use super::super::rows::{Piece, Rows};
 use super::super::vdev::{Doubt, Vdev};

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join_all;
+use weir_block::IoBuf;
 use weir_codec::parity;
-use weir_device::{Durability, IoBuf};
+use weir_device::Durability;
 
 use super::super::rows::Rows;
 use super::super::vdev::Vdev;

@@ -10,9 +10,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use weir_block::OutBuf;
 use weir_iscsi::pdu::{self, Digests, Framed, Header, Login, NO_TAG, opcode};
 use weir_iscsi::text;
-use weir_net::OutBuf;
 
 use crate::common::memory::{BLOCK, TARGET};
 

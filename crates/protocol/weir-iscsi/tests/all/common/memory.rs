@@ -14,12 +14,11 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
 use weir_base::BLOCK_BYTES;
-use weir_device::Block;
+use weir_block::{Block, OutBuf};
 use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
     Targets,
 };
-use weir_net::OutBuf;
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 
 pub(crate) const BLOCK: usize = 512;

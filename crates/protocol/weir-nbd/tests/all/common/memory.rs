@@ -17,8 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::RwLock;
 use weir_base::ErrorKind;
-use weir_device::Block;
-use weir_net::{Export, ExportError, ExportFuture, Exports, Extent};
+use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
 /// What it asks requests to be multiples of: no size that anything else has here.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use weir_base::ErrorKind;
-use weir_net::{Block, Export, ExportError, ExportFuture, Extent};
+use weir_block::{Block, Export, ExportError, ExportFuture, Extent};
 use weir_scsi::Medium;
 
 const BLOCK: usize = 4096;

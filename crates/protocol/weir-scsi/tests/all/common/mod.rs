@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 pub(crate) use medium::MemoryMedium;
-use weir_net::OutBuf;
+use weir_block::OutBuf;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{
     Attribute, Command, Completion, Identity, InitiatorPort, Isid, Lun, Nexus, Options, Port,

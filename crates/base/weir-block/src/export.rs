@@ -11,9 +11,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::Block;
 use futures_util::future::LocalBoxFuture;
 use weir_base::ErrorKind;
-use weir_device::Block;
 
 /// The storage said no to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
