@@ -15,12 +15,13 @@ use weir_api::types::{
     VolumeCreate, check_volume_size, is_user_property, record_size,
 };
 use weir_base::ErrorKind;
+use weir_base::RecordSize;
 use weir_base::names::{self, PropertyOf};
 use weir_dataset::{
     DEFAULT_COMPRESSION, Engine, PropertiesOf, PropertyChange as Change, PropertyTarget,
     Refreservation, SnapshotId, SnapshotInfo, VolumeSize,
 };
-use weir_format::{Compression, RecordSize};
+use weir_format::Compression;
 
 use super::care::outcome;
 use super::control::{Entry, Manager, not_found, split};

@@ -8,6 +8,7 @@
 //!   up.
 
 pub mod clock;
+mod compression;
 pub mod error;
 pub mod hash;
 pub mod limits;
@@ -15,12 +16,15 @@ mod loop_device;
 pub mod named_file;
 pub mod names;
 pub mod private;
+mod record_size;
 pub mod sieve;
 pub mod size;
 pub mod units;
 
 pub use clock::{Clock, SystemClock};
+pub use compression::ZstdLevel;
 pub use error::ErrorKind;
 pub use loop_device::file_behind;
+pub use record_size::RecordSize;
 pub use sieve::{LINES_INTERVAL, Sieve};
 pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};

@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::Instant;
 
-use weir_codec::compress::{ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, unlz4};
+use weir_base::ZstdLevel;
+use weir_codec::compress::{ZstdPacker, ZstdUnpacker, is_zero, lz4, unlz4};
 
 const BLOCK_BYTES: usize = 4096;
 const FILE_BYTES_MAX: u64 = 256 << 20;

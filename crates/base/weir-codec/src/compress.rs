@@ -14,7 +14,7 @@ mod zstd;
 
 use lz4_flex::block;
 
-pub use zstd::{ZstdLevel, ZstdPacker, ZstdUnpacker};
+pub use zstd::{ZstdPacker, ZstdUnpacker};
 
 /// What is stored compressed saves at least this part of it, as a divisor: less is not worth the
 /// decompression on every read (design 6: >= 12.5 %).
@@ -121,6 +121,8 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use weir_base::ZstdLevel;
+
     use super::*;
     use proptest::prelude::*;
 

@@ -7,7 +7,7 @@
 //!   property changes no block that is stored;
 //! - codes are never given another meaning.
 
-use weir_codec::compress::ZstdLevel;
+use weir_base::ZstdLevel;
 
 use crate::error::FormatError;
 

@@ -17,7 +17,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::node::TreeRoot;
 use crate::properties::Properties;
-use crate::record::RecordSize;
+use weir_base::RecordSize;
 
 const WHAT: &str = "dataset record";
 

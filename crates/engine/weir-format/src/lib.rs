@@ -24,7 +24,6 @@ mod owner;
 mod partial;
 mod pointer;
 mod properties;
-mod record;
 mod reference;
 mod remap;
 mod segment;
@@ -50,7 +49,6 @@ pub use properties::{
     LOST_RANGES_MAX, PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX,
     USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
 };
-pub use record::RecordSize;
 pub use reference::{REFERENCES_MAX, ReferenceTable};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};

@@ -20,7 +20,7 @@ use weir_base::BLOCK_BYTES;
 use crate::bytes::{Field, field};
 use crate::error::FormatError;
 use crate::pointer::BlockPtr;
-use crate::record::RecordSize;
+use weir_base::RecordSize;
 
 const MAGIC: [u8; 8] = *b"WEIRPART";
 const WHAT: &str = "partial record";

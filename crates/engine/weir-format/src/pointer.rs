@@ -24,7 +24,7 @@ use crate::bytes::{Field, field};
 use crate::compression::Codec;
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
-use crate::record::RecordSize;
+use weir_base::RecordSize;
 
 /// What a pointer leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

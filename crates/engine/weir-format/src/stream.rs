@@ -29,7 +29,7 @@ use weir_base::ErrorKind;
 use crate::bytes::{Field, field};
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
-use crate::record::RecordSize;
+use weir_base::RecordSize;
 
 pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};

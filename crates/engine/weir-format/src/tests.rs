@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, RecordSize, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 
 use super::*;

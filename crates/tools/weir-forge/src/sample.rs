@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use weir_base::RecordSize;
 use weir_base::{Guid, SystemClock};
 use weir_block::IoBuf;
 use weir_dataset::{
@@ -14,7 +15,7 @@ use weir_dataset::{
 };
 use weir_device::{Device, Durability, MemoryDevice, Overlay};
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 use crate::exercise::{Bench, drive, now};

@@ -7,11 +7,12 @@
 //! ascend and stay inside the volume; an accepted stream survives an encode and decode.
 
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamError, StreamFrame, StreamReader, StreamWriter,
 };
-use weir_format::{Codec, Compression, RecordSize};
+use weir_format::{Codec, Compression};
 
 const BLOCKS: u64 = 1000;
 const PREAMBLE_BYTES: usize = 16;

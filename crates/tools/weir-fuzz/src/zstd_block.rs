@@ -5,7 +5,8 @@
 //! Invariants: no panic; the decoder writes only inside the block; a compressed block decompresses
 //! to its original bytes.
 
-use weir_codec::compress::{ZstdLevel, ZstdPacker, ZstdUnpacker};
+use weir_base::ZstdLevel;
+use weir_codec::compress::{ZstdPacker, ZstdUnpacker};
 
 const BLOCK_BYTES: usize = 4096;
 const GUARD: [u8; 64] = [0xa5; 64];

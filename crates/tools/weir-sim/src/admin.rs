@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
-use weir_codec::compress::ZstdLevel;
+use weir_base::RecordSize;
+use weir_base::ZstdLevel;
 use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSize};
-use weir_format::{Compression, RecordSize};
+use weir_format::Compression;
 
 use crate::books::{Books, Presence};
 use crate::client::Stop;

@@ -21,10 +21,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_base::RecordSize;
+use weir_base::ZstdLevel;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_codec::compress::ZstdLevel;
 use weir_dataset::{Engine, EngineOptions, PropertyChange, Volume, VolumeSize};
-use weir_format::{Compression, RecordSize};
+use weir_format::Compression;
 use weir_pool::{DiskPlace, ImportOptions, PlantedBug, ScanState};
 
 use crate::client::whole_blocks;

@@ -12,11 +12,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{Engine, EngineOptions, PropertyChange, VolumeSize};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use crate::admin::Admin;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use weir_codec::compress::ZstdLevel;
+use weir_base::ZstdLevel;
 
 use crate::Error;
 

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_base::RecordSize;
 use weir_base::names::{self, PropertyOf};
 use weir_base::{BLOCK_BYTES, size};
-use weir_format::RecordSize;
 
 use super::{Compression, Outcome, Request, check_volume_size};
 use crate::Error;

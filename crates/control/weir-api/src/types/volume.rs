@@ -9,11 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_base::RecordSize;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::names::PropertyOf;
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, names};
-use weir_format::RecordSize;
 
 use super::{Compression, Outcome, PropertySet, PropertyValues, Request};
 use crate::Error;

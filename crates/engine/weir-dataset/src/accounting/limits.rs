@@ -414,7 +414,7 @@ mod tests {
         let fanout = NODE_FANOUT as u64;
         assert_eq!(blocks(4096 * fanout), fanout + 1);
         assert_eq!(blocks(4096 * fanout * 2), fanout * 2 + 3);
-        let large = VolumeSize { bytes: fanout << 20, record: weir_format::RecordSize::MAX };
+        let large = VolumeSize { bytes: fanout << 20, record: weir_base::RecordSize::MAX };
         assert_eq!(thick_bytes(large), (fanout << 20) + 4096, "a node for all of its records");
     }
 }

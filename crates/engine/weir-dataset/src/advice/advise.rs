@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
-use weir_codec::compress::{
-    ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4,
-};
+use weir_base::RecordSize;
+use weir_base::ZstdLevel;
+use weir_codec::compress::{ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4};
 use weir_format::layout::PACK_BYTES;
-use weir_format::{Compression, DatasetRecord, RecordSize};
+use weir_format::{Compression, DatasetRecord};
 use weir_pool::{PoolError, Tree};
 
 use crate::advice::estimate::NORMAL_95;

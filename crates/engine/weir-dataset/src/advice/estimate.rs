@@ -205,9 +205,10 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use weir_base::RecordSize;
     use weir_base::{Txg, VsegId};
     use weir_codec::checksum::xxh3_128;
-    use weir_format::{Codec, PtrKind, RecordSize};
+    use weir_format::{Codec, PtrKind};
 
     use super::*;
 

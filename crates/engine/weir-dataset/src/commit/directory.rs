@@ -455,7 +455,8 @@ fn refuse_where_disks_are_missing(pool: &Pool, parts: &[LostPart]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use weir_format::{Descent, Properties, RecordSize};
+    use weir_base::RecordSize;
+    use weir_format::{Descent, Properties};
 
     use super::*;
 

@@ -7,10 +7,9 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_block::Block;
-use weir_format::{
-    BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, RecordSize, SegmentClass,
-};
+use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{
     Becomes, Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing,
     WriteOut,

@@ -18,9 +18,10 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
+use weir_base::RecordSize;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{BlockPtr, NODE_FANOUT, RecordSize};
+use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{Change, PlantedBug, PoolError, Shared, Sharing, Tree, WriteOut};
 
 use crate::commit::txg::Frozen;

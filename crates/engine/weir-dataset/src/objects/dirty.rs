@@ -9,10 +9,10 @@
 
 use std::ops::Range;
 
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
 use weir_block::Block;
 use weir_codec::compress::is_zero;
-use weir_format::RecordSize;
 use weir_pool::{Blocks, Change};
 
 use crate::objects::block_map::BlockMap;

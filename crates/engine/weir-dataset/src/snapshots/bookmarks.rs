@@ -14,10 +14,10 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::RecordSize;
 use weir_base::{DatasetId, Txg};
 use weir_format::{
-    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, RecordSize,
-    TreeRoot,
+    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, TreeRoot,
 };
 
 use crate::error::DatasetError;

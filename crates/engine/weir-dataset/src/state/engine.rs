@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Semaphore};
+use weir_base::RecordSize;
 use weir_base::hash::HashSet;
 use weir_base::limits::{CLONE_BLOCKS_MAX, DATASETS_MAX, VOLUME_BYTES_MAX};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
-    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, Properties,
-    RecordSize, TreeRoot,
+    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, Properties, TreeRoot,
 };
 use weir_pool::{
     CreateOptions, ImportOptions, LateDisk, LostTables, PlantedBug, Pool, PoolOptions, Tree,

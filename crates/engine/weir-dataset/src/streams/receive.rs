@@ -18,13 +18,12 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_block::Block;
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
 };
-use weir_format::{
-    Codec, DatasetKind, DatasetRecord, FormatError, Properties, Receiving, RecordSize,
-};
+use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Properties, Receiving};
 use weir_pool::Blocks;
 
 use crate::error::DatasetError;

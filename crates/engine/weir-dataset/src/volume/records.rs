@@ -16,9 +16,10 @@ use std::sync::LazyLock;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_base::hash::HashMap;
 use weir_block::Block;
-use weir_format::{RecordSize, TreeRoot};
+use weir_format::TreeRoot;
 use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 
 use crate::error::DatasetError;

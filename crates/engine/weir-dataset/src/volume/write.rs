@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_block::{Block, BlockMut};
-use weir_format::RecordSize;
 use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;

@@ -6,10 +6,11 @@
 //! Invariant: in each row the path under test is the first that meets the loss.
 
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_block::IoBuf;
 use weir_dataset::{SendSpec, SnapshotId, VolumeSize};
 use weir_device::Device;
-use weir_format::{PoolPart, RecordSize};
+use weir_format::PoolPart;
 use weir_pool::{OwnTree, ScanState};
 
 use crate::common::now;

@@ -15,11 +15,12 @@ use crate::common::{as_devices, import, now, options};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_block::Block;
 use weir_dataset::{Engine, PropertyChange, Volume, VolumeSize};
 use weir_device::MemoryDevice;
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 const BLOCK: usize = 4096;

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
 use weir_device::{Device, MemoryDevice};
-use weir_format::{Compression, RecordSize};
+use weir_format::Compression;
 
 use crate::common::{as_devices, import, now, options, pool_on};
 

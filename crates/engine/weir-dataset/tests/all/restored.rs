@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use weir_base::ZstdLevel;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::IoBuf;
-use weir_codec::compress::ZstdLevel;
 use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, VdevKind};

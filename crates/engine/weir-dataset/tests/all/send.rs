@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
     DatasetError, Engine, Mark, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
@@ -13,7 +14,7 @@ use weir_dataset::{
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::ResumeToken;
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 24 << 20;

@@ -18,7 +18,7 @@ use crate::bytes::Reader;
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
 use crate::layout::PACK_BYTES;
-use crate::record::RecordSize;
+use weir_base::RecordSize;
 
 const WHAT: &str = "stream frame";
 

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ErrorKind;
+use weir_base::RecordSize;
 use weir_block::{Block, BlockMut, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;
-use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
+use weir_format::{BlockPtr, Codec, FormatError, PtrKind};
 
 use crate::error::{BlockPlace, PoolError};
 use crate::planted_bugs::PlantedBug;

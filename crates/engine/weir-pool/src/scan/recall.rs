@@ -8,9 +8,10 @@
 //!
 //! Invariant: the returned bytes have the checksum of the lost block.
 
+use weir_base::RecordSize;
+use weir_base::ZstdLevel;
 use weir_cache::CacheClass;
-use weir_codec::compress::ZstdLevel;
-use weir_format::{BlockPtr, Compression, PtrKind, RecordSize};
+use weir_format::{BlockPtr, Compression, PtrKind};
 
 use crate::scan::copies::proves;
 use crate::state::compression::{CompressHistory, Packer};

@@ -10,12 +10,13 @@
 
 use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 use weir_block::Block;
 use weir_codec::compress::{
     MalformedError, ZstdPacker, ZstdUnpacker, lz4, stored_bytes_max, unlz4,
 };
 use weir_format::layout::PACK_BYTES;
-use weir_format::{Codec, Compression, RecordSize};
+use weir_format::{Codec, Compression};
 
 /// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
 /// (design 6): incompressible data then costs next to nothing.

@@ -15,9 +15,10 @@
 //!   import: dedupe must not refer restored content to the lost block;
 //! - the index uses no more RAM than configured, however many blocks pass through it.
 
+use weir_base::RecordSize;
 use weir_base::VsegId;
 use weir_base::hash::HashSet;
-use weir_format::{BlockPtr, Codec, PtrKind, RecordSize};
+use weir_format::{BlockPtr, Codec, PtrKind};
 
 /// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
 /// to be searched in a fraction of a microsecond.

@@ -15,13 +15,12 @@
 //!   record is rewritten.
 
 use async_recursion::async_recursion as boxed;
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
 use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::PACK_BYTES;
-use weir_format::{
-    BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, RecordSize, SegmentClass, TreeRoot,
-};
+use weir_format::{BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, SegmentClass, TreeRoot};
 
 use crate::error::PoolError;
 use crate::state::pool::Pool;

@@ -18,6 +18,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use weir_base::RecordSize;
 use weir_base::hash::HashMap;
 use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_base::{ErrorKind, Txg, VsegId};
@@ -26,8 +27,8 @@ use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, BootstrapCopy, Codec, Compression, PtrKind, RecordSize,
-    SEGMENT_BLOCKS_MAX, SegmentClass, SegmentEntry, Summary, SummaryEntry, SummaryPlace,
+    BlockOwner, BlockPtr, BootstrapCopy, Codec, Compression, PtrKind, SEGMENT_BLOCKS_MAX,
+    SegmentClass, SegmentEntry, Summary, SummaryEntry, SummaryPlace,
 };
 
 use crate::error::PoolError;

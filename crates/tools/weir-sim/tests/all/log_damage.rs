@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{RecordSize, VdevKind, VdevRole};
+use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
 

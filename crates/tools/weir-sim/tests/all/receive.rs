@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{
     BookmarkId, DatasetError, Engine, EngineOptions, PropertyChange, ReceiveSpec, Receiver,
@@ -16,7 +17,7 @@ use weir_dataset::{
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::stream::ResumeToken;
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, Rng, SimError, SimWorld};
 

@@ -9,8 +9,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use weir_base::BLOCK_BYTES;
-use weir_base::size::Human;
+use crate::BLOCK_BYTES;
+use crate::size::Human;
 
 /// Blocks of a record, as a power of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
