@@ -1,10 +1,10 @@
 //! `cargo xtask moved BASE`: proves that the changes since BASE only move items between files.
 //!
-//! Not here: what is moved where (docs/contributing), files that are no Rust.
+//! Not here: files in other languages than Rust.
 //!
 //! Both versions are read as items: types, functions, constants, and each method of an `impl`. An
-//! item loses what a move changes: `use`, `mod`, visibility, documentation, and all of a path but
-//! its last segment. Items that only one version has are printed.
+//! item loses the parts that a move changes: `use`, `mod`, visibility, documentation, and the path
+//! before a name. Items that only one version has are printed.
 //!
 //! Invariant: a change of code that is no move is printed.
 
@@ -195,7 +195,7 @@ fn plain(tokens: TokenStream) -> String {
     words.join(" ")
 }
 
-/// True for what stands in the brackets of `pub(..)`.
+/// True for the content of the brackets of `pub(..)`.
 fn is_scope(tokens: &TokenStream) -> bool {
     first_word(tokens).is_some_and(|word| ["crate", "super", "self", "in"].contains(&&*word))
 }

@@ -1,4 +1,4 @@
-//! Cycles of imports: files of a crate of which each one needs every other.
+//! Cycles of imports: groups of files in a crate where each file needs all others.
 //!
 //! Not here: the graph itself (imports.rs).
 //!
@@ -47,7 +47,7 @@ impl Cycles {
         }
     }
 
-    /// Files that stand in a cycle.
+    /// Number of files in cycles.
     fn files(&self) -> usize {
         self.components.iter().map(Vec::len).sum()
     }
@@ -123,7 +123,7 @@ fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
     found
 }
 
-/// Appends the files that `file` leads to and that were not seen, each behind those it leads to.
+/// Appends `file` and all unseen files that it imports, each file after its imports.
 fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[file], true) {
         return;

@@ -1,11 +1,11 @@
-//! The import graph of a crate: which file names an item of which other file.
+//! The import graph of a crate: an edge from each file to the files whose items it names.
 //!
 //! Not here: cycles of the graph (cycles.rs).
 //!
-//! A module is a file. Paths of `use` declarations and of code lead to the file that defines the
-//! item; a re-export names nothing itself and leads on to the item. Test code, comments and `mod`
-//! lines name nothing. The graph has no types: a method call names no file, unless only one file of
-//! the crate has an inherent method of that name (`Graph::calls`).
+//! A module is a file. A path in a `use` declaration or in code is an edge to the file that
+//! defines the item. A re-export is no edge: a path through it reaches the defining file. Test
+//! code, comments and `mod` lines are no edges. The graph has no types: a method call is an edge
+//! only if one file of the crate has an inherent method of that name (`Graph::calls`).
 //!
 //! Invariant: the same sources give the same graph.
 
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-/// Re-exports that lead to each other end a search after so many steps.
+/// Maximum number of re-exports on the way to an item: two can name each other.
 const STEPS_MAX: usize = 32;
 
 /// Segments of a path.
@@ -40,7 +40,7 @@ pub(super) struct Graph {
 struct Scope {
     file: usize,
     items: BTreeSet<String>,
-    /// Imported and re-exported names, with the paths that they stand for.
+    /// Paths of imported and re-exported names.
     uses: BTreeMap<String, Segments>,
     globs: Vec<Segments>,
     /// Paths in `use` declarations and in code.
@@ -120,7 +120,7 @@ fn resolve(
         }
         let further = |target: &Segments| {
             let path: Segments = target.iter().chain(behind).cloned().collect();
-            // A name that stands for itself is a crate.
+            // A name with the path of itself is a crate.
             let is_new = path.first() != path.get(1) && path.as_slice() != rest;
             is_new.then(|| resolve(scopes, &place, &path, steps + 1)).flatten()
         };

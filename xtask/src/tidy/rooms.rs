@@ -1,6 +1,6 @@
 //! Rooms: folders of source files that a reader can survey.
 //!
-//! Not here: what a room may import (layers.rs, cycles.rs).
+//! Not here: imports between rooms (layers.rs, cycles.rs).
 //!
 //! Invariants: a `mod.rs` of a crate's source defines nothing; a folder that is too large has a
 //! line among the exceptions, which only shrinks.
@@ -39,7 +39,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// A finding for each definition in a `mod.rs`, which says what is in the room and no more.
+/// A finding for each definition in a `mod.rs`, which only lists the files of the room.
 fn definitions(source: &Source) -> Vec<Finding> {
     // A file that does not parse is a finding of syntax.rs.
     let Ok(file) = syn::parse_file(&source.text) else { return Vec::new() };

@@ -47,7 +47,7 @@ fn header(source: &Source) -> Option<Finding> {
     if header.is_empty() {
         return Some(source.finding(Rule::Header, 1, "the first line is not a //! header"));
     }
-    // A mod.rs says what is in a room and defines nothing (rooms.rs).
+    // A mod.rs only lists the files of a room (rooms.rs).
     let is_sign = source.path.ends_with("/mod.rs");
     let engine = source.path.starts_with("crates/") && !source.is_test() && !is_sign;
     if engine && !header.iter().any(|line| line.contains("Invariant")) {

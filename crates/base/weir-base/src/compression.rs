@@ -2,7 +2,7 @@
 //!
 //! Not here: compressing (weir-codec).
 //!
-//! Invariant: a level is one that zstd has.
+//! Invariant: zstd supports each level.
 
 /// How hard the compressor tries: 1 (fast) to 19 (small).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

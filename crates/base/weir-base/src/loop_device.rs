@@ -1,7 +1,6 @@
 //! Loop devices.
 //!
-//! Invariant: the answer is what the kernel says at the moment, and may be out of date when it is
-//! used.
+//! Invariant: a path comes from the kernel and may be out of date at its use.
 
 use std::path::PathBuf;
 

@@ -41,8 +41,8 @@ const GUESSES: usize = 200;
 /// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
 /// Time between two connections, of all kinds together: 1,000 connections per second. The clients
-/// share two cores with the server: at 5,000 per second each kind by itself leaves the p99 of the
-/// verified load as it is, and all kinds together make it ten times longer.
+/// share two cores with the server. At 5,000 per second of all kinds the p99 of the verified load
+/// is ten times as long; with each kind alone it does not grow.
 const PACE: Duration = Duration::from_millis(1);
 /// Lowest priority, for the threads of hostile clients.
 const NICE: i32 = 19;

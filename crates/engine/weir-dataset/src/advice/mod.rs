@@ -1,4 +1,4 @@
-//! What other settings would save.
+//! Advice: estimates of the space that other settings would save.
 
 pub(crate) mod advise;
 pub(crate) mod estimate;

@@ -1,4 +1,4 @@
-//! Damage: found, named, and what it kept given back.
+//! Damage: searches for it, names for it, and recovery of the space that it held.
 
 pub(crate) mod find;
 pub(crate) mod recount;

@@ -1,3 +1,3 @@
-//! Properties: set, inherited, and what a change of them does.
+//! Properties: set, inherit, and the effects of a change.
 
 pub(crate) mod change;

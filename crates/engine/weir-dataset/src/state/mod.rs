@@ -1,4 +1,4 @@
-//! The engine and its volumes in RAM: `Engine`, `Volume`, and what they keep of each subject.
+//! The engine and its volumes in RAM: `Engine`, `Volume`, and the types of their fields.
 
 pub(crate) mod engine;
 pub(crate) mod pressure;

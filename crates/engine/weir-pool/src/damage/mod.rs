@@ -1,4 +1,4 @@
-//! Checks of the counters against the trees, and what they give back.
+//! Checks of the counters against the trees, and recovery of leaked space.
 
 pub(crate) mod check;
 pub(crate) mod lost_tables;

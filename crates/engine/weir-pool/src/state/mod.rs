@@ -1,4 +1,4 @@
-//! The pool in RAM: `Pool`, and what it keeps of each subject.
+//! The pool in RAM: `Pool`, and the types of its fields.
 
 pub(crate) mod cleaner_statistics;
 pub(crate) mod compression;

@@ -1,4 +1,4 @@
-//! Who is connected, and what each connection may use.
+//! Connections: the table of them, their memory, turns and threads.
 
 pub(crate) mod balance;
 pub(crate) mod connection_table;

@@ -1,4 +1,4 @@
-//! Addresses that listen, and who may connect to them.
+//! Listening addresses, and the clients that may connect to them.
 
 pub(crate) mod allow;
 pub(crate) mod listener;

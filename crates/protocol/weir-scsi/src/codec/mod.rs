@@ -1,4 +1,4 @@
-//! Encodings of SAM, SPC and SBC, and what a transport hands over.
+//! Encodings of SAM, SPC and SBC, and the interface to a transport.
 
 pub(crate) mod copy_list;
 pub(crate) mod operation;
