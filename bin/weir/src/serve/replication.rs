@@ -522,7 +522,7 @@ mod tests {
     async fn call_to_a_server_that_does_not_answer_ends_after_two_minutes() {
         let folder = tempfile::tempdir().unwrap();
         let secret_file = folder.path().join("secret");
-        std::fs::write(&secret_file, "a secret of more than 32 characters, as asked for").unwrap();
+        std::fs::write(&secret_file, "known-to-both-servers-and-to-no-other").unwrap();
         std::fs::set_permissions(&secret_file, Permissions::from_mode(0o600)).unwrap();
         // It accepts no connection; the kernel completes the handshake of TCP.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
