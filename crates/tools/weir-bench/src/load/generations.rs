@@ -25,6 +25,16 @@ const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
 /// The last of those: a block that comes so far is not judged any more.
 const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
+/// Generations that a read may have found.
+pub(super) enum Expected {
+    /// The block is not judged.
+    Unjudged,
+    /// Any generation.
+    Any,
+    /// One of these.
+    Within(RangeInclusive<u32>),
+}
+
 /// The generation of each block; twice it, and one more while a write is under way.
 pub struct Generations {
     block_bytes: u64,
@@ -95,16 +105,28 @@ impl Generations {
         }
     }
 
-    /// Whether it is known what a read may have found that was sent when `oldest` was the oldest.
-    pub(super) fn is_judged(&self, offset: u64, oldest: u32) -> bool {
-        let now = self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire);
-        let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;
-        mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
+    /// Generations that a read may have found at a block; `oldest` was the oldest one when the
+    /// worker sent the read.
+    ///
+    /// One load of the state answers all: if another worker began a trim between two loads, the
+    /// expected generations would follow the trim.
+    pub(super) fn expected(&self, offset: u64, oldest: u32) -> Expected {
+        let now = self.state(offset);
+        match since_at(now, oldest) {
+            _ if !is_judged_at(now, oldest) => Expected::Unjudged,
+            None => Expected::Any,
+            Some(range) => Expected::Within(range),
+        }
     }
 
-    /// The same of one that is sent now.
+    /// Whether the generation of a block is known to a read that is sent now.
     pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
-        self.is_judged(offset, self.oldest(offset))
+        let now = self.state(offset);
+        is_judged_at(now, now / 2)
+    }
+
+    fn state(&self, offset: u64) -> u32 {
+        self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire)
     }
 
     /// The generation that a write under way gives each block.
@@ -129,23 +151,13 @@ impl Generations {
 
     /// Those that a block may have while nothing is written; `None`: any.
     pub fn now(&self, offset: u64) -> Option<RangeInclusive<u32>> {
-        self.since(offset, self.oldest(offset))
+        let now = self.state(offset);
+        since_at(now, now / 2)
     }
 
     /// Oldest generation that a read sent now may find at a block.
     pub(super) fn oldest(&self, offset: u64) -> u32 {
-        self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire) / 2
-    }
-
-    /// Those that a read may have found that was sent when `oldest` was the oldest; `None`: any.
-    pub(super) fn since(&self, offset: u64, oldest: u32) -> Option<RangeInclusive<u32>> {
-        if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
-            return None;
-        }
-        let now = self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire);
-        // Round up: one under way may be there. A block that changes quickly is judged by few.
-        let newest = now.div_ceil(2);
-        Some(oldest.max(newest.saturating_sub(64))..=newest)
+        self.state(offset) / 2
     }
 
     /// The numbers of the blocks in those bytes, which are whole blocks.
@@ -178,6 +190,23 @@ impl Generations {
     }
 }
 
+/// Whether the checks apply to a block in the state `now`, for a read that was sent when `oldest`
+/// was its oldest generation.
+fn is_judged_at(now: u32, oldest: u32) -> bool {
+    let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;
+    mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
+}
+
+/// Generations that such a read may have found; `None`: any.
+fn since_at(now: u32, oldest: u32) -> Option<RangeInclusive<u32>> {
+    if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
+        return None;
+    }
+    // Round up: one under way may be there. A block that changes quickly is judged by few.
+    let newest = now.div_ceil(2);
+    Some(oldest.max(newest.saturating_sub(64))..=newest)
+}
+
 /// Next generation at which the checks ignore a block; larger than its earlier generations.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
@@ -188,6 +217,51 @@ fn unjudged(state: &AtomicU32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Generations {
+        fn since(&self, offset: u64, oldest: u32) -> Option<RangeInclusive<u32>> {
+            since_at(self.state(offset), oldest)
+        }
+
+        fn is_judged(&self, offset: u64, oldest: u32) -> bool {
+            is_judged_at(self.state(offset), oldest)
+        }
+    }
+
+    // A read was called corrupt if another worker began a trim between two looks at the state.
+    #[test]
+    fn trim_that_begins_while_a_read_is_checked_changes_no_expectation() {
+        const BLOCKS: u32 = 2_000;
+        const BLOCK: u64 = 4096;
+        let known = Generations::new(u64::from(BLOCKS) * BLOCK, 4096).expect("it is small");
+        let current = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in 0..BLOCKS {
+                    current.store(block, Ordering::Release);
+                    let offset = u64::from(block) * BLOCK;
+                    for _ in 0..50 {
+                        assert!(known.begin(offset, 4096));
+                        known.end(offset, 4096);
+                        assert!(known.begin_unjudged(offset, 4096));
+                        known.give_up(offset, 4096);
+                    }
+                }
+                current.store(BLOCKS, Ordering::Release);
+            });
+            loop {
+                let block = current.load(Ordering::Acquire);
+                if block == BLOCKS {
+                    break;
+                }
+                let offset = u64::from(block) * BLOCK;
+                let oldest = known.oldest(offset);
+                if let Expected::Within(range) = known.expected(offset, oldest) {
+                    assert!(*range.start() < oldest + ANY_EVERY, "{oldest} and {range:?}");
+                }
+            }
+        });
+    }
 
     #[test]
     fn one_write_at_a_time_and_reads_may_find_either_side_of_it() {

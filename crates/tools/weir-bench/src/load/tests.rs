@@ -166,6 +166,24 @@ fn load_ends_when_each_worker_has_done_its_bytes() {
     assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
+// The last second had no operation in flight: the worker counted after the last answer.
+#[test]
+fn queue_of_a_slow_target_shows_in_each_second() {
+    let reads = [stream(100.0, Access::Random)];
+    let load = LoadSpec::Open {
+        workers: 1,
+        rate: 1_000.0,
+        arrival: Arrival::Constant,
+        in_flight_max: 4_096,
+        backlog_max: 1 << 20,
+    };
+    let run = Bench::new().offer(&Shaped::rate(800.0), &reads, load, Some(3000));
+    let queue: Vec<u64> = run.intervals.iter().map(|second| second.in_flight).collect();
+    // 200 more in each second.
+    let grows = |pair: &[u64]| pair[1] >= pair[0] + 100;
+    assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
+}
+
 /// A target that answers one operation each time it is asked, and sees how many it has when the
 /// buffer of another is filled.
 struct OneByOne {

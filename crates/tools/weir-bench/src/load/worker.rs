@@ -20,6 +20,7 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
 use super::board::{Board, STALL_MIN, Second};
+use super::generations::Expected;
 use super::{Chooser, Ground, ReadChecks, Slots};
 use crate::content::Mismatch;
 use crate::histogram::Latencies;
@@ -155,6 +156,8 @@ pub(super) struct Worker<'a> {
     oldest: Vec<Vec<u32>>,
     /// Sent and not answered.
     in_flight: usize,
+    /// `in_flight` when the run was over: the worker then waits for the last answers.
+    in_flight_at_end: Option<usize>,
     /// In the order in which they are sent.
     ready: VecDeque<Ready>,
     /// Slots that are neither ready nor under way.
@@ -213,6 +216,7 @@ impl<'a> Worker<'a> {
             under_way: vec![None; slots.all()],
             oldest: vec![Vec::new(); slots.all()],
             in_flight: 0,
+            in_flight_at_end: None,
             ready: VecDeque::with_capacity(slots.spares),
             free: (0..slots.all()).rev().collect(),
             tally,
@@ -253,8 +257,7 @@ impl<'a> Worker<'a> {
             // Seconds after the last answer are seconds too.
             self.turn_second(ends);
         }
-        let (second, seen) = &mut self.second;
-        self.board.tell(*second, seen);
+        self.tell_second();
         self.tally.ended = Instant::now();
         Ok(self.tally)
     }
@@ -294,6 +297,7 @@ impl<'a> Worker<'a> {
             self.make_ready();
             self.reap(Wait::One, &mut done)?;
         }
+        self.in_flight_at_end = Some(self.in_flight);
         self.finish_all(&mut done);
         Ok(())
     }
@@ -340,6 +344,7 @@ impl<'a> Worker<'a> {
             self.reap(Wait::Until(next), &mut done)?;
             self.finish_all(&mut done);
         }
+        self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
             // The worker has no operation left for them.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
@@ -666,10 +671,11 @@ impl<'a> Worker<'a> {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());
         let oldest = self.oldest[slot].get(start / block_bytes).copied().unwrap_or_default();
-        if generations.is_some_and(|known| !known.is_judged(offset, oldest)) {
-            return false;
-        }
-        let wanted = generations.and_then(|known| known.since(offset, oldest));
+        let wanted = match generations.map(|known| known.expected(offset, oldest)) {
+            Some(Expected::Unjudged) => return false,
+            Some(Expected::Within(wanted)) => Some(wanted),
+            Some(Expected::Any) | None => None,
+        };
         let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
         let block = &buffer[start..(start + block_bytes).min(buffer.len())];
         let found = if work.compare {
@@ -697,11 +703,17 @@ impl<'a> Worker<'a> {
             (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });
         while self.second.0 < current.min(last) {
-            self.second.1.backlog = self.waiting;
-            self.second.1.in_flight = self.in_flight as u64;
-            self.board.tell(self.second.0, &mut self.second.1);
+            self.tell_second();
             self.second.0 += 1;
         }
+    }
+
+    /// Tells the board of the current second.
+    fn tell_second(&mut self) {
+        let (second, seen) = &mut self.second;
+        seen.backlog = self.waiting;
+        seen.in_flight = self.in_flight_at_end.unwrap_or(self.in_flight) as u64;
+        self.board.tell(*second, seen);
     }
 }
 

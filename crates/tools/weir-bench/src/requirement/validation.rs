@@ -10,7 +10,7 @@
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
 /// Half the distance at which the search for the limit ends.
-const TOLERANCE_PCT: f64 = 3.0;
+const TOLERANCE_PCT: f64 = 1.0;
 /// Where the search begins by the needed rate.
 const SEARCH_FROM: f64 = 0.5;
 
