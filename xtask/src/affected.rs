@@ -31,12 +31,12 @@ pub(crate) enum Affected {
 
 /// Packages affected since a revision, by commits, uncommitted changes and untracked files.
 pub(crate) fn since(revision: &str) -> Result<Affected> {
-    let git = |args: &[&str]| command::output(command::command("git").args(args));
     // `--no-renames` lists a moved file under its old path too. `rev-parse` refuses an invalid
     // revision, so that `git diff` cannot take it for a file name.
-    let revision = git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
-    let changed = git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
-    let untracked = git(&["ls-files", "--others", "--exclude-standard", "-z"])?;
+    let revision =
+        command::git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
+    let changed = command::git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
+    let untracked = command::git(&["ls-files", "--others", "--exclude-standard", "-z"])?;
     let files = changed.split('\0').chain(untracked.split('\0')).filter(|file| !file.is_empty());
     Ok(affected(&workspace::packages()?, command::root(), files))
 }

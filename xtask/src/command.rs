@@ -64,6 +64,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Runs git in the workspace and returns its output.
+pub(crate) fn git(args: &[&str]) -> Result<String> {
+    output(command("git").args(args))
+}
+
 /// Finds a program in PATH. It also searches `sbin`, where Debian keeps some tools and which only
 /// root's PATH contains.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {

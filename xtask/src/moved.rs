@@ -9,14 +9,14 @@
 //! Invariant: a change of code that is no move is printed.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
 
-use crate::command;
+use crate::{command, workspace};
 
 /// The version to compare with.
 #[derive(clap::Args)]
@@ -35,14 +35,12 @@ type Items = BTreeMap<Item, Vec<String>>;
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let Args { base } = args;
-    let before = items(&files_of(base)?, |path| git(&["show", &format!("{base}:{path}")]))?;
-    let root = command::root();
-    let now = git(&["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"])?;
-    let now: Vec<String> =
-        now.lines().filter(|path| root.join(path).is_file()).map(str::to_owned).collect();
-    let after = items(&now, |path| {
-        std::fs::read_to_string(root.join(path)).with_context(|| path.to_owned())
-    })?;
+    let show = |path: &str| command::git(&["show", &format!("{base}:{path}")]);
+    let before = items(&files_of(base)?, show)?;
+    let read = |path: &str| {
+        fs::read_to_string(command::root().join(path)).with_context(|| path.to_owned())
+    };
+    let after = items(&workspace::rust_files(&["*.rs"])?, read)?;
     let found = differences(&before, &after);
     for line in &found {
         println!("{line}");
@@ -55,12 +53,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn git(args: &[&str]) -> Result<String> {
-    command::output(Command::new("git").current_dir(command::root()).args(args))
-}
-
 fn files_of(commit: &str) -> Result<Vec<String>> {
-    let listed = git(&["ls-tree", "-r", "--name-only", commit])?;
+    let listed = command::git(&["ls-tree", "-r", "--name-only", commit])?;
     let is_rust = |path: &&str| Path::new(path).extension().is_some_and(|it| it == "rs");
     Ok(listed.lines().filter(is_rust).map(str::to_owned).collect())
 }

@@ -110,9 +110,8 @@ fn fits(time: Duration, end: Option<Instant>) -> bool {
 
 /// Reads the commit under test, and whether the work tree differs from it.
 fn tree() -> Result<Tree> {
-    let git = |args: &[&str]| command::output(command::command("git").args(args));
-    let dirty = !git(&["status", "--porcelain"])?.is_empty();
-    Ok(Tree { commit: git(&["rev-parse", "HEAD"])?, dirty })
+    let dirty = !command::git(&["status", "--porcelain"])?.is_empty();
+    Ok(Tree { commit: command::git(&["rev-parse", "HEAD"])?, dirty })
 }
 
 /// Kinds whose programs this call has built, so that it builds them once.

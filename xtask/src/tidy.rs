@@ -7,6 +7,7 @@
 //! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is
 //!   higher than needed is itself a finding: the list can only shrink.
 
+mod attributes;
 mod cycles;
 mod exceptions;
 mod glossary;
@@ -21,15 +22,15 @@ mod tests;
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::runner::lists;
 use crate::{command, workspace};
 
-/// Folders whose Rust files are read.
-const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
+/// Files that tidy reads, as patterns of git.
+const FILES: [&str; 4] =
+    [":(glob)bin/**/*.rs", ":(glob)crates/**/*.rs", ":(glob)fuzz/**/*.rs", ":(glob)xtask/**/*.rs"];
 
 /// What a finding breaks; the names stand in the list of exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,20 +184,9 @@ fn check(sources: &[Source], glossary: &glossary::Glossary) -> Vec<Finding> {
 
 /// All tracked Rust files, sorted by path.
 fn sources(root: &Path) -> Result<Vec<Source>> {
-    let mut git = Command::new("git");
-    git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    let folders = FOLDERS.map(|folder| format!("{folder}/**/*.rs"));
-    let listed = command::output(git.arg("--").args(folders.map(|it| format!(":(glob){it}"))))?;
-    let mut sources = Vec::new();
-    for path in listed.split('\0').filter(|path| !path.is_empty()) {
-        let file = root.join(path);
-        // A file that was deleted is listed until the commit.
-        if file.is_file() {
-            let text = fs::read_to_string(&file).with_context(|| path.to_owned())?;
-            sources.push(Source { path: path.to_owned(), text });
-        }
-    }
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources.dedup_by(|a, b| a.path == b.path);
-    Ok(sources)
+    let read = |path: String| {
+        let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+        Ok(Source { path, text })
+    };
+    workspace::rust_files(&FILES)?.into_iter().map(read).collect()
 }

@@ -1,8 +1,8 @@
-//! The packages of this workspace, from cargo's metadata.
+//! The packages of this workspace, from cargo's metadata, and its Rust files, from git.
 //!
 //! Not here: the rules for them (tidy/order.rs, affected.rs).
 //!
-//! Invariant: packages are in cargo's order, sorted by name.
+//! Invariant: packages are in cargo's order, sorted by name; files are sorted by path.
 
 use std::path::{Path, PathBuf};
 
@@ -51,4 +51,17 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     let args = ["metadata", "--no-deps", "--format-version", "1"];
     let json = command::output(command::command("cargo").args(args))?;
     Ok(serde_json::from_str::<Metadata>(&json)?.packages)
+}
+
+/// Paths of the Rust files that git tracks or would add, from the workspace root. `patterns`: of
+/// git.
+pub(crate) fn rust_files(patterns: &[&str]) -> Result<Vec<String>> {
+    let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
+    let listed = command::git(&[&list[..], patterns].concat())?;
+    // A deleted file is listed until the commit.
+    let is_there = |path: &&str| !path.is_empty() && command::root().join(path).is_file();
+    let mut files: Vec<String> = listed.split('\0').filter(is_there).map(str::to_owned).collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
 }

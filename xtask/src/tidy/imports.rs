@@ -16,6 +16,8 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
+use super::attributes::is_test;
+
 /// Maximum number of re-exports on the way to an item: two can name each other.
 const STEPS_MAX: usize = 32;
 
@@ -315,15 +317,6 @@ impl<'ast> Visit<'ast> for Mentions {
         self.calls.insert(call.method.to_string());
         visit::visit_expr_method_call(self, call);
     }
-}
-
-/// True for attributes of test code: `cfg(test)`, `cfg(all(test, ..))`.
-fn is_test(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else { return false };
-        let text = list.tokens.to_string().replace(' ', "");
-        text == "test" || text.starts_with("all(test,") || text.ends_with(",test)")
-    })
 }
 
 /// The file that `#[path = ".."]` names.

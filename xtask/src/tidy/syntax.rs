@@ -10,6 +10,7 @@
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
+use super::attributes::is_test;
 use super::glossary::Glossary;
 use super::{Finding, Rule, Source};
 
@@ -119,12 +120,6 @@ impl Visitor<'_> {
     }
 }
 
-fn is_test_module(item: &syn::ItemMod) -> bool {
-    item.attrs.iter().any(|attr| {
-        attr.path().is_ident("cfg") && attr.parse_args::<Ident>().is_ok_and(|ident| ident == "test")
-    })
-}
-
 /// Visits one kind of item: its own name first, then what is inside.
 macro_rules! named {
     ($($visit:ident($item:ty);)*) => {
@@ -152,7 +147,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        let test = usize::from(is_test_module(item));
+        let test = usize::from(is_test(&item.attrs));
         self.name(&item.ident);
         self.tests += test;
         visit::visit_item_mod(self, item);

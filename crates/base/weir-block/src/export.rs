@@ -11,9 +11,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use weir_base::ErrorKind;
+
 use crate::Block;
 use futures_util::future::LocalBoxFuture;
-use weir_base::ErrorKind;
 
 /// The storage said no to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use weir_base::ErrorKind;
+use weir_block::IoBuf;
 
 use crate::watch::DiskWatch;
-use weir_block::IoBuf;
 
 /// A device operation under way; not `Send`, it completes on the thread that started it.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use weir_block::IoBuf;
 
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
-use weir_block::IoBuf;
 
 /// Which operations of a [`FaultDevice`] fail, and how long each takes at least.
 #[derive(Debug, Default)]

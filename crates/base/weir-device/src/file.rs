@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use weir_block::IoBuf;
 
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 use crate::open::{DurableDisk, OpenDisk, OpenMode};
 use crate::submit;
-use weir_block::IoBuf;
 
 /// A file or block device used as a disk.
 ///

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use weir_base::Clock;
+use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, Durability};
-use weir_block::IoBuf;
 
 /// How much of a disk is overwritten.
 pub const FLUSH_PROBE_BYTES: usize = 4096;

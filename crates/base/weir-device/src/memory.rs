@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use weir_block::IoBuf;
 
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
-use weir_block::IoBuf;
 
 /// A disk whose content is a byte vector.
 pub struct MemoryDevice {

@@ -26,9 +26,9 @@ use rustix::fs::{
 };
 use weir_base::file_behind;
 use weir_base::size::Human;
+use weir_block::IoBuf;
 
 use crate::device::Geometry;
-use weir_block::IoBuf;
 
 /// What a disk is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

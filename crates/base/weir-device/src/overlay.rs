@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, ReadFuture};
-use weir_block::IoBuf;
 
 /// See the file's head.
 pub struct Overlay {

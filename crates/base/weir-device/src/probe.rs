@@ -8,8 +8,9 @@
 //! - order matters where one format carries another's mark: a boot sector of NTFS or FAT also looks
 //!   like an MBR, so a partition table is asked for last.
 
-use crate::device::{Device, DeviceError};
 use weir_block::IoBuf;
+
+use crate::device::{Device, DeviceError};
 
 /// How much of each end of a disk is looked at; ZFS labels reach furthest, 768 KiB from the end.
 pub const PROBE_BYTES: usize = 1 << 20;

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use weir_base::Clock;
+use weir_block::IoBuf;
 
 use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 use crate::watch::{DiskOp, DiskWatch};
-use weir_block::IoBuf;
 
 /// A disk with a watch in front of it.
 pub struct WatchedDevice {

@@ -10,6 +10,7 @@
 //! - the blocks of one line of datasets (a volume and its snapshots) say in their summaries who
 //!   wrote them: the volume itself or, since it was promoted, one of its lineage.
 
+use weir_base::RecordSize;
 use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 
@@ -17,7 +18,6 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::node::TreeRoot;
 use crate::properties::Properties;
-use weir_base::RecordSize;
 
 const WHAT: &str = "dataset record";
 

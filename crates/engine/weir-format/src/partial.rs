@@ -16,11 +16,11 @@
 //! ```
 
 use weir_base::BLOCK_BYTES;
+use weir_base::RecordSize;
 
 use crate::bytes::{Field, field};
 use crate::error::FormatError;
 use crate::pointer::BlockPtr;
-use weir_base::RecordSize;
 
 const MAGIC: [u8; 8] = *b"WEIRPART";
 const WHAT: &str = "partial record";

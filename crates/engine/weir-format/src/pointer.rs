@@ -18,13 +18,13 @@
 //! ```
 //! Lowest bits first.
 
+use weir_base::RecordSize;
 use weir_base::{Txg, VsegId};
 
 use crate::bytes::{Field, field};
 use crate::compression::Codec;
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
-use weir_base::RecordSize;
 
 /// What a pointer leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

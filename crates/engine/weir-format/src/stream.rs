@@ -25,11 +25,11 @@ mod write;
 use std::ops::Range;
 
 use weir_base::ErrorKind;
+use weir_base::RecordSize;
 
 use crate::bytes::{Field, field};
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
-use weir_base::RecordSize;
 
 pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};

@@ -21,9 +21,6 @@ use crate::verdict::{Finding, Remark};
 pub(crate) use data::refused;
 pub(crate) use load::SMALL_DEPTH;
 
-/// Standard deviations that chance explains: one case in 370 exceeds them.
-const CHANCE_DEVIATIONS: f64 = 3.0;
-
 /// A way in which a cell can be wrong.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {

@@ -42,6 +42,8 @@ pub use lint::{Machine, Trap, lint};
 
 /// Smallest unit of any target.
 const SECTOR_BYTES: u64 = 512;
+/// Stamped blocks of the content, if all sizes are multiples of this.
+const STAMPED_BYTES: u64 = 4096;
 /// No profile is larger.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 

@@ -12,7 +12,7 @@ use std::fmt;
 
 use crate::result::{CellRun, Interval};
 use crate::spec::Arrival;
-use crate::stats::median;
+use crate::stats::{CHANCE_DEVIATIONS, median};
 use crate::summary::whole_intervals;
 
 /// Whole seconds below which a run shows no growth: three for each third. Numbers without a trend
@@ -20,8 +20,6 @@ use crate::summary::whole_intervals;
 const SECONDS_MIN: usize = 9;
 /// Growth that is always allowed: kernel timers move operations from one second to the next.
 const OPERATIONS_MIN: f64 = 4.0;
-/// Standard deviations that Poisson arrivals explain: one case in 370 exceeds them.
-const CHANCE_DEVIATIONS: f64 = 3.0;
 
 /// Median numbers of outstanding operations.
 #[derive(Clone, Copy, Debug, PartialEq)]

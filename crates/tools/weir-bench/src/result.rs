@@ -15,6 +15,7 @@ use crate::bonnie::BonnieResult;
 use crate::histogram::Latencies;
 use crate::queue;
 use crate::spec::{Arrival, CellSpec, OpKind, RunSpec};
+use crate::stats::CHANCE_DEVIATIONS;
 
 /// Version of `result.json`.
 pub const SCHEMA: u32 = 1;
@@ -251,8 +252,8 @@ impl CellRun {
         let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
         let in_flight = (offered * usual_us / 1e6).max(1.0);
         let under_way = match arrival {
-            // Three deviations of the difference of two Poisson numbers.
-            Arrival::Poisson => 3.0 * (2.0 * in_flight).sqrt(),
+            // Deviations of the difference of two Poisson numbers.
+            Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
             // Rounded up; the last one may be due just before the end.
             Arrival::Constant => in_flight.ceil() + 1.0,
         };

@@ -223,8 +223,7 @@ fn precondition_expected_s(spec: &RunSpec) -> f64 {
 /// Seconds that a run of a cell takes, at most if it ends after a number of bytes.
 fn cell_expected_s(cell: &CellSpec) -> f64 {
     let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
-    let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
-    let by_bytes = |bytes: u64| bytes as f64 * f64::from(workers) / FILL_BYTES_PER_S;
+    let by_bytes = |bytes: u64| bytes as f64 * f64::from(cell.load.workers()) / FILL_BYTES_PER_S;
     match cell.worker_bytes.map(by_bytes) {
         Some(seconds) if cell.duration_ms == 0 => seconds,
         Some(seconds) => seconds.min(by_time),

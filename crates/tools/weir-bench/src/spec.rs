@@ -372,6 +372,12 @@ impl LoadSpec {
     /// Operations in flight of such a loop.
     pub(crate) const OPEN_IN_FLIGHT: u32 = 1024;
 
+    /// Workers, each with a connection or file handle of its own.
+    pub(crate) fn workers(&self) -> u32 {
+        let (Self::Closed { workers, .. } | Self::Open { workers, .. }) = *self;
+        workers
+    }
+
     /// How many may wait at a rate, before it is called an overload: those of ten seconds.
     #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
     pub(crate) fn backlog_max(rate: f64) -> u64 {

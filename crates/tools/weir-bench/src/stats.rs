@@ -17,6 +17,9 @@ pub use interval::{ConfidenceInterval, median_interval, runs_interval, throughpu
 pub use slope::middle_slope;
 pub use steady::{Steadiness, SteadyRule, steadiness, steady_after};
 
+/// Standard deviations that chance explains: one case in 370 exceeds them.
+pub(crate) const CHANCE_DEVIATIONS: f64 = 3.0;
+
 /// Middle value; of an even number the mean of the two in the middle. `None` of none.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);

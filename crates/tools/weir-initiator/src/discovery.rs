@@ -6,13 +6,14 @@
 //!
 //! Spec: RFC 7143 4.3 and appendix C.
 
+use weir_iscsi::limits::NAME_BYTES_MAX;
+
 use crate::connection::{Connection, Nothing};
 use crate::error::InitiatorError;
 use crate::handshake::{self, Deadline};
 use crate::login::Purpose;
 use crate::options::LoginOptions;
 use crate::url::portal_of;
-use weir_iscsi::limits::NAME_BYTES_MAX;
 
 /// A target that a host tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use weir_block::IoBuf;
+
 use super::{PROBE_BYTES, probe_content, probe_device};
 use crate::backend::new_runtime;
 use crate::device::{Device, Durability};
 use crate::file::FileDevice;
 use crate::memory::MemoryDevice;
 use crate::open::OpenMode;
-use weir_block::IoBuf;
 
 const DISK_BYTES: usize = 8 << 20;
 

@@ -6,6 +6,7 @@
 //! - nothing of a frame is believed before its checksums fit;
 //! - after an error nothing more is read.
 
+use weir_base::RecordSize;
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
 use weir_codec::checksum::xxh3_128;
 
@@ -18,7 +19,6 @@ use crate::bytes::Reader;
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
 use crate::layout::PACK_BYTES;
-use weir_base::RecordSize;
 
 const WHAT: &str = "stream frame";
 

@@ -6,11 +6,12 @@
 
 use weir_base::size::Human;
 
-use super::{CHANCE_DEVIATIONS, Evidence};
+use super::Evidence;
 use crate::histogram::Latencies;
 use crate::queue;
 use crate::run::search::reaches;
 use crate::spec::LoadSpec;
+use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
 

@@ -4,11 +4,11 @@
 //!
 //! Invariant: the clock sets the rate of an open loop, so these rules judge its latencies as well.
 
+use super::Evidence;
 use super::sample::SECONDS_MIN;
-use super::{CHANCE_DEVIATIONS, Evidence};
 use crate::result::CellRun;
 use crate::spec::LoadSpec;
-use crate::stats::{self, median};
+use crate::stats::{self, CHANCE_DEVIATIONS, median};
 use crate::summary::{RunFigures, whole_intervals};
 
 /// Highest run minus lowest run, relative to the median.

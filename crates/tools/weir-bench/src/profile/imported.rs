@@ -8,13 +8,13 @@
 use serde::Serialize;
 
 use crate::spec::{
-    Access, BlockShare, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec, LoadSpec,
-    RunSpec, StreamSpec, ToldTarget,
+    Access, BlockShare, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec, RunSpec,
+    StreamSpec, ToldTarget,
 };
 
 use super::expand::scale;
 use super::lint::{Trap, trap};
-use super::{Options, SECTOR_BYTES, too_small};
+use super::{Options, SECTOR_BYTES, STAMPED_BYTES, too_small};
 
 /// The run made from a file of another generator, with the changed and skipped words of the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,8 +54,6 @@ pub(super) struct Said {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Stamped blocks of the content, if all sizes are multiples of this.
-const STAMPED_BYTES: u64 = 4096;
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
 /// A fill with smaller blocks is slow.
@@ -128,7 +126,7 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
 /// Makes streams walk whose size does not divide the parts of the data: a walk leaves the rest of a
 /// part out, as fio does, so that the data keeps its size.
 fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
-    let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
+    let workers = cell.load.workers();
     for stream in &mut cell.streams {
         let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
         let random_pct = match stream.access {

@@ -344,10 +344,7 @@ fn steadiness(spec: &RunSpec, traps: &mut Vec<Trap>) {
 fn followers(spec: &RunSpec, traps: &mut Vec<Trap>) {
     let walks =
         |it: &StreamSpec| matches!(it.access, Access::Walk { .. }) && !it.access.is_random();
-    let follow = |cell: &CellSpec| {
-        let (LoadSpec::Closed { workers, .. } | LoadSpec::Open { workers, .. }) = cell.load;
-        workers > 1 && cell.streams.iter().any(walks)
-    };
+    let follow = |cell: &CellSpec| cell.load.workers() > 1 && cell.streams.iter().any(walks);
     if let Some(rows) = rows(spec, follow) {
         traps.push(trap(
             format!("{rows}: every worker goes over the same data, front to back"),

@@ -38,7 +38,7 @@ type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 /// may be fewer than the mean by three standard deviations, in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
-        Arrival::Poisson => 3.0 * (rate / seconds.max(1e-3)).sqrt(),
+        Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),
         // The first is due after one gap.
         Arrival::Constant => 1.0 / seconds.max(1e-3),
     };

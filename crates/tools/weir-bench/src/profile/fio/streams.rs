@@ -10,9 +10,9 @@
 
 use crate::spec::{Access, BlockShare, OpKind, StreamSpec};
 
-use super::super::SECTOR_BYTES;
 use super::super::error::ProfileError;
 use super::super::lint::{Trap, trap};
+use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 use super::parse::{Job, Value};
 use super::region::Region;
 use super::values::DIRECTIONS;
@@ -22,8 +22,6 @@ const WRITES: usize = 1;
 const TRIMS: usize = 2;
 /// Largest operation: each operation in flight has a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Stamped blocks of the content, if all sizes are multiples of this.
-const STAMPED_BYTES: u64 = 4096;
 
 /// Kinds and order of the operations of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

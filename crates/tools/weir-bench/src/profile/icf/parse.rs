@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::super::SECTOR_BYTES;
 use super::super::error::{ProfileError, refuse};
 use super::super::expand::IN_FLIGHT_MAX;
 use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
+use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
 /// Keys that change nothing here, by how they begin, and why.
 const SKIPPED: [(&str, &str); 21] = [
@@ -362,7 +362,8 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
     // Blocks are stamped in pages where all sizes are whole ones.
-    let stamped = if bytes.is_multiple_of(4096) { 4096 } else { SECTOR_BYTES };
+    let is_stamped = bytes.is_multiple_of(STAMPED_BYTES);
+    let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
     if !align.is_multiple_of(stamped) || align > 64 << 20 {
         let action = "give 0, a multiple of 4096, or the size of the request";
         return bad(&format_args!("blocks aligned to {align} bytes"), action);
