@@ -263,17 +263,25 @@ impl Manager {
         }
     }
 
-    /// Answers clients, then commits and closes every pool.
-    pub(super) async fn shut_down(&self) -> Result<(), ApiError> {
+    async fn stop_nbd(&self) {
         let nbd = self.nbd.write().take();
         if let Some(nbd) = nbd {
             drop(tokio::task::spawn_blocking(move || nbd.stop()).await);
         }
+    }
+
+    async fn stop_iscsi(&self) {
         let iscsi = self.iscsi.lock().take();
         if let Some(iscsi) = iscsi {
             self.let_initiators_log_out().await;
             drop(tokio::task::spawn_blocking(move || iscsi.stop()).await);
         }
+    }
+
+    /// Answers clients, then commits and closes every pool.
+    pub(super) async fn shut_down(&self) -> Result<(), ApiError> {
+        // Both at once: each waits up to 5 s for clients that take no answers.
+        tokio::join!(self.stop_nbd(), self.stop_iscsi());
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());
         for (name, entry) in pools {

@@ -23,13 +23,15 @@ use super::state::KnownPool;
 
 /// At the start a pool whose disks give no sign for this long is left to open in the background.
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
-/// A server that stops gives its pools this long before it suspends pools with silent disks ...
+/// A stopping server suspends no pool before this time.
 const END_PATIENCE: Duration = Duration::from_secs(4);
-/// ... and from this time on a disk that was silent for [`DISK_SILENT`] is enough, so that the
-/// server ends within 10 s.
+/// From this time on, a stopping server suspends a pool after [`DISK_SILENT`] instead of
+/// [`CLOSE_SILENT`].
 const END_HURRY: Duration = Duration::from_secs(8);
-/// Time from the first suspended pool to the end of the process without its pools.
-const END_LIMIT: Duration = Duration::from_secs(8);
+/// A stopping server exits at this time if it has suspended a pool and still runs.
+const END_LIMIT: Duration = Duration::from_millis(9500);
+/// A suspended pool has at least this long to end its calls and its thread before the server exits.
+const END_GRACE: Duration = Duration::from_millis(1500);
 /// How often disks are looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -219,26 +221,42 @@ impl Manager {
         }
     }
 
-    /// At the server's end: lets go of pools that hold it up; ready when even that did not help.
+    /// Suspends pools with silent disks while the server stops. Returns when the server must exit
+    /// without waiting for them.
     pub(super) async fn end_of_patience(&self) {
         let began = Instant::now();
-        tokio::time::sleep(END_PATIENCE).await;
-        let mut let_go_at: Option<Instant> = None;
+        let mut suspended: Option<Instant> = None;
         loop {
-            let limit = if began.elapsed() < END_HURRY { CLOSE_SILENT } else { DISK_SILENT };
+            tokio::time::sleep(LOOK).await;
+            let Some(limit) = silence_limit(began.elapsed()) else { continue };
             let closing = self.closing.lock().clone();
             let open = self.entries().into_iter().map(|(_, pool)| Arc::downgrade(&pool.engine));
             for engine in open.chain(closing).filter_map(|engine| engine.upgrade()) {
                 if let_go_if_silent(&engine, limit) {
-                    let_go_at.get_or_insert_with(Instant::now);
+                    suspended.get_or_insert_with(Instant::now);
                 }
             }
-            if let_go_at.is_some_and(|at| at.elapsed() >= END_LIMIT) {
+            let suspended = suspended.map(|at| at.duration_since(began));
+            if must_exit(began.elapsed(), suspended) {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// Silence of a disk after which a server that began to stop `elapsed` ago suspends the pool.
+fn silence_limit(elapsed: Duration) -> Option<Duration> {
+    match elapsed {
+        elapsed if elapsed < END_PATIENCE => None,
+        elapsed if elapsed < END_HURRY => Some(CLOSE_SILENT),
+        _ => Some(DISK_SILENT),
+    }
+}
+
+/// Whether a server that began to stop `elapsed` ago exits although pools are open. `suspended` is
+/// the time from the begin to the first suspended pool.
+fn must_exit(elapsed: Duration, suspended: Option<Duration>) -> bool {
+    suspended.is_some_and(|at| elapsed >= END_LIMIT.max(at + END_GRACE))
 }
 
 #[cfg(test)]

@@ -409,6 +409,39 @@ async fn the_server_ends_though_a_pool_is_frozen() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
+// The grace period began at the first suspended pool and took 8 s, so a server could need 18 s.
+#[test]
+fn stopping_server_exits_ten_seconds_after_start_or_four_after_silence() {
+    for silent_from in (0..12_000).step_by(100).map(Duration::from_millis) {
+        let mut suspended = None;
+        let mut elapsed = Duration::ZERO;
+        while !must_exit(elapsed, suspended) {
+            elapsed += LOOK;
+            let silent = elapsed.saturating_sub(silent_from);
+            if silence_limit(elapsed).is_some_and(|limit| silent >= limit) {
+                suspended.get_or_insert(elapsed);
+            }
+            let bound = Duration::from_secs(10).max(silent_from + Duration::from_secs(4));
+            assert!(elapsed <= bound, "silent from {silent_from:?}, suspended {suspended:?}");
+        }
+        assert!(elapsed >= suspended.unwrap() + END_GRACE);
+    }
+}
+
+// A closing pool was suspended after 2 s of silence. Disks that other work keeps busy need longer.
+#[tokio::test]
+async fn closing_pool_waits_for_disks_that_answer_after_three_seconds() {
+    let server = start();
+    let frozen = server.pool("busy").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+    let answers = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        frozen.iter().for_each(|faults| faults.clear());
+    };
+    let (closed, ()) = tokio::join!(server.manager.shut_down(), answers);
+    closed.unwrap();
+}
+
 #[tokio::test]
 async fn the_server_starts_though_a_pool_is_frozen() {
     let server = start();
