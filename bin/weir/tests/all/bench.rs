@@ -574,6 +574,9 @@ fn agents_in_two_networks_measure_together() {
     let mut words = vec!["run", "-p", "./both.toml", "-t", "file.dat", "-o", "out", "--json"];
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
+    // On a busy machine one client may begin more than 10 ms after the other. Then the result is
+    // invalid, and the exit code is 1 without this option.
+    words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));

@@ -338,7 +338,7 @@ impl Ran {
 
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
-        assert_eq!(self.code, Some(0), "weir {}: {}", self.line, self.talk);
+        assert_eq!(self.code, Some(0), "weir {}: {}{}", self.line, self.talk, self.out);
         self
     }
 
