@@ -174,7 +174,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
     // Targets name their initiators.
     let anyone = weir_net::Clients::default();
-    let iscsi = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT, &anyone)?;
+    let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
     let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
     let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());

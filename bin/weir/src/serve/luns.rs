@@ -19,7 +19,8 @@ use weir_api::types::{
 use weir_base::ErrorKind;
 use weir_base::private::read_secret;
 use weir_dataset::{Engine, Volume};
-use weir_iscsi::{Credentials, Secret, Targets as _};
+use weir_iscsi::Targets as _;
+use weir_iscsi_wire::{Credentials, Secret};
 
 use super::aside::aside;
 use super::control::{Manager, not_found, refuse_above};

@@ -28,9 +28,8 @@ use weir_base::ErrorKind;
 use weir_block::ExportError;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{Engine, Volume};
-use weir_iscsi::{
-    Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
-};
+use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions};
+use weir_iscsi_wire::Credentials;
 use weir_net::Address;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit, UnitStore};

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use memory::{Disk, MemoryTargets};
 use weir_iscsi::limits::OWN;
-use weir_iscsi::{Authentication, Credentials, DEFAULT_PORT, Iscsi, Secret};
+use weir_iscsi::{Authentication, Iscsi};
+use weir_iscsi_wire::{Credentials, DEFAULT_PORT, Secret};
 use weir_net::{Address, Budget, Listener, serve};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

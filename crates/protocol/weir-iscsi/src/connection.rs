@@ -26,13 +26,14 @@ use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
-use crate::pdu::{
+use crate::sessions::Place;
+use crate::targets::{Applicant, Targets};
+use crate::terms::Terms;
+use weir_iscsi_wire::Credentials;
+use weir_iscsi_wire::pdu::{
     self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
     LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
 };
-use crate::sessions::Place;
-use crate::targets::{Applicant, Credentials, Targets};
-use crate::terms::Terms;
 
 mod answer;
 mod command;

@@ -6,7 +6,7 @@
 
 use weir_base::ErrorKind;
 
-use crate::login::Status;
+use weir_iscsi_wire::{Status, WireError};
 
 /// What ends a connection.
 #[derive(Debug, thiserror::Error)]
@@ -36,17 +36,9 @@ pub enum IscsiError {
         /// What it sent.
         opcode: u8,
     },
-    /// A header whose checksum is wrong: what follows cannot be told from it.
-    #[error("bad header digest")]
-    HeaderDigest,
-    /// A data segment longer than was declared.
-    #[error("data segment of {len} bytes, at most {max} were declared")]
-    DataTooLong {
-        /// Bytes announced.
-        len: usize,
-        /// The limit.
-        max: usize,
-    },
+    /// A PDU that cannot be decoded.
+    #[error(transparent)]
+    Wire(#[from] WireError),
     /// PDUs that came before their turn, more than are kept.
     #[error("commands out of order: {len} bytes wait for CmdSN {expected}")]
     OutOfOrder {
@@ -100,11 +92,11 @@ impl IscsiError {
         match self {
             Self::LoginRefused { .. }
             | Self::NoLogin { .. }
-            | Self::DataTooLong { .. }
+            | Self::Wire(WireError::DataTooLong { .. })
             | Self::OutOfOrder { .. }
             | Self::Protocol { .. } => ErrorKind::Invalid,
             Self::Unasked { .. } => ErrorKind::NoSpace,
-            Self::HeaderDigest => ErrorKind::Data,
+            Self::Wire(_) => ErrorKind::Data,
             Self::LoginTimeout { .. }
             | Self::Stuck { .. }
             | Self::Truncated

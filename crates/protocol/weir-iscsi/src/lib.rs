@@ -13,26 +13,19 @@
 
 #![deny(clippy::indexing_slicing)]
 
-pub mod chap;
 mod connection;
 mod error;
 mod guesses;
 pub mod limits;
 pub mod login;
-pub mod pdu;
 pub mod session;
 mod sessions;
 mod targets;
 pub mod terms;
-pub mod text;
 
 pub use error::IscsiError;
 pub use session::Iscsi;
 pub use sessions::{SessionInfo, Sessions};
 pub use targets::{
-    Admission, Applicant, Authentication, Credentials, Discovered, OpenNexus, Portal, Refusal,
-    Secret, Targets,
+    Admission, Applicant, Authentication, Discovered, OpenNexus, Portal, Refusal, Targets,
 };
-
-/// The port iSCSI is registered under.
-pub const DEFAULT_PORT: u16 = 3260;

@@ -23,22 +23,9 @@ pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// answered by then keeps the old session alive, and two at once could both write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Data segment of a login PDU: what RFC 7143 13.12 sets until something else is declared.
-pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
-
-/// Text of one negotiation over all of its PDUs: all keys there are fit four times.
-pub const TEXT_BYTES_MAX: usize = 16 << 10;
-
 /// An answer to a text is sent in parts of this size; a list of targets is read a part at a time.
 /// Some hundred targets fit into one.
 pub const TEXT_PART_BYTES: usize = 32 << 10;
-
-/// Keys in one text: twice as many as are defined; as many answers of `NotUnderstood` still fit
-/// into the data segment of one login PDU.
-pub const KEYS_MAX: usize = 96;
-
-/// Login PDUs of one connection: security and operational stage take six.
-pub const LOGIN_PDUS_MAX: u32 = 32;
 
 /// Data segment this side takes: what Linux asks for in one Data-Out; a larger one would only
 /// wait longer in the receive buffer before it is copied.
@@ -199,6 +186,3 @@ pub const GUESSES_WAITING_MAX: usize = 16;
 /// PDUs that one connection is taken in one turn before others of its thread have theirs: as many
 /// reads of 4 KiB as make a send.
 pub const TURN_PDUS: u32 = 64;
-
-/// Longest iSCSI name (RFC 7143 4.2.7.1).
-pub const NAME_BYTES_MAX: usize = 223;

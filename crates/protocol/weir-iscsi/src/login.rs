@@ -15,19 +15,19 @@
 //! - no initiator leaves the security stage without having proved what [`Targets`] demands;
 //! - an unknown target, one that the initiator may not use and a wrong secret have one answer;
 //! - a key is negotiated once;
-//! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](crate::limits::LOGIN_DATA_BYTES_MAX).
+//! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX).
 
 use hashbrown::HashSet;
 use weir_net::Peer;
 use weir_scsi::{InitiatorPort, Isid};
 
-use crate::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX, RECEIVE_DATA_BYTES_MIN};
-use crate::pdu::{Login as Request, LoginResponse, Pdu};
-use crate::targets::{
-    Admission, Applicant, Authentication, Credentials, OpenNexus, Refusal, Targets,
-};
+use crate::limits::RECEIVE_DATA_BYTES_MIN;
+use crate::targets::{Admission, Applicant, Authentication, OpenNexus, Refusal, Targets};
 use crate::terms::{self, Answer, Terms};
-use crate::text::{self, Gathered, TextError};
+use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
+use weir_iscsi_wire::pdu::{Login as Request, LoginResponse, Pdu};
+use weir_iscsi_wire::text::{self, Gathered, TextError};
+use weir_iscsi_wire::{Credentials, Status};
 
 mod authenticate;
 
@@ -36,36 +36,6 @@ use authenticate::Authenticator;
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
-
-/// Status class and detail of a login response (11.13.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Status {
-    /// Go on.
-    Success = 0x0000,
-    /// The initiator broke the rules.
-    InitiatorError = 0x0200,
-    /// It did not prove what it should, or there is no such target for it.
-    AuthenticationFailure = 0x0201,
-    /// No version in common.
-    Version = 0x0205,
-    /// The session has all the connections it may have.
-    TooManyConnections = 0x0206,
-    /// A key that must be there is not.
-    MissingParameter = 0x0207,
-    /// A session type that is none.
-    SessionType = 0x0209,
-    /// There is no session with this TSIH.
-    NoSession = 0x020a,
-    /// Not a request that may come during login.
-    InvalidRequest = 0x020b,
-    /// Something broke on this side.
-    TargetError = 0x0300,
-    /// Try again later.
-    Unavailable = 0x0301,
-    /// No room.
-    OutOfResources = 0x0302,
-}
 
 /// Why a login ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

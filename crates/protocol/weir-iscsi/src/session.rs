@@ -33,13 +33,15 @@ use crate::connection::{Connection, Flow, Parts};
 use crate::error::IscsiError;
 use crate::guesses::Guesses;
 use crate::limits::{
-    COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT,
-    RECEIVE_DATA_BYTES_MAX, RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
+    COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
+    RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
-use crate::login::{Denial, Login, Purpose, Ready, Status, Step, refused};
-use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
+use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
 use crate::sessions::Entrant;
 use crate::targets::Targets;
+use weir_iscsi_wire::Status;
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
 
 /// What the first answer is numbered.
 const FIRST_STAT_SN: u32 = 1;

@@ -28,8 +28,9 @@ use crate::limits::{
     DISCOVERIES_MAX, INITIATOR_SESSIONS_MAX, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT,
     SESSIONS_MAX, UNPROVEN_SESSIONS_MAX,
 };
-use crate::login::{Denial, Status};
-use crate::pdu::Digests;
+use crate::login::Denial;
+use weir_iscsi_wire::Status;
+use weir_iscsi_wire::pdu::Digests;
 
 /// The living sessions of a server.
 pub struct Sessions {

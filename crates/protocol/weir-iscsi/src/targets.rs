@@ -11,14 +11,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtle::ConstantTimeEq;
+use weir_iscsi_wire::Credentials;
 use weir_net::{Address, PeerKey};
 use weir_scsi::{InitiatorPort, Nexus};
-use zeroize::Zeroizing;
 
 use crate::limits::QUIET_LIMIT;
-use crate::login::Status;
 use crate::sessions::Sessions;
+use weir_iscsi_wire::Status;
 
 /// Who wants to log in.
 #[derive(Clone, Debug)]
@@ -31,41 +30,6 @@ pub struct Applicant {
     pub key: PeerKey,
     /// The address that it reached.
     pub local: Address,
-}
-
-/// A shared secret of CHAP.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// Takes the bytes of a secret.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Whether two are the same; how long that takes does not tell where they differ.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.0.as_slice().ct_eq(other.0.as_slice()).into()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-/// A name and its secret.
-#[derive(Clone, Debug)]
-pub struct Credentials {
-    /// CHAP_N.
-    pub name: String,
-    /// What proves it.
-    pub secret: Secret,
 }
 
 /// What an initiator must prove before it is let in.

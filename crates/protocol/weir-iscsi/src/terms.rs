@@ -11,8 +11,10 @@ use crate::limits::{
     FIRST_BURST_BYTES, MAX_BURST_BYTES, OUTSTANDING_R2T_MAX, RECEIVE_DATA_BYTES_MIN,
     SEND_DATA_BYTES_MAX,
 };
-use crate::pdu::Digests;
-use crate::text::{self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT, boolean, number, yes_no};
+use weir_iscsi_wire::pdu::Digests;
+use weir_iscsi_wire::text::{
+    self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT, boolean, number, yes_no,
+};
 
 /// Bounds of every length that is negotiated (13.12 to 13.14).
 const LENGTHS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;

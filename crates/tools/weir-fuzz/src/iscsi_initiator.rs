@@ -11,8 +11,8 @@ use weir_initiator::login::{Login, Purpose, Step};
 use weir_initiator::{
     Buffers, Chap, Credentials, Data, Digests, Exchange, LoginOptions, Residual, Secret, Terms, cdb,
 };
-use weir_iscsi::limits::LOGIN_DATA_BYTES_MAX;
-use weir_iscsi::pdu::{CommandResponse, DataIn, Framed, LoginResponse, R2t, frame};
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::{CommandResponse, DataIn, Framed, LoginResponse, R2t, frame};
 use weir_scsi::{Lun, Status};
 
 use crate::valid::{self, NO_DIGESTS};

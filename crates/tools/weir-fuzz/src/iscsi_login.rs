@@ -7,15 +7,12 @@
 
 use std::sync::Arc;
 
-use weir_iscsi::limits::{
-    FIRST_BURST_BYTES, LOGIN_DATA_BYTES_MAX, MAX_BURST_BYTES, RECEIVE_DATA_BYTES_MAX,
-};
+use weir_iscsi::limits::{FIRST_BURST_BYTES, MAX_BURST_BYTES, RECEIVE_DATA_BYTES_MAX};
 use weir_iscsi::login::{Login, Step};
-use weir_iscsi::pdu::{self, Digests, Framed, frame};
-use weir_iscsi::{
-    Admission, Applicant, Authentication, Credentials, Discovered, Refusal, Secret, Sessions,
-    Targets,
-};
+use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::{self, Digests, Framed, frame};
+use weir_iscsi_wire::{Credentials, Secret};
 use weir_net::{Address, Peer, PeerKey};
 
 use crate::valid::{self, NO_DIGESTS};

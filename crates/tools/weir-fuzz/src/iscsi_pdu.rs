@@ -5,8 +5,8 @@
 //! Invariants: no panic; a PDU consumes at least a header and at most the input; a decoder that
 //! requests more bytes requests more than it has.
 
-use weir_iscsi::pdu::{Digests, Framed, HEADER_BYTES, Login, Request, frame};
-use weir_iscsi::text;
+use weir_iscsi_wire::pdu::{Digests, Framed, HEADER_BYTES, Login, Request, frame};
+use weir_iscsi_wire::text;
 
 use crate::valid;
 

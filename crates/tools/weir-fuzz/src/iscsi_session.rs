@@ -16,11 +16,11 @@ use futures_util::future::LocalBoxFuture;
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, OutBuf};
 use weir_iscsi::limits::TRANSFER_BYTES_MAX;
-use weir_iscsi::pdu::Digests;
 use weir_iscsi::{
-    Admission, Applicant, Authentication, Credentials, Discovered, Iscsi, Refusal, Sessions,
-    Targets,
+    Admission, Applicant, Authentication, Discovered, Iscsi, Refusal, Sessions, Targets,
 };
+use weir_iscsi_wire::Credentials;
+use weir_iscsi_wire::pdu::Digests;
 use weir_net::{Address, Budget, Peer, PeerKey, Protocol, Watch};
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 

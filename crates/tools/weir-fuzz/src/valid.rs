@@ -5,7 +5,7 @@
 //! Invariant: each call returns the same bytes.
 
 use weir_block::OutBuf;
-use weir_iscsi::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
+use weir_iscsi_wire::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
 
 /// No digests: the state before negotiation.
 pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };

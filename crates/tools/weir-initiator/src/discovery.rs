@@ -6,7 +6,7 @@
 //!
 //! Spec: RFC 7143 4.3 and appendix C.
 
-use weir_iscsi::limits::NAME_BYTES_MAX;
+use weir_iscsi_wire::limits::NAME_BYTES_MAX;
 
 use crate::connection::{Connection, Nothing};
 use crate::error::InitiatorError;

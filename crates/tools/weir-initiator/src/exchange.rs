@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Digests, Header, NO_TAG, Residual, opcode};
+use weir_iscsi_wire::pdu::{Digests, Header, NO_TAG, Residual, opcode};
 use weir_scsi::Lun;
 
 use crate::cdb::Cdb;

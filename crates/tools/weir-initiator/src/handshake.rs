@@ -9,8 +9,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use weir_iscsi::limits::LOGIN_DATA_BYTES_MAX;
-use weir_iscsi::pdu::{Digests, Framed, frame};
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::{Digests, Framed, frame};
 
 use crate::connection::{Connection, WireBytes};
 use crate::error::InitiatorError;

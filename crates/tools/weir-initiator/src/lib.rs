@@ -42,8 +42,8 @@ pub use sense::{Advice, Sense, Status, advice};
 pub use session::{Reply, Session};
 pub use terms::Terms;
 pub use url::Url;
-pub use weir_iscsi::pdu::{Digests, Residual};
-pub use weir_iscsi::{Credentials, Secret};
+pub use weir_iscsi_wire::pdu::{Digests, Residual};
+pub use weir_iscsi_wire::{Credentials, Secret};
 
 /// What this side calls itself where nothing else is said.
 pub const INITIATOR_NAME: &str = "iqn.2026-01.org.weir:initiator";

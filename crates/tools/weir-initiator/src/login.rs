@@ -14,9 +14,9 @@
 //! - a challenge of the target that is our own is not answered;
 //! - requests are bounded in number, and each fits into one PDU.
 
-use weir_iscsi::limits::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX};
-use weir_iscsi::pdu::{HEADER_BYTES, Header, Login as Request, Pdu, opcode, padded};
-use weir_iscsi::text::{self, Gathered, TextError};
+use weir_iscsi_wire::limits::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX};
+use weir_iscsi_wire::pdu::{HEADER_BYTES, Header, Login as Request, Pdu, opcode, padded};
+use weir_iscsi_wire::text::{self, Gathered, TextError};
 
 use crate::error::InitiatorError;
 use crate::exchange::Numbers;

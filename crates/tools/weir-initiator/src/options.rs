@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_base::private::read_secret as read_secret_file;
-use weir_iscsi::pdu::Digests;
-use weir_iscsi::{Credentials, Secret};
+use weir_iscsi_wire::pdu::Digests;
+use weir_iscsi_wire::{Credentials, Secret};
 
 use crate::error::InitiatorError;
 use crate::limits::{

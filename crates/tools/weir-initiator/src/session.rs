@@ -7,7 +7,7 @@
 
 use std::thread::sleep;
 
-use weir_iscsi::pdu::Residual;
+use weir_iscsi_wire::pdu::Residual;
 
 use crate::cdb::{self, Cdb};
 use crate::connection::{Connection, WireBytes};

@@ -12,8 +12,8 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use weir_iscsi::pdu::Digests;
-use weir_iscsi::text::{self, NOT_UNDERSTOOD, boolean, number, yes_no};
+use weir_iscsi_wire::pdu::Digests;
+use weir_iscsi_wire::text::{self, NOT_UNDERSTOOD, boolean, number, yes_no};
 
 use crate::error::InitiatorError;
 use crate::limits::OUTSTANDING_R2T_MAX;

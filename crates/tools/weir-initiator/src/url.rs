@@ -17,9 +17,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
-use weir_iscsi::DEFAULT_PORT;
-use weir_iscsi::limits::NAME_BYTES_MAX;
-use weir_iscsi::pdu::Digests;
+use weir_iscsi_wire::DEFAULT_PORT;
+use weir_iscsi_wire::limits::NAME_BYTES_MAX;
+use weir_iscsi_wire::pdu::Digests;
 use weir_scsi::limits::LUN_MAX;
 
 use crate::error::InitiatorError;

@@ -13,7 +13,7 @@ use weir_net::Outgoing;
 use weir_scsi::{Completion, Sense, Status};
 
 use super::Connection;
-use crate::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
+use weir_iscsi_wire::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
 
 /// A part of a command's data that is one Data-In.
 #[derive(Clone, Copy)]

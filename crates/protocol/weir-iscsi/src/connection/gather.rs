@@ -11,8 +11,8 @@
 
 use std::collections::VecDeque;
 
-use crate::pdu::{DataOut, NO_TAG};
 use crate::terms::Terms;
+use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
 /// See the file's head.
 pub(super) struct Gather {

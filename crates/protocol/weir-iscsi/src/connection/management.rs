@@ -14,7 +14,7 @@ use weir_scsi::{Managed, Management as Function};
 use super::command::Task;
 use super::sequence::Turn;
 use super::{Connection, Held};
-use crate::pdu::{Management, ManagementResponse};
+use weir_iscsi_wire::pdu::{Management, ManagementResponse};
 
 /// An answer that waits for tasks to end.
 pub(super) struct Waiting {

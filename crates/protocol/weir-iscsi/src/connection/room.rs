@@ -18,13 +18,11 @@ use super::Connection;
 use super::command::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
-use crate::pdu::Command;
+use weir_iscsi_wire::pdu::Command;
 
-impl Command {
-    /// Bytes that its answer may carry.
-    pub(super) fn answer_bytes(&self) -> usize {
-        if self.read { (self.expected_bytes as usize).min(TRANSFER_BYTES_MAX) } else { 0 }
-    }
+/// Bytes that the answer to a command may carry.
+pub(super) fn answer_bytes(command: &Command) -> usize {
+    if command.read { (command.expected_bytes as usize).min(TRANSFER_BYTES_MAX) } else { 0 }
 }
 
 impl Connection {

@@ -12,9 +12,9 @@
 use super::Connection;
 use crate::error::IscsiError;
 use crate::limits::TEXT_PART_BYTES;
-use crate::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
 use crate::terms::Answer;
-use crate::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
+use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
+use weir_iscsi_wire::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
 
 /// What has come and what is still to be sent, while more is to come or to be sent.
 #[derive(Default)]

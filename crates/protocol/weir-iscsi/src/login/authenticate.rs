@@ -9,10 +9,12 @@
 //! - a secret that is the same in both directions proves nothing, and a challenge of our own that
 //!   comes back is not answered.
 
-use super::{Denial, Status};
-use crate::chap::{Algorithm, Challenge};
-use crate::targets::{Authentication, Credentials};
-use crate::text::{self, NONE, REJECT, binary, number, to_hex};
+use super::Denial;
+use crate::targets::Authentication;
+use weir_iscsi_wire::Credentials;
+use weir_iscsi_wire::Status;
+use weir_iscsi_wire::chap::{Algorithm, Challenge};
+use weir_iscsi_wire::text::{self, NONE, REJECT, binary, number, to_hex};
 
 /// How far an initiator has come.
 pub(super) struct Authenticator {

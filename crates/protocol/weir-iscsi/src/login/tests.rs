@@ -6,10 +6,12 @@ use proptest::prelude::*;
 use weir_net::{Address, PeerKey};
 
 use super::*;
-use crate::limits::{LOGIN_DATA_BYTES_MAX, RECEIVE_DATA_BYTES_MAX};
-use crate::pdu::Header;
+use crate::limits::RECEIVE_DATA_BYTES_MAX;
 use crate::sessions::Sessions;
-use crate::targets::{Discovered, Secret};
+use crate::targets::Discovered;
+use weir_iscsi_wire::Secret;
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::Header;
 
 /// One target for everybody, with or without CHAP.
 #[derive(Default)]

@@ -17,7 +17,7 @@ use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
 use crate::common::{pattern, serve_targets, setup_with, wait_until};
 use weir_iscsi::Sessions;
 use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT, TRANSFER_BYTES_MAX};
-use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
+use weir_iscsi_wire::pdu::{self, Header, NO_TAG, opcode};
 use weir_net::limits::PEER_CONNECTIONS_MAX;
 use weir_net::{Budget, Own};
 

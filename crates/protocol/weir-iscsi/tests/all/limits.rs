@@ -19,7 +19,7 @@ use weir_iscsi::limits::{
     COMMANDS_MAX, DISCOVERIES_MAX, GATHER_BYTES_MAX, MANAGEMENT_MAX, OWN, TEXT_PART_BYTES,
     TRANSFER_BYTES_MAX,
 };
-use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
+use weir_iscsi_wire::pdu::{self, Header, NO_TAG, opcode};
 use weir_net::Budget;
 
 const SIZE: usize = 32 << 20;

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use crate::common::initiator::{Initiator, NAME};
 use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
 use crate::common::{Setup, pattern, serve_limited, serve_targets, setup, wait_until};
-use weir_iscsi::chap::Algorithm;
 use weir_iscsi::limits::{OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
-use weir_iscsi::{Authentication, Credentials, Secret, Sessions, text};
+use weir_iscsi::{Authentication, Sessions};
+use weir_iscsi_wire::chap::Algorithm;
+use weir_iscsi_wire::text;
+use weir_iscsi_wire::{Credentials, Secret};
 use weir_net::Budget;
 
 const SIZE: usize = 1 << 20;

@@ -11,7 +11,7 @@ use crate::common::initiator::{Initiator, NAME};
 use crate::common::memory::{BLOCK, Disk, TARGET};
 use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::Iscsi;
-use weir_iscsi::pdu::{NO_TAG, opcode};
+use weir_iscsi_wire::pdu::{NO_TAG, opcode};
 use weir_net::ServerHandle;
 
 const SIZE: usize = 32 << 20;
@@ -189,7 +189,7 @@ fn what_ends_sessions_reaches_those_on_their_way() {
                     assert!(start.elapsed() < Duration::from_secs(20), "it is told to go");
                     let header = initiator.read_header(0, 1);
                     let mut out = weir_block::OutBuf::default();
-                    weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
+                    weir_iscsi_wire::pdu::put(&mut out, header, &[], initiator.digests);
                     if std::io::Write::write_all(&mut initiator.socket, out.filled()).is_err() {
                         return;
                     }

@@ -15,8 +15,8 @@ use crate::common::memory::{BLOCK, Disk, TARGET};
 use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::Discovered;
 use weir_iscsi::limits::{COMMANDS_MAX, TRANSFER_BYTES_MAX};
-use weir_iscsi::pdu::{Header, NO_TAG, opcode};
-use weir_iscsi::text;
+use weir_iscsi_wire::pdu::{Header, NO_TAG, opcode};
+use weir_iscsi_wire::text;
 use weir_scsi::Management;
 
 const SIZE: usize = 32 << 20;
@@ -221,7 +221,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     // Immediate data: the command does not count as taken, and may come again.
     let header = initiator.write_header(8, BLOCK, true);
     let mut out = weir_block::OutBuf::default();
-    weir_iscsi::pdu::put(&mut out, header, &data, initiator.digests);
+    weir_iscsi_wire::pdu::put(&mut out, header, &data, initiator.digests);
     let mut broken = out.filled().to_vec();
     broken[60] ^= 1;
     initiator.send_raw(&broken);
@@ -237,7 +237,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     let r2t = initiator.reply().header;
     let data_out = Initiator::data_out(header.itt(), r2t.word(20), 0, 0, true);
     let mut out = weir_block::OutBuf::default();
-    weir_iscsi::pdu::put(&mut out, data_out, &data, initiator.digests);
+    weir_iscsi_wire::pdu::put(&mut out, data_out, &data, initiator.digests);
     let mut broken = out.filled().to_vec();
     broken[60] ^= 1;
     initiator.send_raw(&broken);
@@ -247,7 +247,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     // A header that cannot be believed.
     let mut out = weir_block::OutBuf::default();
     let header = initiator.read_header(0, 1);
-    weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
+    weir_iscsi_wire::pdu::put(&mut out, header, &[], initiator.digests);
     let mut broken = out.filled().to_vec();
     broken[20] ^= 1;
     initiator.send_raw(&broken);
@@ -296,7 +296,7 @@ fn held_commands_are_bounded() {
     for _ in 0..20 {
         let header = initiator.write_header(0, data.len(), true);
         let mut out = weir_block::OutBuf::default();
-        weir_iscsi::pdu::put(&mut out, header, &data, initiator.digests);
+        weir_iscsi_wire::pdu::put(&mut out, header, &data, initiator.digests);
         if std::io::Write::write_all(&mut initiator.socket, out.filled()).is_err() {
             break;
         }
@@ -611,7 +611,7 @@ fn a_nexus_that_panics_ends_its_session_only() {
     for _ in 0..3 {
         let header = initiator.read_header(0, 1);
         let mut out = weir_block::OutBuf::default();
-        weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
+        weir_iscsi_wire::pdu::put(&mut out, header, &[], initiator.digests);
         drop(std::io::Write::write_all(&mut initiator.socket, out.filled()));
     }
     while initiator.try_reply().is_some() {}

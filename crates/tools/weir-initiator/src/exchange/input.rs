@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded};
+use weir_iscsi_wire::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded};
 
 use super::{Buffers, Exchange, Place};
 use crate::error::InitiatorError;

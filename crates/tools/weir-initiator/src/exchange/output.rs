@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Digests, Header, digest, padded};
+use weir_iscsi_wire::pdu::{Digests, Header, digest, padded};
 
 use super::Buffers;
 

@@ -9,7 +9,7 @@
 //!
 //! Spec: RFC 7143 11.9 to 11.11, 11.14, 11.15, 11.18, 11.19.
 
-use weir_iscsi::pdu::{AsyncEvent, Header, NO_TAG, opcode};
+use weir_iscsi_wire::pdu::{AsyncEvent, Header, NO_TAG, opcode};
 
 use super::Exchange;
 use crate::error::InitiatorError;

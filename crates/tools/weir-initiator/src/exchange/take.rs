@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Header, NO_TAG, Residual, opcode};
+use weir_iscsi_wire::pdu::{Header, NO_TAG, Residual, opcode};
 
 use super::{Answer, Buffers, Burst, Data, Exchange, reached};
 use crate::error::InitiatorError;

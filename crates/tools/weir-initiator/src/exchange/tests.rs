@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use weir_iscsi::pdu::{Framed, Request, frame};
+use weir_iscsi_wire::pdu::{Framed, Request, frame};
 
 use super::*;
 use crate::cdb;

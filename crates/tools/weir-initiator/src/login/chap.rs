@@ -8,8 +8,8 @@
 //! - with mutual CHAP, `Done` is reached only by a right answer to our challenge;
 //! - our own challenge that comes back is not answered, and neither is one challenge twice.
 
-use weir_iscsi::chap::{Algorithm, Challenge};
-use weir_iscsi::text::{self, NONE, binary, number, to_hex};
+use weir_iscsi_wire::chap::{Algorithm, Challenge};
+use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
 
 use crate::error::InitiatorError;
 use crate::options::Chap;

@@ -11,8 +11,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use weir_block::OutBuf;
-use weir_iscsi::pdu::{self, Digests, Framed, Header, Login, NO_TAG, opcode};
-use weir_iscsi::text;
+use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, Login, NO_TAG, opcode};
+use weir_iscsi_wire::text;
 
 use crate::common::memory::{BLOCK, TARGET};
 

@@ -16,9 +16,9 @@ use parking_lot::{Mutex, RwLock};
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, OutBuf};
 use weir_iscsi::{
-    Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
-    Targets,
+    Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions, Targets,
 };
+use weir_iscsi_wire::Credentials;
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 
 pub(crate) const BLOCK: usize = 512;

@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::targets::Secret;
+use crate::secret::Secret;
 
 /// Bytes of our challenges: as many as the longest digest.
 const CHALLENGE_BYTES: usize = 32;

@@ -99,7 +99,7 @@ fn a_header_that_cannot_be_believed_is_an_error() {
         let mut bytes = out.filled().to_vec();
         bytes[at] ^= 0x10;
         match frame(&bytes, BOTH, 1 << 20) {
-            Err(IscsiError::HeaderDigest) | Ok(Framed::Need(_)) => {}
+            Err(WireError::HeaderDigest) | Ok(Framed::Need(_)) => {}
             other => panic!("{at}: {other:?}"),
         }
     }
@@ -109,7 +109,7 @@ fn a_header_that_cannot_be_believed_is_an_error() {
         assert!(framed(&bytes, BOTH).is_some_and(|(pdu, _)| !pdu.data_intact), "{at}");
     }
     let long = frame(out.filled(), BOTH, 2);
-    assert!(matches!(long, Err(IscsiError::DataTooLong { len: 3, max: 2 })));
+    assert!(matches!(long, Err(WireError::DataTooLong { len: 3, max: 2 })));
 }
 
 proptest! {

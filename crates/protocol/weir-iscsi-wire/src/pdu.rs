@@ -16,7 +16,7 @@
 //! - a PDU that is not whole asks for more bytes than there are;
 //! - nothing is believed of a header whose digest is wrong, not even its length.
 
-use crate::error::IscsiError;
+use crate::error::WireError;
 
 mod request;
 mod response;
@@ -223,7 +223,7 @@ pub fn frame(
     input: &[u8],
     digests: Digests,
     data_bytes_max: usize,
-) -> Result<Framed<'_>, IscsiError> {
+) -> Result<Framed<'_>, WireError> {
     let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else {
         return Ok(Framed::Need(HEADER_BYTES));
     };
@@ -236,12 +236,12 @@ pub fn frame(
             return Ok(Framed::Need(data_at));
         };
         if input.get(..head_bytes).is_none_or(|head| digest(head) != *sent) {
-            return Err(IscsiError::HeaderDigest);
+            return Err(WireError::HeaderDigest);
         }
     }
     let len = header.data_bytes();
     if len > data_bytes_max {
-        return Err(IscsiError::DataTooLong { len, max: data_bytes_max });
+        return Err(WireError::DataTooLong { len, max: data_bytes_max });
     }
     let with_digest = digests.data && len > 0;
     let data_end = data_at + padded(len);

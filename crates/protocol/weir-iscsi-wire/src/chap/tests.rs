@@ -35,7 +35,7 @@ fn the_better_algorithm_is_chosen_and_secrets_are_not_printed() {
     assert_eq!(Algorithm::choose("5,7"), Some(Algorithm::Sha256));
     assert_eq!(Algorithm::choose("5"), Some(Algorithm::Md5));
     assert_eq!(Algorithm::choose("6,55"), None);
-    let credentials = crate::targets::Credentials {
+    let credentials = crate::secret::Credentials {
         name: "alice".to_owned(),
         secret: Secret::new(b"hush".to_vec()),
     };
