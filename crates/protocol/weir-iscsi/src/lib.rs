@@ -13,19 +13,19 @@
 
 #![deny(clippy::indexing_slicing)]
 
-mod connection;
 mod error;
-mod guesses;
 pub mod limits;
-pub mod login;
-pub mod session;
-mod sessions;
-mod targets;
-pub mod terms;
+
+// Rooms, lowest first: state comes before operations.
+mod target;
+mod login;
+mod connection;
+mod session;
 
 pub use error::IscsiError;
-pub use session::Iscsi;
-pub use sessions::{SessionInfo, Sessions};
-pub use targets::{
+pub use login::phases::{Login, Purpose, Ready, Step};
+pub use session::serve::Iscsi;
+pub use target::session_table::{SessionInfo, Sessions};
+pub use target::targets::{
     Admission, Applicant, Authentication, Discovered, OpenNexus, Portal, Refusal, Targets,
 };

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use weir_iscsi::limits::{FIRST_BURST_BYTES, MAX_BURST_BYTES, RECEIVE_DATA_BYTES_MAX};
-use weir_iscsi::login::{Login, Step};
-use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
+use weir_iscsi::{
+    Admission, Applicant, Authentication, Discovered, Login, Refusal, Sessions, Step, Targets,
+};
 use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
 use weir_iscsi_wire::pdu::{self, Digests, Framed, frame};
 use weir_iscsi_wire::{Credentials, Secret};

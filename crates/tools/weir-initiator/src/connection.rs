@@ -37,7 +37,7 @@ pub struct WireBytes {
 /// A session's connection in full feature phase, not blocking.
 pub struct Connection {
     stream: TcpStream,
-    exchange: Exchange,
+    pub(super) exchange: Exchange,
     received: Vec<u8>,
     /// Received and not yet taken: from here ...
     from: usize,

@@ -12,7 +12,7 @@ use weir_block::{Block, OutBuf};
 use weir_net::Outgoing;
 use weir_scsi::{Completion, Sense, Status};
 
-use super::Connection;
+use super::state::Connection;
 use weir_iscsi_wire::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
 
 /// A part of a command's data that is one Data-In.

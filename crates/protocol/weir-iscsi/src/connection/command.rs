@@ -19,7 +19,8 @@ use weir_scsi::sense::key;
 use weir_scsi::{Attribute, Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
 
 use super::gather::{Gather, Taken};
-use super::{Connection, Flow, room};
+use super::memory;
+use super::state::{Connection, Flow};
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, MANAGEMENT_MAX, OWN_BYTES_MIN, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
@@ -271,7 +272,7 @@ impl Connection {
         if self.is_dormant(lun, attribute, task.serial) {
             return self.wait_for_others(task);
         }
-        let answer_bytes = room::answer_bytes(&task.command);
+        let answer_bytes = memory::answer_bytes(&task.command);
         if answer_bytes > 0 && !task.granted.get() && !self.may_hold(answer_bytes) {
             task.needs_bytes.set(answer_bytes);
             return self.wait_for_memory(task);
@@ -299,7 +300,7 @@ impl Connection {
 
     /// Runs a command whose data lies in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
-        let answer_bytes = room::answer_bytes(&command);
+        let answer_bytes = memory::answer_bytes(&command);
         if self.is_dormant(command.lun, command.attribute, u64::MAX) {
             let gather = Gather::whole(data.to_vec());
             let task = self.new_task(nexus, command, Some(gather));
@@ -349,10 +350,10 @@ impl Connection {
         let set_aside = if task.granted.get() && !command.write {
             task.needs_bytes.get()
         } else {
-            room::answer_bytes(command)
+            memory::answer_bytes(command)
         };
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
-        let answer_bytes = answer_bytes.max(room::answer_bytes(command));
+        let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
             // It says that it writes, and reads: no initiator means that.
             self.remove(task);

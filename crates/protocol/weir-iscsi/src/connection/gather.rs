@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::terms::Terms;
+use crate::login::negotiated::Terms;
 use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
 /// See the file's head.

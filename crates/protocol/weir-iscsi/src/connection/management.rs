@@ -13,7 +13,7 @@ use weir_scsi::{Managed, Management as Function};
 
 use super::command::Task;
 use super::sequence::Turn;
-use super::{Connection, Held};
+use super::state::{Connection, Held};
 use weir_iscsi_wire::pdu::{Management, ManagementResponse};
 
 /// An answer that waits for tasks to end.

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use weir_scsi::{Attribute, Lun};
 
-use super::Connection;
+use super::state::Connection;
 use super::command::Task;
 
 impl Connection {

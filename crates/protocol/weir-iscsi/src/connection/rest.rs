@@ -12,7 +12,7 @@ use std::rc::Rc;
 use weir_net::give_way;
 use weir_net::limits::{DRAIN_LIMIT, REST_LIMIT};
 
-use super::{Connection, Parts};
+use super::state::{Connection, Parts};
 use crate::error::IscsiError;
 
 impl Connection {

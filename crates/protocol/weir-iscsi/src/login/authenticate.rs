@@ -9,8 +9,8 @@
 //! - a secret that is the same in both directions proves nothing, and a challenge of our own that
 //!   comes back is not answered.
 
-use super::Denial;
-use crate::targets::Authentication;
+use super::phases::Denial;
+use crate::target::targets::Authentication;
 use weir_iscsi_wire::Credentials;
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::chap::{Algorithm, Challenge};

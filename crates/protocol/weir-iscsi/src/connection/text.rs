@@ -9,10 +9,10 @@
 //! - of a list of targets a connection holds about two parts of [`TEXT_PART_BYTES`], however many
 //!   targets there are and however often the initiator asks in one text.
 
-use super::Connection;
+use super::state::Connection;
 use crate::error::IscsiError;
 use crate::limits::TEXT_PART_BYTES;
-use crate::terms::Answer;
+use crate::login::negotiated::Answer;
 use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
 use weir_iscsi_wire::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
 

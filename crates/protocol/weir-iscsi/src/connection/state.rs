@@ -26,31 +26,21 @@ use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
-use crate::sessions::Place;
-use crate::targets::{Applicant, Targets};
-use crate::terms::Terms;
+use crate::target::session_table::Place;
+use crate::target::targets::{Applicant, Targets};
+use crate::login::negotiated::Terms;
 use weir_iscsi_wire::Credentials;
 use weir_iscsi_wire::pdu::{
     self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
     LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
 };
 
-mod answer;
-mod command;
-mod gather;
-mod management;
-mod order;
-mod outbox;
-mod rest;
-mod room;
-mod sequence;
-mod texts;
 
-use command::Task;
-use management::Waiting;
-use outbox::Outbox;
-use sequence::{Sequence, Turn};
-use texts::Exchange;
+use super::command::Task;
+use super::management::Waiting;
+use super::outbox::Outbox;
+use super::sequence::{Sequence, Turn};
+use super::text::Exchange;
 
 /// What a connection is made of, when it begins and when it is at rest.
 pub(crate) struct Parts {
@@ -73,42 +63,42 @@ pub(crate) struct Parts {
 /// What reader, writer and tasks of one connection share.
 pub(crate) struct Connection {
     // The nexus first and the place last: fields are dropped in this order.
-    nexus: Option<Box<dyn Nexus>>,
-    targets: Arc<dyn Targets>,
-    applicant: Applicant,
-    proven: Option<Credentials>,
-    target: Option<String>,
-    cid: u16,
-    terms: Cell<Terms>,
-    outbox: Outbox,
-    stat_sn: Cell<u32>,
-    sequence: Cell<Sequence>,
+    pub(super) nexus: Option<Box<dyn Nexus>>,
+    pub(super) targets: Arc<dyn Targets>,
+    pub(super) applicant: Applicant,
+    pub(super) proven: Option<Credentials>,
+    pub(super) target: Option<String>,
+    pub(super) cid: u16,
+    pub(super) terms: Cell<Terms>,
+    pub(super) outbox: Outbox,
+    pub(super) stat_sn: Cell<u32>,
+    pub(super) sequence: Cell<Sequence>,
     /// Requests that came before their turn, by CmdSN, and their bytes.
-    held: RefCell<HashMap<u32, Held>>,
-    held_bytes: Cell<usize>,
+    pub(super) held: RefCell<HashMap<u32, Held>>,
+    pub(super) held_bytes: Cell<usize>,
     /// Commands taken and not answered, by initiator task tag.
-    tasks: RefCell<HashMap<u32, Rc<Task>>>,
-    tasks_begun: Cell<u64>,
+    pub(super) tasks: RefCell<HashMap<u32, Rc<Task>>>,
+    pub(super) tasks_begun: Cell<u64>,
     /// Commands that the nexus has.
-    running: Cell<usize>,
+    pub(super) running: Cell<usize>,
     /// Room that their answers may take.
-    running_bytes: Cell<usize>,
+    pub(super) running_bytes: Cell<usize>,
     /// Write data that was asked for.
-    gathering_bytes: Cell<usize>,
+    pub(super) gathering_bytes: Cell<usize>,
     /// Write data that came unasked.
-    unasked_bytes: Cell<usize>,
+    pub(super) unasked_bytes: Cell<usize>,
     /// Commands that wait for memory: to ask for their data, or to run.
-    to_grant: RefCell<VecDeque<(u32, u64)>>,
-    share: Share,
+    pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
+    pub(super) share: Share,
     /// Of the tasks, those that are ordered.
-    ordered: Cell<usize>,
+    pub(super) ordered: Cell<usize>,
     /// Commands that wait until others before them have ended.
-    dormant: RefCell<Vec<(u32, u64)>>,
-    waiting: RefCell<Vec<Waiting>>,
-    exchange: RefCell<Option<Exchange>>,
-    last_ttt: Cell<u32>,
+    pub(super) dormant: RefCell<Vec<(u32, u64)>>,
+    pub(super) waiting: RefCell<Vec<Waiting>>,
+    pub(super) exchange: RefCell<Option<Exchange>>,
+    pub(super) last_ttt: Cell<u32>,
     /// The answer to a logout, to be given when nothing is under way.
-    logout: Cell<Option<u32>>,
+    pub(super) logout: Cell<Option<u32>>,
     /// No further request comes; the writer ends once all is sent.
     ended: Cell<bool>,
     /// The socket failed or an answer cannot be given.
@@ -118,7 +108,7 @@ pub(crate) struct Connection {
     /// Something was sent or finished.
     pub(crate) progress: Signal,
     receives: Cell<u64>,
-    commands: Cell<u64>,
+    pub(super) commands: Cell<u64>,
     commands_answered: Cell<u64>,
     linger: Linger,
     /// Whole PDUs that came, and when the last one did.
@@ -126,14 +116,14 @@ pub(crate) struct Connection {
     /// When data last came that this side waits for, or began to be waited for.
     data_moved: Cell<Instant>,
     /// The reader waits for room: silence is no sign of anything.
-    takes_nothing: Cell<bool>,
+    pub(super) takes_nothing: Cell<bool>,
     /// What the initiator did not do, and for how many seconds.
     stuck: Cell<Option<(&'static str, u64)>>,
-    place: Place,
+    pub(super) place: Place,
 }
 
 /// A request that came before its turn.
-enum Held {
+pub(super) enum Held {
     /// Its PDU, and those of its data.
     Pdus(u32, Vec<Vec<u8>>),
     /// It was aborted before it came: nothing is to be done at its turn.
@@ -378,7 +368,7 @@ impl Connection {
     }
 
     /// Data came that was waited for, or begins to be waited for.
-    fn data_moves(&self) {
+    pub(super) fn data_moves(&self) {
         self.data_moved.set(Instant::now());
     }
 
@@ -476,7 +466,7 @@ impl Connection {
     }
 
     /// Data of a command that waits for its turn waits with it; false where there is none.
-    fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
+    pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {
             Held::Pdus(of, pdus) if *of == itt => Some(pdus),
@@ -544,19 +534,19 @@ impl Connection {
     // --- answers ---
 
     /// Puts in an answer that has a StatSN of its own.
-    fn answer(&self, mut header: Header, data: &[u8]) {
+    pub(super) fn answer(&self, mut header: Header, data: &[u8]) {
         self.number(&mut header);
         pdu::put(&mut self.outbox.gathering(), header, data, self.digests());
     }
 
     /// Puts in a PDU that takes no StatSN.
-    fn answer_unnumbered(&self, mut header: Header) {
+    pub(super) fn answer_unnumbered(&self, mut header: Header) {
         header.set_word(24, self.stat_sn.get());
         self.number_commands(&mut header);
         pdu::put(&mut self.outbox.gathering(), header, &[], self.digests());
     }
 
-    fn reject(&self, reason: RejectReason, rejected: &Header) {
+    pub(super) fn reject(&self, reason: RejectReason, rejected: &Header) {
         tracing::debug!(?reason, opcode = rejected.opcode(), "iSCSI PDU rejected");
         let number = |header: &mut Header| self.number(header);
         let mut out = self.outbox.gathering();
@@ -564,7 +554,7 @@ impl Connection {
     }
 
     /// Sets StatSN, which counts up, and the window of commands.
-    fn number(&self, header: &mut Header) {
+    pub(super) fn number(&self, header: &mut Header) {
         let stat_sn = self.stat_sn.get();
         header.set_word(24, stat_sn);
         self.stat_sn.set(stat_sn.wrapping_add(1));
@@ -572,7 +562,7 @@ impl Connection {
     }
 
     /// Sets ExpCmdSN and MaxCmdSN: as many commands may come as there is room for tasks.
-    fn number_commands(&self, header: &mut Header) {
+    pub(super) fn number_commands(&self, header: &mut Header) {
         let mut sequence = self.sequence.get();
         let tasks = self.tasks.borrow().len() as u32;
         sequence.open(COMMANDS_MAX.saturating_sub(tasks));
@@ -582,21 +572,21 @@ impl Connection {
     }
 
     /// Tells of room that no answer tells of.
-    fn open_window(&self) {
+    pub(super) fn open_window(&self) {
         if self.sequence.get().is_closed() {
             self.answer_unnumbered(NopIn { itt: NO_TAG, ttt: NO_TAG }.encode());
             self.to_send.notify();
         }
     }
 
-    fn fresh_ttt(&self) -> u32 {
+    pub(super) fn fresh_ttt(&self) -> u32 {
         let next = self.last_ttt.get().wrapping_add(1);
         self.last_ttt.set(if next == NO_TAG { 1 } else { next });
         self.last_ttt.get()
     }
 
     /// Bytes in front of the data of a Data-In.
-    const fn header_room(&self) -> usize {
+    pub(super) const fn header_room(&self) -> usize {
         HEADER_BYTES + if self.terms.get().digests.header { 4 } else { 0 }
     }
 }

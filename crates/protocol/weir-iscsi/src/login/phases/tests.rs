@@ -7,8 +7,8 @@ use weir_net::{Address, PeerKey};
 
 use super::*;
 use crate::limits::RECEIVE_DATA_BYTES_MAX;
-use crate::sessions::Sessions;
-use crate::targets::Discovered;
+use crate::target::session_table::Sessions;
+use crate::target::targets::Discovered;
 use weir_iscsi_wire::Secret;
 use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
 use weir_iscsi_wire::pdu::Header;

@@ -22,16 +22,14 @@ use weir_net::Peer;
 use weir_scsi::{InitiatorPort, Isid};
 
 use crate::limits::RECEIVE_DATA_BYTES_MIN;
-use crate::targets::{Admission, Applicant, Authentication, OpenNexus, Refusal, Targets};
-use crate::terms::{self, Answer, Terms};
+use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Refusal, Targets};
+use super::negotiated::{self, Answer, Terms};
 use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
 use weir_iscsi_wire::pdu::{Login as Request, LoginResponse, Pdu};
 use weir_iscsi_wire::text::{self, Gathered, TextError};
 use weir_iscsi_wire::{Credentials, Status};
 
-mod authenticate;
-
-use authenticate::Authenticator;
+use super::authenticate::Authenticator;
 
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
@@ -51,7 +49,7 @@ impl Denial {
         Self { status, why: why.into() }
     }
 
-    fn rules(why: impl Into<String>) -> Self {
+    pub(super) fn rules(why: impl Into<String>) -> Self {
         Self::new(Status::InitiatorError, why)
     }
 }
@@ -232,7 +230,7 @@ impl<'a> Login<'a> {
             let most =
                 if discovery { RECEIVE_DATA_BYTES_MIN } else { (self.receive_data_bytes_max)() };
             self.terms.receive_data_bytes_max = most;
-            terms::declare(&mut out, most);
+            negotiated::declare(&mut out, most);
         }
         let transit = request.transit && self.may_leave()?;
         Ok((out, transit))
@@ -357,7 +355,7 @@ fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
 }
 
 /// The response that says so.
-pub fn refused(response: LoginResponse, status: Status) -> LoginResponse {
+pub(crate) fn refused(response: LoginResponse, status: Status) -> LoginResponse {
     LoginResponse { transit: false, status: (status as u16).to_be_bytes(), ..response }
 }
 

@@ -28,7 +28,7 @@ use crate::limits::{
     DISCOVERIES_MAX, INITIATOR_SESSIONS_MAX, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT,
     SESSIONS_MAX, UNPROVEN_SESSIONS_MAX,
 };
-use crate::login::Denial;
+use crate::login::phases::Denial;
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::pdu::Digests;
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use weir_net::AwaitsClient;
 
-use super::Connection;
+use super::state::Connection;
 use super::command::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};

@@ -29,16 +29,16 @@ use weir_net::{
     Budget, Input, Linger, Peer, Protocol, SendBuf, Share, Socket, Watch, give_way, shut,
 };
 
-use crate::connection::{Connection, Flow, Parts};
+use crate::connection::state::{Connection, Flow, Parts};
 use crate::error::IscsiError;
-use crate::guesses::Guesses;
+use crate::target::auth_throttle::Guesses;
 use crate::limits::{
     COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
     RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
-use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
-use crate::sessions::Entrant;
-use crate::targets::Targets;
+use crate::login::phases::{Denial, Login, Purpose, Ready, Step, refused};
+use crate::target::session_table::Entrant;
+use crate::target::targets::Targets;
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
 use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};

@@ -126,7 +126,7 @@ impl Terms {
 }
 
 /// Appends what this side declares by itself.
-pub fn declare(out: &mut Vec<u8>, receive_data_bytes_max: usize) {
+pub(crate) fn declare(out: &mut Vec<u8>, receive_data_bytes_max: usize) {
     text::put(out, "MaxRecvDataSegmentLength", &receive_data_bytes_max.to_string());
 }
 

@@ -16,7 +16,7 @@ use weir_net::{Address, PeerKey};
 use weir_scsi::{InitiatorPort, Nexus};
 
 use crate::limits::QUIET_LIMIT;
-use crate::sessions::Sessions;
+use crate::target::session_table::Sessions;
 use weir_iscsi_wire::Status;
 
 /// Who wants to log in.

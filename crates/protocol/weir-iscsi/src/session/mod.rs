@@ -1,0 +1,3 @@
+//! Sockets: receives requests, sends answers.
+
+pub(crate) mod serve;

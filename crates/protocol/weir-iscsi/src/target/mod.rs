@@ -1,0 +1,5 @@
+//! What the server offers, who is logged in, and how often a peer may guess a secret.
+
+pub(crate) mod auth_throttle;
+pub(crate) mod session_table;
+pub(crate) mod targets;
