@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 /// All end-to-end tests.
 pub(crate) fn suite() -> Suite {
-    Suite::new("e2e", "--profile ci --package weir", E2E_LANES)
+    Suite::new("e2e", "--profile ci --package weir --package weir-export", E2E_LANES)
 }
 
 /// Runs `cargo xtask e2e`.

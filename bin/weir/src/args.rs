@@ -311,3 +311,32 @@ impl Cli {
 pub(crate) fn refuse(message: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, message).exit()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands that the server names in errors of replications.
+    const ADVISED: &str =
+        include_str!("../../../crates/control/weir-server/src/replication/advice/commands.txt");
+
+    #[test]
+    fn server_knows_every_verb() {
+        let cli = Cli::command();
+        let verbs = cli.get_subcommands().map(|verb| verb.get_name().to_owned());
+        let mut verbs: Vec<String> = verbs.collect();
+        verbs.sort();
+        assert_eq!(verbs, weir_server::VERBS);
+    }
+
+    #[test]
+    fn commands_that_the_server_advises_exist() {
+        assert!(ADVISED.lines().count() > 10);
+        for command in ADVISED.lines() {
+            let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };
+            // A command that is named without its arguments exists all the same.
+            let named = [ErrorKind::MissingRequiredArgument, ErrorKind::InvalidValue];
+            assert!(named.contains(&error.kind()), "{command}: {error}");
+        }
+    }
+}

@@ -26,11 +26,9 @@ mod offline;
 mod output;
 mod overview;
 mod pool;
-mod process;
 mod properties;
 mod replicate;
 mod schedule;
-mod serve;
 mod serve_args;
 mod server;
 mod session;
@@ -53,7 +51,7 @@ use bench::Answer;
 use session::Session;
 
 fn main() -> ExitCode {
-    process::keep_secrets_out_of_cores();
+    weir_server::process::keep_secrets_out_of_cores();
     let cli = Cli::parse();
     let json = cli.json();
     match run(cli) {
@@ -74,7 +72,7 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             if root.given() {
                 args::refuse("--api, --json and --timeout do not go before serve");
             }
-            serve::run(arguments.options()?)
+            weir_server::run(arguments.options()?, output::say)
         }
         Command::Status { remote } => overview::status(&Session::open(&root, &remote.into())?),
         Command::List { script, remote } => {

@@ -1,6 +1,6 @@
 //! Tools that work on disks without a server: nothing they do changes a disk.
 //!
-//! Not here: the server, and what it shares with these (`serve/disks`: finding disks).
+//! Not here: the server, and finding disks (weir-server).
 //!
 //! Invariants:
 //! - disks are opened for reading, each under an overlay: what the engine writes while it opens a
@@ -24,9 +24,9 @@ use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{ImportOptions, PlantedBug};
 
 use crate::output;
-use crate::serve::activity::Activity;
-use crate::serve::disks::{self, FoundPool, Scan};
-use crate::serve::pools::api_error;
+use weir_server::activity::Activity;
+use weir_server::api_error;
+use weir_server::disks::{self, FoundPool, Scan};
 
 /// Memory for caches and for what a replayed log makes dirty.
 const MEMORY_BYTES: u64 = 512 << 20;
@@ -115,7 +115,7 @@ async fn open_over(
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let opened = Engine::open(
         disks,
-        ImportOptions { force, ..ImportOptions::new(crate::serve::guid()) },
+        ImportOptions { force, ..ImportOptions::new(weir_server::guid()) },
         &options,
     )
     .await;

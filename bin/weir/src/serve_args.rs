@@ -23,8 +23,8 @@ use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
 use weir_net::AllowList;
 
-use crate::serve::memory::{self, MemoryPlan};
-use crate::serve::{NbdClients, PeerOptions, ServeOptions};
+use weir_server::memory::{self, MemoryPlan};
+use weir_server::{NbdClients, PeerOptions, ServeOptions};
 
 /// Part of the machine's memory used unless told otherwise, in percent.
 const MEMORY_PERCENT: u64 = 25;

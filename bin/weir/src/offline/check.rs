@@ -24,9 +24,9 @@ use weir_pool::{LegState, LegStatus, WrongCount};
 
 use crate::damage;
 use crate::output::{self, Style};
-use crate::serve::convert;
-use crate::serve::losses;
-use crate::serve::pools::api_error;
+use weir_server::api_error;
+use weir_server::convert;
+use weir_server::losses;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {

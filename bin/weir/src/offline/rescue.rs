@@ -24,8 +24,8 @@ use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::damage;
 use crate::output::{self, Style};
-use crate::serve::convert;
-use crate::serve::pools::api_error;
+use weir_server::api_error;
+use weir_server::convert;
 
 /// Read at a time; a piece that cannot be read whole is read record by record.
 const PIECE_BYTES: u64 = 1 << 20;

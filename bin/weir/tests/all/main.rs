@@ -19,6 +19,7 @@ mod crash;
 mod damage;
 mod dead_disks;
 mod demo;
+mod embedding;
 mod failing_disks;
 mod flush_check;
 mod forecasts;

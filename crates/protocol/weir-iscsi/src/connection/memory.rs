@@ -14,8 +14,8 @@ use std::rc::Rc;
 
 use weir_net::AwaitsClient;
 
-use super::state::Connection;
 use super::command::Task;
+use super::state::Connection;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
 use weir_iscsi_wire::pdu::Command;

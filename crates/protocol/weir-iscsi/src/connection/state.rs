@@ -26,15 +26,14 @@ use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
+use crate::login::negotiated::Terms;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
-use crate::login::negotiated::Terms;
 use weir_iscsi_wire::Credentials;
 use weir_iscsi_wire::pdu::{
     self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
     LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
 };
-
 
 use super::command::Task;
 use super::management::Waiting;

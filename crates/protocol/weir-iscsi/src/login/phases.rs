@@ -21,9 +21,9 @@ use hashbrown::HashSet;
 use weir_net::Peer;
 use weir_scsi::{InitiatorPort, Isid};
 
+use super::negotiated::{self, Answer, Terms};
 use crate::limits::RECEIVE_DATA_BYTES_MIN;
 use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Refusal, Targets};
-use super::negotiated::{self, Answer, Terms};
 use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
 use weir_iscsi_wire::pdu::{Login as Request, LoginResponse, Pdu};
 use weir_iscsi_wire::text::{self, Gathered, TextError};

@@ -31,12 +31,12 @@ use weir_net::{
 
 use crate::connection::state::{Connection, Flow, Parts};
 use crate::error::IscsiError;
-use crate::target::auth_throttle::Guesses;
 use crate::limits::{
     COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
     RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
 use crate::login::phases::{Denial, Login, Purpose, Ready, Step, refused};
+use crate::target::auth_throttle::Guesses;
 use crate::target::session_table::Entrant;
 use crate::target::targets::Targets;
 use weir_iscsi_wire::Status;

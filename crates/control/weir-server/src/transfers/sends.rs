@@ -232,10 +232,7 @@ impl Transfers {
 }
 
 impl Manager {
-    pub(in crate::serve) async fn start_send(
-        &self,
-        request: SendStart,
-    ) -> Result<SendStarted, ApiError> {
+    pub(crate) async fn start_send(&self, request: SendStart) -> Result<SendStarted, ApiError> {
         let (pool, spec) = send_spec(&request)?;
         self.transfers.refuse_more(None)?;
         let open = self.pool(&pool)?;
@@ -272,10 +269,7 @@ impl Manager {
     }
 
     /// The stream of a session, for one taker.
-    pub(in crate::serve) fn take_send(
-        &self,
-        session: String,
-    ) -> Result<Box<dyn SendStream>, ApiError> {
+    pub(crate) fn take_send(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let send = self.transfers.sends.lock().find(&session)?;
         if send.is_taken.swap(true, Ordering::AcqRel) {
             let message = format!("the stream of session {session} is being fetched already");
@@ -287,10 +281,7 @@ impl Manager {
 
     /// The next bytes for another server, at most what one call takes: empty where nothing came for
     /// a while, `None` at the stream's end.
-    pub(in crate::serve) async fn next_part(
-        &self,
-        session: &str,
-    ) -> Result<Option<Bytes>, ApiError> {
+    pub(crate) async fn next_part(&self, session: &str) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         let _using = send.about.used.begin();
         let mut frames = send.frames.lock().await;
@@ -322,12 +313,12 @@ impl Manager {
         Ok(Some(part.into()))
     }
 
-    pub(in crate::serve) fn show_send(&self, session: &str) -> Result<SendProgress, ApiError> {
+    pub(crate) fn show_send(&self, session: &str) -> Result<SendProgress, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         Ok(SendProgress { sent_bytes: send.sent_bytes.load(Ordering::Relaxed) })
     }
 
-    pub(in crate::serve) fn stop_send(&self, session: String) -> Result<Removed, ApiError> {
+    pub(crate) fn stop_send(&self, session: String) -> Result<Removed, ApiError> {
         match self.transfers.sends.lock().sessions.remove(&session) {
             Some(_) => Ok(Removed { outcome: Outcome::Removed, name: session }),
             None => Err(over(&session)),

@@ -18,31 +18,31 @@ use weir_api::types::{
 use weir_api::{Address, Answer, Client, Control, Listener};
 use weir_base::limits::LABELS_WAIT;
 use weir_device::{DeviceOp, Faults};
+use weir_export::Registry;
 
 use super::*;
-use crate::serve::control::Clients;
-use crate::serve::disks::faulty::faults;
-use crate::serve::events::Events;
-use crate::serve::exports::Registry;
-use crate::serve::files::{CallerFiles, NamedDirs};
-use crate::serve::history::History;
-use crate::serve::memory::MemoryPlan;
-use crate::serve::recorder::{Record, Recorder};
-use crate::serve::scan_file::ScanFile;
-use crate::serve::secrets::Secrets;
-use crate::serve::seen::SeenFile;
-use crate::serve::state::StateFile;
-use crate::serve::targets::TargetRegistry;
-use crate::serve::tokens::Tokens;
-use crate::serve::vdevs;
+use crate::control::Clients;
+use crate::disks::faulty::faults;
+use crate::events::Events;
+use crate::files::{CallerFiles, NamedDirs};
+use crate::history::History;
+use crate::memory::MemoryPlan;
+use crate::recorder::{Record, Recorder};
+use crate::scan_file::ScanFile;
+use crate::secrets::Secrets;
+use crate::seen::SeenFile;
+use crate::state::StateFile;
+use crate::targets::TargetRegistry;
+use crate::tokens::Tokens;
+use crate::vdevs;
 
 /// What every call is promised.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// A server in this process, with its management interface.
-pub(in crate::serve) struct Server {
+pub(crate) struct Server {
     dir: tempfile::TempDir,
-    pub(in crate::serve) manager: Arc<Manager>,
+    pub(crate) manager: Arc<Manager>,
     client: Client,
     serving: tokio::task::JoinHandle<Result<(), weir_api::Error>>,
 }
@@ -52,7 +52,7 @@ fn start() -> Server {
 }
 
 /// A server with its state and its disks in a directory.
-pub(in crate::serve) fn start_in(dir: tempfile::TempDir) -> Server {
+pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
     let nbd = weir_net::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
@@ -101,7 +101,7 @@ impl Server {
     }
 
     /// As [`Self::pool`], of any layout.
-    pub(in crate::serve) async fn pool_of<const N: usize>(
+    pub(crate) async fn pool_of<const N: usize>(
         &self,
         name: &str,
         kind: VdevKind,
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// Makes a small volume.
-    pub(in crate::serve) fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
+    pub(crate) fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
         let properties = PropertyValues::default();
         let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
         let request = VolumeCreate { name, size_bytes, record_bytes, properties };

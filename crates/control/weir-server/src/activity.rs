@@ -20,7 +20,7 @@ tokio::task_local! {
 
 /// The disks that one call opened.
 #[derive(Default)]
-pub(crate) struct Activity {
+pub struct Activity {
     /// Where its caller may name disks; anywhere without.
     named: Option<Arc<NamedDirs>>,
     steps: AtomicU64,

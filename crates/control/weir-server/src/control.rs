@@ -34,6 +34,7 @@ use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
 use weir_block::Arena;
 use weir_dataset::{Engine, EngineOptions};
+use weir_export::Registry;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
 use weir_net::Budget;
@@ -42,7 +43,6 @@ use weir_pool::{ImportOptions, PlantedBug, Pool};
 use super::activity::Activity;
 use super::changes::Changes;
 use super::clock::ServerClock;
-use super::exports::Registry;
 use super::files::CallerFiles;
 use super::identity::IDENTITY;
 use super::jobs::Jobs;
@@ -126,7 +126,11 @@ pub(super) fn not_found(what: &str, name: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("{what} {name:?} does not exist"))
 }
 
-pub(crate) fn guid() -> Guid {
+/// A random identity.
+///
+/// # Panics
+/// The kernel has no random bytes.
+pub fn guid() -> Guid {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     Guid(u64::from_le_bytes(bytes))

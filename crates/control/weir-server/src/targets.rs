@@ -28,6 +28,7 @@ use weir_base::ErrorKind;
 use weir_block::ExportError;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{Engine, Volume};
+use weir_export::OpenVolume;
 use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions};
 use weir_iscsi_wire::Credentials;
 use weir_net::Address;
@@ -35,7 +36,6 @@ use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit, UnitStore};
 
 use super::events::{Events, NewEvent};
-use super::exports::OpenVolume;
 use super::state::{KnownLun, replace_file};
 
 /// One group for all ports: every path is as good as another.

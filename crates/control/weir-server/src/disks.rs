@@ -78,7 +78,7 @@ pub(super) mod faulty {
     static FAULTS: Mutex<BTreeMap<PathBuf, Arc<Faults>>> = Mutex::new(BTreeMap::new());
 
     /// The faults of the disk at `path`, from when it is opened next.
-    pub(in crate::serve) fn faults(path: &Path) -> Arc<Faults> {
+    pub(crate) fn faults(path: &Path) -> Arc<Faults> {
         Arc::clone(FAULTS.lock().entry(path.to_owned()).or_default())
     }
 
@@ -235,27 +235,28 @@ pub(super) async fn leg_at(
 }
 
 /// A pool found on disks that are not in use.
-pub(crate) struct FoundPool {
+pub struct FoundPool {
     /// The newest config seen.
-    pub(crate) newest: Discovered,
+    pub newest: Discovered,
     /// Its disks, by guid.
-    pub(crate) disks: BTreeMap<Guid, PathBuf>,
+    pub disks: BTreeMap<Guid, PathBuf>,
 }
 
 /// What a look at disks gave.
 #[derive(Default)]
-pub(crate) struct Scan {
-    pub(crate) pools: BTreeMap<Guid, FoundPool>,
+pub struct Scan {
+    /// Pools by guid.
+    pub pools: BTreeMap<Guid, FoundPool>,
     /// Why disks that may belong to a pool could not be judged.
-    pub(crate) unknown: Vec<String>,
+    pub unknown: Vec<String>,
     /// Whether one of those was written in another version of the format.
-    pub(crate) other_version: bool,
+    pub other_version: bool,
     /// Whether another process has one of those open.
-    pub(crate) in_use: bool,
+    pub in_use: bool,
 }
 
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
-pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
+pub async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
     let mut disks = Vec::new();
     for path in candidates(search, activity) {

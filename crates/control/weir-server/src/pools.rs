@@ -45,7 +45,8 @@ pub(super) struct OpenPool {
     thread: JoinHandle<()>,
 }
 
-pub(crate) fn api_error(error: &DatasetError) -> ApiError {
+/// An error of the engine as callers get it, with the next command where it is known.
+pub fn api_error(error: &DatasetError) -> ApiError {
     let wire = ApiError::new(error.kind(), error.to_string());
     match action(error) {
         Some(action) => wire.with_action(action),

@@ -45,7 +45,7 @@ fn left(
 }
 
 impl Manager {
-    pub(in crate::serve) async fn delete_replication(
+    pub(crate) async fn delete_replication(
         &self,
         volume: String,
     ) -> Result<ReplicationRemoved, ApiError> {

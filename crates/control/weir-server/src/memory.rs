@@ -1,6 +1,6 @@
 //! The split of `--memory`: who may use how much of it, all derived from the one number.
 //!
-//! Not here: keeping to it (the budgets named below), reading the command line (`serve_args`).
+//! Not here: keeping to it (the budgets named below), reading the command line (bin/weir).
 //!
 //! ```text
 //! --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
@@ -30,40 +30,41 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 
 /// Memory that the process takes beside `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
 /// for calls of the management interface and streams, 32 MiB for the program and its threads.
-pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
+pub const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
 /// ... and more where iSCSI is served: 64 MiB that sessions have of their own, and 1024 receive
 /// buffers with a PDU of 16 KiB each and the tables of a session.
-pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
+pub const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// ... and where NBD clients use TLS: [`weir_net::limits::TLS_BYTES`] for each of 1024
 /// connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
-pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
+pub const TLS_BYTES_MAX: u64 = 64 << 20;
 
 /// What allocators and their bookkeeping add to `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
 /// See the file's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryPlan {
-    pub(crate) total_bytes: u64,
+pub struct MemoryPlan {
+    /// `--memory`.
+    pub total_bytes: u64,
     /// At most, of the pools' caches.
-    pub(crate) dedupe_bytes: u64,
+    pub dedupe_bytes: u64,
     /// The process then takes more beside the total.
-    pub(crate) serves_iscsi: bool,
+    pub serves_iscsi: bool,
     /// As for iSCSI.
-    pub(crate) serves_nbd_tls: bool,
+    pub serves_nbd_tls: bool,
 }
 
 impl MemoryPlan {
     /// What connections share.
-    pub(crate) fn connections_bytes(&self) -> u64 {
+    pub fn connections_bytes(&self) -> u64 {
         let share = self.total_bytes / CONNECTIONS_SHARE;
         share.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
     }
 
     /// What all pools share.
-    pub(crate) fn pools_bytes(&self) -> u64 {
+    pub fn pools_bytes(&self) -> u64 {
         self.total_bytes - self.connections_bytes()
     }
 
@@ -72,12 +73,12 @@ impl MemoryPlan {
     }
 
     /// Most resident memory of the process.
-    pub(crate) const fn resident_max_bytes(&self) -> u64 {
+    pub const fn resident_max_bytes(&self) -> u64 {
         resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
     /// The split, for people, with what of it is in use.
-    pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
+    pub fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
             limit_bytes,
@@ -98,17 +99,17 @@ impl MemoryPlan {
 
 /// The memory that connections of NBD and iSCSI use now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ConnectionsUse {
+pub struct ConnectionsUse {
     /// Of the budgets that they share; counts against the part `connections`.
-    pub(crate) shared_bytes: u64,
+    pub shared_bytes: u64,
     /// Above the budgets: a request larger than its budget goes alone, and each connection has some
     /// memory of its own. Counts against the part `process`.
-    pub(crate) excess_bytes: u64,
+    pub excess_bytes: u64,
 }
 
 impl ConnectionsUse {
     /// The use of two budgets together.
-    pub(crate) const fn plus(self, other: Self) -> Self {
+    pub const fn plus(self, other: Self) -> Self {
         Self {
             shared_bytes: self.shared_bytes + other.shared_bytes,
             excess_bytes: self.excess_bytes + other.excess_bytes,
@@ -118,35 +119,36 @@ impl ConnectionsUse {
 
 /// The memory that pools use now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PoolsUse {
+pub struct PoolsUse {
     /// Caches and data not yet written.
-    pub(crate) cells_bytes: u64,
-    pub(crate) dedupe_bytes: u64,
+    pub cells_bytes: u64,
+    /// Dedupe indexes.
+    pub dedupe_bytes: u64,
 }
 
 /// Bytes that the process takes beside `--memory`, by the protocols that it serves.
-pub(crate) const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
+pub const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
     PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
 /// Most resident memory with so much `--memory`, and so much beside it.
-pub(crate) const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
+pub const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
     memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }
 
 /// The largest `--memory` that keeps the process below this many bytes.
-pub(crate) const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
+pub const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
     limit_bytes.saturating_sub(process_bytes) / (100 + SLACK_PERCENT) * 100
 }
 
 /// Memory of dedupe indexes unless told otherwise.
-pub(crate) const fn dedupe_default(memory_bytes: u64) -> u64 {
+pub const fn dedupe_default(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT
 }
 
 /// Most memory that dedupe indexes may be given.
-pub(crate) const fn dedupe_max(memory_bytes: u64) -> u64 {
+pub const fn dedupe_max(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT_MAX
 }
 

@@ -1,6 +1,6 @@
 //! A volume as SCSI sees it, beyond what every protocol does with it.
 //!
-//! Not here: reading and writing (exports), commands (weir-scsi).
+//! Not here: reading and writing (`volume_export`), commands (weir-scsi).
 //!
 //! Invariant: as of [`Medium`].
 
@@ -10,7 +10,7 @@ use weir_block::ExportFuture;
 use weir_dataset::DatasetError;
 use weir_scsi::Medium;
 
-use super::exports::{OpenVolume, refused};
+use crate::volume_export::{OpenVolume, refused};
 
 impl Medium for OpenVolume {
     fn write_same<'a>(

@@ -293,7 +293,7 @@ fn explain_copies(lost_data: bool) -> (String, &'static str) {
 }
 
 /// What the pool has no good copy of, by name.
-pub(crate) fn damage(engine: &Engine) -> Damage {
+pub fn damage(engine: &Engine) -> Damage {
     let PoolDamage { data, parts, more } = engine.damage();
     let pool = engine.pool().name();
     let ranges: Vec<DamagedRange> = data

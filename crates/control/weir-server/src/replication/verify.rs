@@ -23,7 +23,7 @@ use super::{Runner, now_ms};
 const RANGES_AT_ONCE: u64 = 64;
 
 impl Manager {
-    pub(in crate::serve) async fn digest_snapshot(
+    pub(crate) async fn digest_snapshot(
         &self,
         request: DigestRequest,
     ) -> Result<DigestList, ApiError> {

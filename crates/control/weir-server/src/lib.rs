@@ -1,6 +1,6 @@
-//! The server process behind `weir serve`: engine, NBD and management interface in one.
+//! The server: pools, their exports and targets, schedules, replication, and the management calls.
 //!
-//! Not here: reading its command line (`serve_args`), storage and protocols (their crates).
+//! Not here: the command line of `weir serve` (bin/weir), storage and protocols (their crates).
 //!
 //! Invariants:
 //! - options that arrive here are complete and checked;
@@ -10,18 +10,17 @@
 //! - at the end clients are answered first, then pools are committed; disks that do not answer do
 //!   not hold it up.
 
-pub(crate) mod activity;
+pub mod activity;
 mod aside;
 mod bookmarks;
 mod care;
 mod changes;
 mod clock;
 mod control;
-pub(crate) mod convert;
+pub mod convert;
 mod demo;
-pub(crate) mod disks;
+pub mod disks;
 mod events;
-mod exports;
 mod files;
 mod flush_check;
 mod forecasts;
@@ -31,15 +30,15 @@ mod jobs;
 mod leaving;
 mod legs;
 mod lifecycle;
-pub(crate) mod losses;
+pub mod losses;
 mod luns;
-mod medium;
-pub(crate) mod memory;
+pub mod memory;
 mod never_hang;
 mod offers;
 mod patience;
 mod pool_file;
-pub(crate) mod pools;
+mod pools;
+pub mod process;
 mod properties;
 mod recorder;
 mod replication;
@@ -57,10 +56,13 @@ mod targets;
 mod tokens;
 mod transfers;
 mod vdevs;
+mod verbs;
 mod volumes;
 mod watchman;
 
-pub(crate) use control::guid;
+pub use control::guid;
+pub use pools::api_error;
+pub use verbs::VERBS;
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -94,69 +96,72 @@ const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServeOptions {
+pub struct ServeOptions {
     /// Where the server keeps what it must remember; absolute.
-    pub(crate) state_dir: PathBuf,
+    pub state_dir: PathBuf,
     /// Where the management interface listens; never empty, no address twice.
-    pub(crate) api: Vec<Address>,
+    pub api: Vec<Address>,
     /// The one of them that nobody chose; its directory is made where it is missing.
-    pub(crate) default_api_socket: Option<PathBuf>,
+    pub default_api_socket: Option<PathBuf>,
     /// Where NBD listens; never empty, no address twice.
-    pub(crate) nbd: Vec<Address>,
+    pub nbd: Vec<Address>,
     /// Who may use it.
-    pub(crate) nbd_clients: NbdClients,
+    pub nbd_clients: NbdClients,
     /// Where iSCSI listens; no address twice.
-    pub(crate) iscsi: Vec<Address>,
+    pub iscsi: Vec<Address>,
     /// Where other servers may reach this one, if they may.
-    pub(crate) peers: Option<PeerOptions>,
+    pub peers: Option<PeerOptions>,
     /// Files with the certificate and its key (PEM).
-    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    pub tls: Option<(PathBuf, PathBuf)>,
     /// Plain TCP also beyond this machine.
-    pub(crate) api_open: bool,
+    pub api_open: bool,
     /// Directories whose files callers may name.
-    pub(crate) disk_dirs: Vec<PathBuf>,
+    pub disk_dirs: Vec<PathBuf>,
     /// How much memory, and for what.
-    pub(crate) memory: MemoryPlan,
+    pub memory: MemoryPlan,
     /// Time for a client to finish the NBD handshake or the iSCSI login.
-    pub(crate) handshake_limit: Duration,
+    pub handshake_limit: Duration,
     /// Least important messages to log.
-    pub(crate) log: &'static str,
+    pub log: &'static str,
     /// Make a small pool to play with if there is none.
-    pub(crate) demo: bool,
+    pub demo: bool,
 }
 
 /// Who may use NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NbdClients {
+pub struct NbdClients {
     /// Over TCP.
-    pub(crate) allowed: AllowList,
+    pub allowed: AllowList,
     /// Over TCP they must begin with TLS.
-    pub(crate) tls_only: bool,
+    pub tls_only: bool,
     /// File with the certificates that vouch for theirs; without one they need none.
-    pub(crate) client_ca: Option<PathBuf>,
+    pub client_ca: Option<PathBuf>,
     /// Over unix sockets, beside the user of the server, if the command line names it.
-    pub(crate) group: Option<String>,
+    pub group: Option<String>,
 }
 
 /// How other servers reach this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerOptions {
+pub struct PeerOptions {
     /// A TCP address.
-    pub(crate) listen: Address,
+    pub listen: Address,
     /// File with the secret that they must know.
-    pub(crate) secret: PathBuf,
+    pub secret: PathBuf,
 }
 
-/// Runs the server until it is told to stop.
-pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
+/// Runs the server until it is told to stop. `say` prints a text for people.
+///
+/// # Errors
+/// A listener, the state directory or the certificate cannot be used; a pool was not closed cleanly.
+pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    crate::process::allow_many_descriptors();
-    crate::process::keep_files_private();
+    process::allow_many_descriptors();
+    process::keep_files_private();
     let _lock = lock_state_dir(&options.state_dir)?;
     let state = state::StateFile::load(&options.state_dir)?;
     if let Some(dir) = options.default_api_socket.as_deref().and_then(Path::parent) {
@@ -204,14 +209,14 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .enable_all()
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
-    let done = runtime.block_on(serve(options, state, api, data, (peers, tls)));
+    let done = runtime.block_on(serve((options, say), state, api, data, (peers, tls)));
     // A thread that waits for a disk that does not answer must not hold up the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
 async fn serve(
-    options: ServeOptions,
+    (options, say): (ServeOptions, fn(&str)),
     state: state::StateFile,
     api: Vec<weir_api::Listener>,
     data: Listeners,
@@ -246,7 +251,7 @@ async fn serve(
         drop(stopped.await);
     }));
     if options.demo {
-        demo::set_up(&manager, &options).await?;
+        demo::set_up(&manager, &options, say).await?;
     }
     let (nbd, iscsi) = (manager.nbd_addresses(), manager.targets.portals());
     tracing::info!(?nbd, ?iscsi, "ready");
@@ -362,7 +367,7 @@ fn serve_data(
 ) -> Result<Clients, ApiError> {
     let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let exports = Arc::new(exports::Registry::new(data.named));
+    let exports = Arc::new(weir_export::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
     // Clients of one protocol shall not take what those of the other live on.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
@@ -372,7 +377,7 @@ fn serve_data(
         weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
         weir_net::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
     ];
-    let offered = Arc::<exports::Registry>::clone(&exports);
+    let offered = Arc::<weir_export::Registry>::clone(&exports);
     let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
     let mut protocol = protocol.with_handshake_limit(handshake_limit);
     let nbd_scheme = if data.nbd_tls.is_some() { "nbds" } else { "nbd" };

@@ -24,7 +24,11 @@ const VOLUME_BYTES: u64 = 1 << 30;
 const DISK_BYTES: u64 = 8 << 30;
 
 /// Makes what is missing and tells what there is to try.
-pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<(), ApiError> {
+pub(super) async fn set_up(
+    manager: &Manager,
+    options: &ServeOptions,
+    say: fn(&str),
+) -> Result<(), ApiError> {
     let disks = ["disk1.img", "disk2.img"].map(|name| options.state_dir.join(name));
     let new = manager.pool_status(POOL.to_owned()).await.is_err();
     if new {
@@ -53,11 +57,11 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
     };
     let made = manager.export_create(export).await?;
     let uri = made.export.uris.first().cloned().unwrap_or_default();
-    tell(new, &uri, &disks, options);
+    say(&text(new, &uri, &disks, options));
     Ok(())
 }
 
-fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOptions) {
+fn text(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOptions) -> String {
     let [first, second] = disks;
     let verb = if new { "Made" } else { "Found again:" };
     // Clients find the default socket by themselves.
@@ -66,7 +70,7 @@ fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOp
         _ => String::new(),
     };
     let here = |path: &Path| path.display().to_string();
-    crate::output::say(&format!(
+    format!(
         "\n{verb} pool {POOL}, a mirror of two sparse files of {size}:\n  {a}\n  {b}\n\
          volume {VOLUME}, {volume}, thin, lz4; served as\n  {uri}\n\n\
          Try in another terminal:\n\
@@ -79,5 +83,5 @@ fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOp
         volume = Human(VOLUME_BYTES),
         a = here(first),
         b = here(second),
-    ));
+    )
 }

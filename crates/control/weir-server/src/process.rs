@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Has no core written when the program crashes: secrets of CHAP and of other servers would be in
 /// it. The hard limit stays, so that `prlimit --core=unlimited --pid PID` allows it again.
-pub(crate) fn keep_secrets_out_of_cores() {
+pub fn keep_secrets_out_of_cores() {
     set_soft_limit(Resource::Core, |_| Some(0));
 }
 

@@ -11,7 +11,7 @@ use weir_dataset::{Engine, LostDatasets};
 use weir_pool::LostTables;
 
 /// A sentence for each kind of loss; empty where nothing was lost.
-pub(crate) fn words(engine: &Engine) -> Vec<String> {
+pub fn words(engine: &Engine) -> Vec<String> {
     let mut words = of_datasets(&engine.lost_datasets());
     words.extend(of_tables(&engine.pool().lost_tables()));
     words

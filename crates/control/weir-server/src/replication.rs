@@ -534,7 +534,7 @@ mod tests {
             "every_seconds": 60,
             "ca_file": concat!(
                 env!("CARGO_MANIFEST_DIR"),
-                "/../../crates/control/weir-api/tests/all/support/peer.pem"
+                "/../weir-api/tests/all/support/peer.pem"
             ),
             "secret_file": secret_file,
             "paused": false,

@@ -1,0 +1,40 @@
+//! The engine behind a server of another program: the example of weir-export under `qemu-io`.
+//!
+//! Not here: `weir serve` (the other tests).
+//!
+//! Invariant: the example is the one that the documentation shows, built with the same profile.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::eventually;
+
+#[test]
+fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, socket) = (folder.path().join("disk"), folder.path().join("nbd"));
+    let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+    let mut server = Command::new(programs.join("examples/serve_volume"))
+        .args([&disk, &socket])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("cargo xtask e2e builds the example of weir-export");
+    eventually("the example listens", Duration::from_secs(30), || socket.exists());
+    let uri = format!("nbd+unix:///vol?socket={}", socket.display());
+    let read_back = Command::new("qemu-io")
+        .args(["-f", "raw", &uri, "-c", "write -P 0x5a 1M 64k", "-c", "flush"])
+        .args(["-c", "read -P 0x5a 1M 64k", "-c", "read -P 0 2M 64k"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&read_back.stdout);
+    assert!(read_back.status.success(), "{printed}{read_back:?}");
+    assert_eq!(printed.matches("read 65536/65536 bytes").count(), 2, "{printed}");
+    assert!(!printed.contains("failed"), "{printed}");
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+    // The pool is whole: what qemu-io flushed is on the disk, and the last commit closed it.
+    let mut check = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let checked = check.args(["check", "-d"]).arg(&disk).arg("tank").output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+}

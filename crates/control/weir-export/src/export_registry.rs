@@ -1,0 +1,151 @@
+//! The exports of a server by name: which volumes clients may open, and from which addresses.
+//!
+//! Not here: the protocol (weir-nbd), remembering exports (the server).
+//!
+//! Invariants: a name is offered once; a connection holds its export open until it ends.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::RwLock;
+use weir_base::ErrorKind;
+use weir_block::ExportError;
+use weir_dataset::{Engine, Volume};
+use weir_net::{AllowList, LiveAllowList};
+
+use crate::volume_export::OpenVolume;
+
+/// One export that can be opened.
+struct Offered {
+    engine: Arc<Engine>,
+    volume: Arc<Volume>,
+    read_only: bool,
+    /// Over TCP it is shown to these addresses only; without a list to every client that the server
+    /// takes.
+    allowed: Option<AllowList>,
+    connections: Arc<AtomicU32>,
+}
+
+impl Offered {
+    /// True if a client at this address, or on a unix socket, may open it.
+    fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
+        let Some(from) = from else { return true };
+        self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
+    }
+}
+
+/// All exports that can be opened, by name.
+#[derive(Default)]
+pub struct Registry {
+    offered: RwLock<BTreeMap<String, Offered>>,
+    /// Who may connect over TCP where the server has no rule of its own: the addresses that exports
+    /// name. Then an export without a list is shown to no client of TCP.
+    named: Option<LiveAllowList>,
+}
+
+impl Registry {
+    /// None yet. With `named`, only addresses that exports name may connect over TCP, and the list
+    /// is kept up to date.
+    pub fn new(named: Option<LiveAllowList>) -> Self {
+        Self { offered: RwLock::default(), named }
+    }
+
+    /// Offers a volume under a name. Clients over TCP see it from `allowed` addresses only.
+    pub fn offer(
+        &self,
+        name: &str,
+        engine: Arc<Engine>,
+        volume: Arc<Volume>,
+        read_only: bool,
+        allowed: Option<AllowList>,
+    ) {
+        let connections = Arc::default();
+        let offered = Offered { engine, volume, read_only, allowed, connections };
+        self.change(|all| drop(all.insert(name.to_owned(), offered)));
+    }
+
+    /// From now on clients over TCP open it from these addresses only; connections that are open
+    /// stay until they are ended.
+    pub fn allow(&self, name: &str, allowed: Option<AllowList>) {
+        self.change(|all| {
+            if let Some(offered) = all.get_mut(name) {
+                offered.allowed = allowed;
+            }
+        });
+    }
+
+    /// Stops offering; connections that are open stay until they are ended.
+    pub fn withdraw(&self, name: &str) {
+        self.change(|all| drop(all.remove(name)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Offered>)) {
+        let mut offered = self.offered.write();
+        change(&mut offered);
+        if let Some(named) = &self.named {
+            let lists = offered.values().filter_map(|one| one.allowed.as_ref());
+            named.set(AllowList::union(lists));
+        }
+    }
+
+    /// True if clients over TCP may see an export that has (`has_list`) or lacks a list of its own.
+    pub fn is_over_tcp(&self, has_list: bool) -> bool {
+        has_list || self.named.is_none()
+    }
+
+    /// Connections that have the export open.
+    pub fn connections(&self, name: &str) -> u32 {
+        let offered = self.offered.read();
+        offered.get(name).map_or(0, |offered| offered.connections.load(Ordering::Relaxed))
+    }
+}
+
+impl weir_block::Exports for Registry {
+    fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
+        let (all, unlisted) = (self.offered.read(), self.named.is_none());
+        let rest = all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        for (name, _) in rest.filter(|(_, offered)| offered.is_shown_to(from, unlisted)) {
+            if !show(name) {
+                break;
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Arc<dyn weir_block::Export>, ExportError> {
+        let offered = self.offered.read();
+        let found = offered.get(name);
+        let found = found.filter(|offered| offered.is_shown_to(from, self.named.is_none()));
+        let found = found.ok_or_else(|| {
+            ExportError::new(ErrorKind::NotFound, format!("there is no export {name:?}"))
+        })?;
+        Ok(Arc::new(OpenVolume {
+            engine: Arc::clone(&found.engine),
+            volume: Arc::clone(&found.volume),
+            read_only: found.read_only,
+            _connection: Some(Connected::to(&found.connections)),
+        }))
+    }
+}
+
+/// Counts a connection while it lasts.
+pub(crate) struct Connected(Arc<AtomicU32>);
+
+impl Connected {
+    fn to(connections: &Arc<AtomicU32>) -> Self {
+        connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,161 @@
+//! A volume as the block protocols see it: the trait `Export` on the engine.
+//!
+//! Not here: what SCSI does beside it (`scsi_medium`), the names of exports (`export_registry`).
+//!
+//! Invariant: a call that is done at once takes no lock across an await.
+
+use std::sync::Arc;
+
+use weir_base::BLOCK_BYTES;
+use weir_block::{Block, ExportError, ExportFuture, Extent};
+use weir_dataset::{DatasetError, Engine, Volume};
+
+use crate::export_registry::Connected;
+
+/// One volume as the clients of a protocol see it.
+pub struct OpenVolume {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) read_only: bool,
+    /// Counts it while it is open.
+    pub(crate) _connection: Option<Connected>,
+}
+
+impl OpenVolume {
+    /// One that no connection of an export holds.
+    pub fn new(engine: Arc<Engine>, volume: Arc<Volume>) -> Self {
+        Self { engine, volume, read_only: false, _connection: None }
+    }
+}
+
+fn bytes_of(blocks: &[Block]) -> u64 {
+    (blocks.len() * BLOCK_BYTES) as u64
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
+pub(crate) fn refused(error: DatasetError) -> ExportError {
+    ExportError::new(error.kind(), error.to_string())
+}
+
+/// Which way a request moved data.
+#[derive(Clone, Copy)]
+enum Way {
+    Read,
+    Write,
+}
+
+impl OpenVolume {
+    /// Counts a request if it is done now.
+    fn count(
+        &self,
+        way: Way,
+        bytes: u64,
+        done: Result<bool, DatasetError>,
+    ) -> Result<bool, ExportError> {
+        if let Ok(true) = done {
+            match way {
+                Way::Read => self.engine.traffic().read(bytes),
+                Way::Write => self.engine.traffic().wrote(bytes),
+            }
+        }
+        done.map_err(refused)
+    }
+}
+
+impl weir_block::Export for OpenVolume {
+    fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    fn block_bytes_preferred(&self) -> u32 {
+        u32::try_from(self.volume.record_size().bytes()).expect("a record is at most 1 MiB")
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only || self.volume.is_read_only()
+    }
+
+    fn description(&self) -> String {
+        format!("volume {}/{}", self.engine.pool().name(), self.volume.info().name)
+    }
+
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
+        let bytes = out.len() as u64;
+        self.count(Way::Read, bytes, self.volume.try_read(offset, out))
+    }
+
+    fn try_share(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, ExportError> {
+        self.count(Way::Read, len_bytes, self.volume.try_share(offset, len_bytes, blocks))
+    }
+
+    fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async move {
+            let bytes = out.len() as u64;
+            let done = self.volume.read(offset, out).await;
+            self.count(Way::Read, bytes, done.map(|()| true)).map(|_| ())
+        })
+    }
+
+    fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError> {
+        self.count(Way::Write, data.len() as u64, self.volume.try_write(offset, data))
+    }
+
+    fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async move {
+            let done = self.volume.write(offset, data).await;
+            self.count(Way::Write, data.len() as u64, done.map(|()| true)).map(|_| ())
+        })
+    }
+
+    fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
+        let bytes = bytes_of(blocks);
+        self.count(Way::Write, bytes, self.volume.try_write_blocks(offset, blocks))
+    }
+
+    fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
+        Box::pin(async move {
+            let bytes = bytes_of(&blocks);
+            let done = self.volume.write_blocks(offset, blocks).await;
+            self.count(Way::Write, bytes, done.map(|()| true)).map(|_| ())
+        })
+    }
+
+    fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
+        // A thin volume stores no zeros, so keeping the space (NO_HOLE) has nothing to keep; a
+        // later write is admitted like any other.
+        self.volume.try_zero(offset, len_bytes).map_err(refused)
+    }
+
+    fn zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.volume.zero(offset, len_bytes).await.map_err(refused) })
+    }
+
+    fn zero_is_fast(&self, _punch: bool) -> bool {
+        true
+    }
+
+    fn flush(&self) -> ExportFuture<'_, ()> {
+        Box::pin(async move {
+            self.engine.flush(&self.volume).await.map_err(refused)?;
+            self.engine.traffic().flushed();
+            Ok(())
+        })
+    }
+
+    fn cache(&self, offset: u64, len_bytes: u64) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.volume.prefetch(offset, len_bytes).await.map_err(refused) })
+    }
+
+    fn extents(&self, offset: u64, len_bytes: u64, max: usize) -> ExportFuture<'_, Vec<Extent>> {
+        Box::pin(async move {
+            let extents = self.volume.extents(offset, len_bytes, max).await.map_err(refused)?;
+            let convert = |e: weir_dataset::Extent| Extent { len_bytes: e.len, hole: e.hole };
+            Ok(extents.into_iter().map(convert).collect())
+        })
+    }
+}
