@@ -318,7 +318,7 @@ mod tests {
 
     /// Commands that the server names in errors of replications.
     const ADVISED: &str =
-        include_str!("../../../crates/control/weir-server/src/replication/advice/commands.txt");
+        include_str!("../../../crates/control/weir-server/src/replication/commands.txt");
 
     #[test]
     fn server_knows_every_verb() {

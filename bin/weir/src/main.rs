@@ -42,13 +42,12 @@ mod volume;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
-use weir_api::ApiError;
-use weir_api::wire::exit_code;
-
 use args::{Cli, Command};
 use bench::Answer;
+use clap::{CommandFactory, Parser};
 use session::Session;
+use weir_api::ApiError;
+use weir_api::wire::exit_code;
 
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();

@@ -22,11 +22,11 @@ use weir_base::{ErrorKind, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{ImportOptions, PlantedBug};
+use weir_server::Activity;
+use weir_server::api_error;
+use weir_server::open_disks::{self, FoundPool, Scan};
 
 use crate::output;
-use weir_server::activity::Activity;
-use weir_server::api_error;
-use weir_server::disks::{self, FoundPool, Scan};
 
 /// Memory for caches and for what a replayed log makes dirty.
 const MEMORY_BYTES: u64 = 512 << 20;
@@ -38,13 +38,13 @@ const IN_USE_LOOKS: u32 = 20;
 
 /// Looks for pools, and looks again while disks are in use.
 async fn scan(search: &[String]) -> Scan {
-    let mut scan = disks::scan(search, &Activity::default()).await;
+    let mut scan = open_disks::scan(search, &Activity::default()).await;
     for _ in 0..IN_USE_LOOKS {
         if !scan.in_use {
             break;
         }
         std::thread::sleep(IN_USE_MAX / IN_USE_LOOKS);
-        scan = disks::scan(search, &Activity::default()).await;
+        scan = open_disks::scan(search, &Activity::default()).await;
     }
     scan
 }

@@ -22,7 +22,6 @@ use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
 use weir_net::AllowList;
-
 use weir_server::memory::{self, MemoryPlan};
 use weir_server::{NbdClients, PeerOptions, ServeOptions};
 

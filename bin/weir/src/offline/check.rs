@@ -21,12 +21,12 @@ use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, WrongAccount};
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{LegState, LegStatus, WrongCount};
+use weir_server::api_error;
+use weir_server::metadata_loss;
+use weir_server::pool_status;
 
 use crate::damage;
 use crate::output::{self, Style};
-use weir_server::api_error;
-use weir_server::convert;
-use weir_server::losses;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -156,7 +156,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         examined_bytes: scan.examined_bytes,
         lost: Vec::new(),
         damaged_blocks: scan.damaged,
-        damage: convert::damage(engine),
+        damage: pool_status::damage(engine),
         damaged_since_txg: engine.pool().damaged_since().map(|txg| txg.0),
         bad_copies: scan.unrepaired,
         wrong_counters: Vec::new(),
@@ -189,7 +189,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
     // At the end: tables that were not read yet have been by now.
-    report.lost = losses::words(engine);
+    report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)

@@ -21,11 +21,11 @@ use weir_api::types;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, Volume};
+use weir_server::api_error;
+use weir_server::pool_status;
 
 use crate::damage;
 use crate::output::{self, Style};
-use weir_server::api_error;
-use weir_server::convert;
 
 /// Read at a time; a piece that cannot be read whole is read record by record.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
 }
 
 fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
-    let (pool, damage) = (engine.pool().name().to_owned(), convert::damage(engine));
+    let (pool, damage) = (engine.pool().name().to_owned(), pool_status::damage(engine));
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let volumes: Vec<Found> = infos
         .map(|info| Found {

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Dirs, MIB, Ran, WEIR, code, eventually, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::common::{Dirs, MIB, Ran, WEIR, code, eventually, text};
 
 /// Two cells of two short runs each.
 const TINY: &str = r#"

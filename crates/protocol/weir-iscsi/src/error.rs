@@ -5,7 +5,6 @@
 //! Invariant: nothing in an error is shown to an initiator, and no secret is in one.
 
 use weir_base::ErrorKind;
-
 use weir_iscsi_wire::{Status, WireError};
 
 /// What ends a connection.

@@ -25,7 +25,8 @@ mod session;
 pub use error::IscsiError;
 pub use login::phases::{Login, Purpose, Ready, Step};
 pub use session::serve::Iscsi;
+pub use target::denial::Refusal;
 pub use target::session_table::{SessionInfo, Sessions};
 pub use target::targets::{
-    Admission, Applicant, Authentication, Discovered, OpenNexus, Portal, Refusal, Targets,
+    Admission, Applicant, Authentication, Discovered, OpenNexus, Portal, Targets,
 };

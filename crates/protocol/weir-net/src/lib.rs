@@ -19,6 +19,7 @@ mod listen;
 mod io;
 mod server;
 
+pub use crate::server::protocol::Protocol;
 pub use connections::connection_table::{PeerKey, Place};
 pub use connections::fair_queue::{Turn, Turns};
 pub use connections::memory_budget::{AwaitsClient, Budget, Own, Share};
@@ -32,4 +33,4 @@ pub use io::tls::TlsSocket;
 pub use listen::allow::{AllowList, LiveAllowList};
 pub use listen::listener::{Address, Clients, Listener, Peer};
 pub use listen::socket_file::{SocketFile, bind as bind_unix};
-pub use server::serve::{Protocol, ServerHandle, serve};
+pub use server::serve::{ServerHandle, serve};

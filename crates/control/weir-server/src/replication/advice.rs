@@ -9,9 +9,9 @@
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
-use super::super::control::pool_of;
-use super::super::state::KnownReplication;
-use crate::VERBS;
+use crate::answer::names::pool_of;
+use crate::state::saved_state::KnownReplication;
+use crate::verbs::VERBS;
 
 /// Longest error or action of the other server that is kept: ten times an ordinary one.
 const TEXT_BYTES_MAX: usize = 2048;
@@ -124,7 +124,7 @@ fn here(error: &ApiError, known: &KnownReplication) -> String {
 
 fn there(error: &ApiError, known: &KnownReplication) -> String {
     let volume = &known.volume;
-    let (server, replica) = super::place_of(known);
+    let (server, replica) = place_of(known);
     let pool = pool_of(replica);
     if names_command(&error.action) && error.kind != ErrorKind::Unavailable {
         return format!("on the other server: {}", error.action);
@@ -156,6 +156,12 @@ fn there(error: &ApiError, known: &KnownReplication) -> String {
             format!("on the other server, look at the replica: weir volume show {replica}")
         }
     }
+}
+
+/// Host and port of the server that a replication sends to, and the volume there.
+pub(crate) fn place_of(known: &KnownReplication) -> (&str, &str) {
+    let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
+    place.split_once('/').unwrap_or((place, "POOL/VOLUME"))
 }
 
 #[cfg(test)]
@@ -192,7 +198,7 @@ mod tests {
     }
 
     /// Commands that the tests of the command line parse, one in a line.
-    const COMMANDS: &str = include_str!("advice/commands.txt");
+    const COMMANDS: &str = include_str!("commands.txt");
 
     #[test]
     fn every_error_has_commands_that_the_command_line_tests() {
@@ -219,7 +225,7 @@ mod tests {
         }
         let listed = COMMANDS.lines().map(str::to_owned).collect();
         let text = all.iter().cloned().collect::<Vec<_>>().join("\n");
-        assert_eq!(all, listed, "advice/commands.txt must be:\n{text}");
+        assert_eq!(all, listed, "commands.txt must be:\n{text}");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use weir_api::types::{
 use weir_api::{ApiError, Client, Control as _};
 use weir_base::ErrorKind;
 
-use super::super::control::Manager;
-use super::super::state::KnownReplication;
+use crate::state::saved_state::KnownReplication;
+use crate::state::server::Manager;
 
 /// How long the other server may take to release its holds: a person waits for the call.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);

@@ -23,10 +23,10 @@ use weir_base::{ErrorKind, names};
 use weir_dataset::TakenBy;
 use weir_format::stream::ResumeToken;
 
-use super::super::control::Manager;
-use super::super::state::{KnownReplication, ReplicatedSnapshot};
-use super::advice::Failed;
-use super::{Runner, now_ms};
+use crate::replication::advice::Failed;
+use crate::replication::replication_calls::{Runner, now_ms};
+use crate::state::saved_state::{KnownReplication, ReplicatedSnapshot};
+use crate::state::server::Manager;
 
 /// Bytes given to the other server at once.
 const PART_BYTES: u64 = 1 << 20;

@@ -14,10 +14,12 @@ use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DIGEST_BYTES, SnapshotId};
 
-use super::super::control::{Manager, not_found, split};
-use super::advice::Failed;
-use super::run::own_name;
-use super::{Runner, now_ms};
+use crate::answer::errors::not_found;
+use crate::answer::names::split;
+use crate::replication::advice::Failed;
+use crate::replication::replication_calls::{Runner, now_ms};
+use crate::replication::run::own_name;
+use crate::state::server::Manager;
 
 /// Ranges asked for at once: 64 MiB take a second or so to read.
 const RANGES_AT_ONCE: u64 = 64;

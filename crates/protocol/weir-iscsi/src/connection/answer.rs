@@ -9,11 +9,11 @@
 
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, OutBuf};
+use weir_iscsi_wire::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
 use weir_net::Outgoing;
 use weir_scsi::{Completion, Sense, Status};
 
 use super::state::Connection;
-use weir_iscsi_wire::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
 
 /// A part of a command's data that is one Data-In.
 #[derive(Clone, Copy)]

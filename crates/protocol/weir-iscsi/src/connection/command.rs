@@ -14,79 +14,22 @@ use std::rc::Rc;
 
 use weir_base::BLOCK_BYTES;
 use weir_block::OutBuf;
+use weir_iscsi_wire::pdu::{Command, Pdu, R2t, RejectReason, Request};
 use weir_net::limits::KEEP_BYTES_MAX;
 use weir_scsi::sense::key;
-use weir_scsi::{Attribute, Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
+use weir_scsi::{Attribute, Command as ScsiCommand, Completion, Nexus, Sense, Status};
 
 use super::gather::{Gather, Taken};
 use super::memory;
 use super::state::{Connection, Flow};
+use crate::connection::pending::Task;
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, MANAGEMENT_MAX, OWN_BYTES_MIN, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
     TRANSFER_BYTES_MAX,
 };
-use weir_iscsi_wire::pdu::{Command, DataOut, Pdu, R2t, RejectReason, Request};
 
 const ABORTED_COMMAND: u8 = 0x0b;
-
-/// A command that was taken and not answered.
-pub(super) struct Task {
-    pub(super) command: Command,
-    /// Its number on this connection: tags are used again.
-    pub(super) serial: u64,
-    /// What the nexus had counted of aborts when it came.
-    aborts: u64,
-    /// Its answer is not wanted any more.
-    pub(super) aborted: Cell<bool>,
-    /// Until the nexus has it.
-    gather: RefCell<Option<Gather>>,
-    /// What is to be set aside before it goes on: its data, or its answer.
-    pub(super) needs_bytes: Cell<usize>,
-    /// That is set aside.
-    pub(super) granted: Cell<bool>,
-    /// Its data that came, or may come, unasked.
-    unasked_bytes: usize,
-    /// R2Ts sent.
-    r2ts: Cell<u32>,
-}
-
-impl Task {
-    /// Whether the nexus has it.
-    pub(super) fn is_running(&self) -> bool {
-        self.gather.borrow().is_none()
-    }
-
-    pub(super) fn lun(&self) -> Lun {
-        self.command.lun
-    }
-
-    /// Whether there is data to ask for.
-    pub(super) fn gathers(&self) -> bool {
-        self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
-    }
-
-    /// Whether the initiator is to send data for it.
-    pub(super) fn is_owed_data(&self) -> bool {
-        let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
-        self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
-    }
-
-    /// Makes room for all of its data.
-    pub(super) fn reserve(&self) {
-        if let Some(gather) = self.gather.borrow_mut().as_mut() {
-            gather.reserve();
-        }
-    }
-
-    /// Takes data that came for it.
-    fn gather(&self, data_out: &DataOut, pdu: &Pdu<'_>) -> Taken {
-        let mut gather = self.gather.borrow_mut();
-        let Some(gather) = gather.as_mut() else { return Taken::Stray };
-        gather.damaged |= !pdu.data_intact;
-        gather.take(data_out, pdu.data)
-    }
-}
 
 /// What the nexus is running: counted until it ends, however that happens.
 struct Running {

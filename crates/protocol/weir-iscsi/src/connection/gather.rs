@@ -11,11 +11,12 @@
 
 use std::collections::VecDeque;
 
-use crate::login::negotiated::Terms;
 use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
+use crate::login::negotiated::Terms;
+
 /// See the file's head.
-pub(super) struct Gather {
+pub(crate) struct Gather {
     data: Vec<u8>,
     expected_bytes: usize,
     /// Unasked data goes on, up to this offset; the number of its next PDU.
@@ -46,7 +47,7 @@ pub(super) struct Ask {
 
 /// What a Data-Out was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(crate) enum Taken {
     /// As it should be.
     Data,
     /// Of a tag that is not open: left over from something that was given up.

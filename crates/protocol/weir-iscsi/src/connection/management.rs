@@ -9,21 +9,13 @@
 
 use std::rc::Rc;
 
+use weir_iscsi_wire::pdu::{Management, ManagementResponse};
 use weir_scsi::{Managed, Management as Function};
 
-use super::command::Task;
 use super::sequence::Turn;
 use super::state::{Connection, Held};
-use weir_iscsi_wire::pdu::{Management, ManagementResponse};
-
-/// An answer that waits for tasks to end.
-pub(super) struct Waiting {
-    itt: u32,
-    tasks: Vec<u64>,
-    response: ManagementResponse,
-    /// The sessions of the target are to end (TARGET COLD RESET).
-    ends_sessions: bool,
-}
+use crate::connection::pending::Task;
+use crate::connection::pending::Waiting;
 
 impl Connection {
     pub(super) fn manage(&self, request: &Management) {

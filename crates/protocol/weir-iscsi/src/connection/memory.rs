@@ -12,13 +12,13 @@
 
 use std::rc::Rc;
 
+use weir_iscsi_wire::pdu::Command;
 use weir_net::AwaitsClient;
 
-use super::command::Task;
 use super::state::Connection;
+use crate::connection::pending::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
-use weir_iscsi_wire::pdu::Command;
 
 /// Bytes that the answer to a command may carry.
 pub(super) fn answer_bytes(command: &Command) -> usize {

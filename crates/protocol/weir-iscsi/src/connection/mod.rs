@@ -7,6 +7,7 @@ pub(crate) mod management;
 pub(crate) mod memory;
 pub(crate) mod order;
 pub(crate) mod outbox;
+pub(crate) mod pending;
 pub(crate) mod rest;
 pub(crate) mod sequence;
 pub(crate) mod state;

@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use weir_scsi::{Attribute, Lun};
 
-use super::command::Task;
 use super::state::Connection;
+use crate::connection::pending::Task;
 
 impl Connection {
     /// Whether a command waits for others that came before it; `serial` is its number.

@@ -19,9 +19,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use weir_iscsi_wire::Credentials;
+use weir_iscsi_wire::pdu::{
+    self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
+    LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
+};
 use weir_net::{Linger, Outgoing, Share, Signal};
 use weir_scsi::Nexus;
 
+use super::outbox::Outbox;
+use super::sequence::{Sequence, Turn};
+use crate::connection::pending::Exchange;
+use crate::connection::pending::Task;
+use crate::connection::pending::Waiting;
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
@@ -29,17 +39,6 @@ use crate::limits::{
 use crate::login::negotiated::Terms;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
-use weir_iscsi_wire::Credentials;
-use weir_iscsi_wire::pdu::{
-    self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
-    LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
-};
-
-use super::command::Task;
-use super::management::Waiting;
-use super::outbox::Outbox;
-use super::sequence::{Sequence, Turn};
-use super::text::Exchange;
 
 /// What a connection is made of, when it begins and when it is at rest.
 pub(crate) struct Parts {

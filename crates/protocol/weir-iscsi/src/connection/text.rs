@@ -9,31 +9,14 @@
 //! - of a list of targets a connection holds about two parts of [`TEXT_PART_BYTES`], however many
 //!   targets there are and however often the initiator asks in one text.
 
+use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
+use weir_iscsi_wire::text::{self, NOT_UNDERSTOOD, REJECT};
+
 use super::state::Connection;
+use crate::connection::pending::{Exchange, Listing};
 use crate::error::IscsiError;
 use crate::limits::TEXT_PART_BYTES;
 use crate::login::negotiated::Answer;
-use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
-use weir_iscsi_wire::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
-
-/// What has come and what is still to be sent, while more is to come or to be sent.
-#[derive(Default)]
-pub(super) struct Exchange {
-    gathered: Gathered,
-    /// The rest of an answer, to be fetched with this tag.
-    rest: Vec<u8>,
-    /// Targets to append to `rest`.
-    listing: Option<Listing>,
-    ttt: Option<u32>,
-}
-
-/// A list of targets that is not read to its end.
-struct Listing {
-    /// Name of the requested target; absent for all.
-    wanted: Option<String>,
-    /// Name of the last target that was read.
-    after: String,
-}
 
 impl Connection {
     pub(super) fn take_text(&self, request: &Text, pdu: &Pdu<'_>) -> Result<(), IscsiError> {

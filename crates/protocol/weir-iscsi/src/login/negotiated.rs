@@ -7,13 +7,14 @@
 //! Invariant: whatever is offered, every outcome lies within `limits`; a key that was not
 //! negotiated has the default of section 13, cut to those.
 
-use crate::limits::{
-    FIRST_BURST_BYTES, MAX_BURST_BYTES, OUTSTANDING_R2T_MAX, RECEIVE_DATA_BYTES_MIN,
-    SEND_DATA_BYTES_MAX,
-};
 use weir_iscsi_wire::pdu::Digests;
 use weir_iscsi_wire::text::{
     self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT, boolean, number, yes_no,
+};
+
+use crate::limits::{
+    FIRST_BURST_BYTES, MAX_BURST_BYTES, OUTSTANDING_R2T_MAX, RECEIVE_DATA_BYTES_MIN,
+    SEND_DATA_BYTES_MAX,
 };
 
 /// Bounds of every length that is negotiated (13.12 to 13.14).

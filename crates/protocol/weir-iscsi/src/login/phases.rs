@@ -15,56 +15,26 @@
 //! - no initiator leaves the security stage without having proved what [`Targets`] demands;
 //! - an unknown target, one that the initiator may not use and a wrong secret have one answer;
 //! - a key is negotiated once;
-//! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX).
+//! - an answer fits into one PDU of [`weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX`].
 
 use hashbrown::HashSet;
+use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
+use weir_iscsi_wire::pdu::{Login as Request, LoginResponse, Pdu};
+use weir_iscsi_wire::text::{self, Gathered};
+use weir_iscsi_wire::{Credentials, Status};
 use weir_net::Peer;
 use weir_scsi::{InitiatorPort, Isid};
 
+use super::authenticate::Authenticator;
 use super::negotiated::{self, Answer, Terms};
 use crate::limits::RECEIVE_DATA_BYTES_MIN;
-use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Refusal, Targets};
-use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
-use weir_iscsi_wire::pdu::{Login as Request, LoginResponse, Pdu};
-use weir_iscsi_wire::text::{self, Gathered, TextError};
-use weir_iscsi_wire::{Credentials, Status};
-
-use super::authenticate::Authenticator;
+use crate::target::denial::Denial;
+use crate::target::denial::Refusal;
+use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Targets};
 
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
-
-/// Why a login ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
-    /// What the initiator is told.
-    pub status: Status,
-    /// What the log is.
-    pub why: String,
-}
-
-impl Denial {
-    pub(crate) fn new(status: Status, why: impl Into<String>) -> Self {
-        Self { status, why: why.into() }
-    }
-
-    pub(super) fn rules(why: impl Into<String>) -> Self {
-        Self::new(Status::InitiatorError, why)
-    }
-}
-
-impl From<TextError> for Denial {
-    fn from(error: TextError) -> Self {
-        Self::rules(error.to_string())
-    }
-}
-
-impl From<Refusal> for Denial {
-    fn from(refusal: Refusal) -> Self {
-        Self::new(refusal.status(), refusal.to_string())
-    }
-}
 
 /// What to do after a login request.
 pub enum Step {

@@ -24,6 +24,9 @@ use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_block::OutBuf;
+use weir_iscsi_wire::Status;
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
 use weir_net::limits::{DRAIN_LIMIT, STALL_CHECK};
 use weir_net::{
     Budget, Input, Linger, Peer, Protocol, SendBuf, Share, Socket, Watch, give_way, shut,
@@ -35,13 +38,11 @@ use crate::limits::{
     COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
     RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
-use crate::login::phases::{Denial, Login, Purpose, Ready, Step, refused};
+use crate::login::phases::{Login, Purpose, Ready, Step, refused};
 use crate::target::auth_throttle::Guesses;
+use crate::target::denial::Denial;
 use crate::target::session_table::Entrant;
 use crate::target::targets::Targets;
-use weir_iscsi_wire::Status;
-use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
-use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
 
 /// What the first answer is numbered.
 const FIRST_STAT_SN: u32 = 1;

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use rustix::net::Shutdown;
 use tokio::sync::watch;
+use weir_iscsi_wire::Status;
+use weir_iscsi_wire::pdu::Digests;
 use weir_net::{PeerKey, shut};
 use weir_scsi::{InitiatorPort, Isid};
 
@@ -28,9 +30,7 @@ use crate::limits::{
     DISCOVERIES_MAX, INITIATOR_SESSIONS_MAX, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT,
     SESSIONS_MAX, UNPROVEN_SESSIONS_MAX,
 };
-use crate::login::phases::Denial;
-use weir_iscsi_wire::Status;
-use weir_iscsi_wire::pdu::Digests;
+use crate::target::denial::Denial;
 
 /// The living sessions of a server.
 pub struct Sessions {

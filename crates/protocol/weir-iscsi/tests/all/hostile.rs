@@ -12,14 +12,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::initiator::{Initiator, NAME};
-use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
-use crate::common::{pattern, serve_targets, setup_with, wait_until};
 use weir_iscsi::Sessions;
 use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT, TRANSFER_BYTES_MAX};
 use weir_iscsi_wire::pdu::{self, Header, NO_TAG, opcode};
 use weir_net::limits::PEER_CONNECTIONS_MAX;
 use weir_net::{Budget, Own};
+
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use crate::common::{pattern, serve_targets, setup_with, wait_until};
 
 const SIZE: usize = 64 << 20;
 const MIB: usize = 1 << 20;

@@ -11,9 +11,6 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::initiator::{Initiator, NAME};
-use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
-use crate::common::{Setup, serve_as, setup, setup_with, wait_until};
 use weir_iscsi::Discovered;
 use weir_iscsi::limits::{
     COMMANDS_MAX, DISCOVERIES_MAX, GATHER_BYTES_MAX, MANAGEMENT_MAX, OWN, TEXT_PART_BYTES,
@@ -21,6 +18,10 @@ use weir_iscsi::limits::{
 };
 use weir_iscsi_wire::pdu::{self, Header, NO_TAG, opcode};
 use weir_net::Budget;
+
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use crate::common::{Setup, serve_as, setup, setup_with, wait_until};
 
 const SIZE: usize = 32 << 20;
 const MIB: usize = 1 << 20;

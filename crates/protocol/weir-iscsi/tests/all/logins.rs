@@ -8,15 +8,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::initiator::{Initiator, NAME};
-use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
-use crate::common::{Setup, pattern, serve_limited, serve_targets, setup, wait_until};
 use weir_iscsi::limits::{OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
 use weir_iscsi::{Authentication, Sessions};
 use weir_iscsi_wire::chap::Algorithm;
 use weir_iscsi_wire::text;
 use weir_iscsi_wire::{Credentials, Secret};
 use weir_net::Budget;
+
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use crate::common::{Setup, pattern, serve_limited, serve_targets, setup, wait_until};
 
 const SIZE: usize = 1 << 20;
 const NAMES: [(&str, &str); 2] = [("InitiatorName", NAME), ("TargetName", TARGET)];

@@ -7,12 +7,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::initiator::{Initiator, NAME};
-use crate::common::memory::{BLOCK, Disk, TARGET};
-use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::Iscsi;
 use weir_iscsi_wire::pdu::{NO_TAG, opcode};
 use weir_net::ServerHandle;
+
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, TARGET};
+use crate::common::{Setup, pattern, setup, wait_until};
 
 const SIZE: usize = 32 << 20;
 

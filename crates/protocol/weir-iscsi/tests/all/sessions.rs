@@ -10,14 +10,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::initiator::{Initiator, cdb10};
-use crate::common::memory::{BLOCK, Disk, TARGET};
-use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::Discovered;
 use weir_iscsi::limits::{COMMANDS_MAX, TRANSFER_BYTES_MAX};
 use weir_iscsi_wire::pdu::{Header, NO_TAG, opcode};
 use weir_iscsi_wire::text;
 use weir_scsi::Management;
+
+use crate::common::initiator::{Initiator, cdb10};
+use crate::common::memory::{BLOCK, Disk, TARGET};
+use crate::common::{Setup, pattern, setup, wait_until};
 
 const SIZE: usize = 32 << 20;
 

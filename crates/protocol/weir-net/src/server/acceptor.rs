@@ -25,7 +25,7 @@ use weir_base::{LINES_INTERVAL, Sieve};
 use crate::connections::balance::{Balancer, Move};
 use crate::connections::connection_table::{Admission, Places};
 use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
-use crate::server::worker::{Arrival, Message, Way, send};
+use crate::server::message::{Arrival, Message, Way, send};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
 /// once, and the log must not fill.

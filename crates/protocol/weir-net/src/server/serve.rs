@@ -5,54 +5,22 @@
 //!
 //! Invariant: after [`ServerHandle::stop`] returned, no request is under way.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use std::{fmt, io};
 
 use tokio::sync::mpsc;
 use weir_base::{LINES_INTERVAL, Sieve};
 
 use crate::error::ServeError;
-use crate::io::socket::{Socket, Watch};
 use crate::listen::allow::AllowList;
-use crate::listen::listener::{Address, Listener, Peer};
+use crate::listen::listener::{Address, Listener};
 use crate::server::acceptor::Acceptor;
-use crate::server::worker::{Books, Message, Way, Worker};
-
-/// A protocol as the server sees it.
-pub trait Protocol: Send + Sync + 'static {
-    /// Why a session was dropped.
-    type Error: fmt::Display;
-
-    /// A session with nothing under way, on its way to another worker;
-    /// [`Infallible`](std::convert::Infallible) where sessions stay where they are.
-    type Parked: Send + 'static;
-
-    /// Whether sessions can move.
-    const MOVES: bool;
-
-    /// Whether a session that is idle for long gives its place to a new connection when there is
-    /// no other: its clients know how to come back.
-    const IDLE_GIVES_WAY: bool;
-
-    /// Short and in lower case: threads and log lines carry it.
-    fn name(&self) -> &'static str;
-
-    /// Serves one connection, from its beginning or as it was `parked`, until it ends, or is
-    /// parked because it [is to move](Watch::is_to_move); runs on a compio runtime.
-    ///
-    /// # Errors
-    /// Why the connection was dropped; `Ok(None)` where it ended in good order.
-    fn run<S: Socket>(
-        &self,
-        socket: S,
-        peer: &Peer,
-        watch: &Watch,
-        parked: Option<Self::Parked>,
-    ) -> impl Future<Output = Result<Option<Self::Parked>, Self::Error>>;
-}
+use crate::server::message::{Books, Message, Way};
+use crate::server::protocol::Protocol;
+use crate::server::worker::Worker;
 
 /// A running server.
 pub struct ServerHandle<P: Protocol> {

@@ -13,7 +13,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::mem::{Discriminant, discriminant};
+use std::mem::discriminant;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,76 +23,15 @@ use std::time::Instant;
 use compio::net::{TcpStream, UnixStream};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
-use weir_base::{LINES_INTERVAL, Sieve};
 
 use crate::connections::balance::Load;
 use crate::connections::connection_table::{Place, Places};
 use crate::io::signal::Signal;
 use crate::io::socket::{Socket, UserOf, Watch, shut};
 use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
-use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
-use crate::server::serve::Protocol;
-
-/// Log lines about connections that were lost between threads.
-static LOST: Sieve<&str> = Sieve::new(LINES_INTERVAL);
-
-/// What acceptor, handle and other workers tell a worker; `T` is a parked session.
-pub(crate) enum Message<T> {
-    Connection(Box<Arrival<T>>),
-    /// Ends the connections that used what has this name at this moment; clients over TCP only
-    /// where the list, if there is one, does not hold their address.
-    Disconnect(String, Option<AllowList>, Instant),
-    /// A connection that did nothing is to be closed for another.
-    GiveWay(Arc<Place>),
-    /// So many sessions are to go to another worker, which there is.
-    Give {
-        to: usize,
-        count: usize,
-    },
-    Stop,
-}
-
-/// A connection nobody serves yet, or one that comes from another worker.
-pub(crate) struct Arrival<T> {
-    socket: Accepted,
-    peer: Peer,
-    user_of: Option<UserOf>,
-    parked: Option<T>,
-    place: Arc<Place>,
-}
-
-impl<T> Arrival<T> {
-    pub(crate) const fn new(socket: Accepted, peer: Peer, place: Arc<Place>) -> Self {
-        Self { socket, peer, user_of: None, parked: None, place }
-    }
-}
-
-/// What all threads of a server know together.
-pub(crate) struct Books<E> {
-    pub(crate) places: Arc<Places>,
-    /// Connections that ended badly, by the kind of their error.
-    pub(crate) drops: Arc<Sieve<Discriminant<E>>>,
-}
-
-impl<E> Clone for Books<E> {
-    fn clone(&self) -> Self {
-        Self { places: Arc::clone(&self.places), drops: Arc::clone(&self.drops) }
-    }
-}
-
-/// A worker, as connections are sent to it.
-pub(crate) type Way<T> = (mpsc::UnboundedSender<Message<T>>, Arc<Load>);
-
-/// Sends a connection to a worker; one that is gone closes it.
-pub(crate) fn send<T>((sender, load): &Way<T>, arrival: Arrival<T>, places: &Places) {
-    load.connections.fetch_add(1, Ordering::Relaxed);
-    let place = Arc::clone(&arrival.place);
-    if sender.send(Message::Connection(Box::new(arrival))).is_err() {
-        load.connections.fetch_sub(1, Ordering::Relaxed);
-        places.remove(&place);
-    }
-}
+use crate::server::message::{Arrival, Books, LOST, Message, Way, send};
+use crate::server::protocol::Protocol;
 
 /// One worker's share of a server.
 pub(crate) struct Worker<P: Protocol> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_iscsi::limits::RECEIVE_DATA_BYTES_MAX;
-use weir_iscsi::{Login as Target, Step as TargetStep};
 use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
+use weir_iscsi::{Login as Target, Step as TargetStep};
 use weir_iscsi_wire::pdu::{Digests, Framed, Login as TargetRequest, LoginResponse, frame};
 use weir_iscsi_wire::{Credentials, Secret};
 use weir_net::{Peer, PeerKey};

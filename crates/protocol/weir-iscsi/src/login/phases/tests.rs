@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use weir_iscsi_wire::Secret;
+use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi_wire::pdu::Header;
 use weir_net::{Address, PeerKey};
 
 use super::*;
 use crate::limits::RECEIVE_DATA_BYTES_MAX;
 use crate::target::session_table::Sessions;
 use crate::target::targets::Discovered;
-use weir_iscsi_wire::Secret;
-use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
-use weir_iscsi_wire::pdu::Header;
 
 /// One target for everybody, with or without CHAP.
 #[derive(Default)]

@@ -1,0 +1,110 @@
+//! Secrets that callers sent: files of the state directory, one for each.
+//!
+//! Not here: what they are for (replication, luns).
+//!
+//! Invariants:
+//! - a file is closed to other users from the moment that it is made;
+//! - the name of a file says nothing, and no two have one;
+//! - a secret that nothing refers to any more is removed, at the latest when the server starts.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use crate::answer::names::guid;
+
+/// The directory of the files.
+#[derive(Clone, Debug)]
+pub(crate) struct Secrets {
+    dir: PathBuf,
+}
+
+impl Secrets {
+    pub(crate) fn of(state_dir: &Path) -> Self {
+        Self { dir: state_dir.join("secrets") }
+    }
+
+    /// Keeps a secret; returns the path of its file, which is `before` if that holds the same.
+    ///
+    /// # Durability
+    /// The file is on stable media when this returns.
+    pub(crate) fn keep(&self, content: &[u8], before: Option<&str>) -> Result<String, ApiError> {
+        let is_ours = |path: &&str| Path::new(path).parent() == Some(&self.dir);
+        if let Some(before) = before.filter(is_ours)
+            && fs::read(before).is_ok_and(|kept| kept == content)
+        {
+            return Ok(before.to_owned());
+        }
+        let path = self.dir.join(format!("{}{}", guid(), guid()));
+        let write = || -> io::Result<()> {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|error| {
+            let message = format!("cannot keep a secret in {}: {error}", self.dir.display());
+            ApiError::new(ErrorKind::Unavailable, message)
+        })?;
+        path.into_os_string().into_string().map_err(|_| {
+            ApiError::new(ErrorKind::Invalid, "the path of the state directory is not valid UTF-8")
+                .with_action("give another directory with --state")
+        })
+    }
+
+    /// Removes what was kept at `path`; another file stays.
+    pub(crate) fn forget(&self, path: &str) {
+        if Path::new(path).parent() != Some(&self.dir) {
+            return;
+        }
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path, %error, "a secret that is not used any more is not removed");
+        }
+    }
+
+    /// Removes everything that is not among `used`: left by a crash between two steps.
+    pub(crate) fn forget_all_but(&self, used: &BTreeSet<&str>) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if let Some(path) = path.to_str().filter(|path| !used.contains(path)) {
+                self.forget(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn kept_secret_is_closed_to_others_and_goes_with_its_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let secrets = Secrets::of(dir.path());
+        let [one, other] = [b"one", b"two"].map(|content| secrets.keep(content, None).unwrap());
+        assert_eq!(fs::read(&one).unwrap(), b"one");
+        assert_eq!(secrets.keep(b"one", Some(&one)).unwrap(), one);
+        assert_ne!(secrets.keep(b"two", Some(&one)).unwrap(), one);
+        assert_eq!(fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
+        secrets.forget_all_but(&BTreeSet::from([one.as_str()]));
+        assert!(Path::new(&one).exists() && !Path::new(&other).exists());
+        // A file that a caller named is not the server's to remove.
+        let named = dir.path().join("named");
+        fs::write(&named, "").unwrap();
+        secrets.forget(named.to_str().unwrap());
+        assert!(named.exists());
+        secrets.forget(&one);
+        assert!(!Path::new(&one).exists());
+    }
+}

@@ -1,0 +1,59 @@
+//! Errors of calls, made from errors of the engine and the system.
+//!
+//! Not here: the errors of the engine (weir-dataset), their text on the wire (weir-api).
+//!
+//! Invariant: an error names what failed, and the next command where that follows from the error
+//! alone.
+
+use weir_api::ApiError;
+use weir_api::types::Outcome;
+use weir_base::ErrorKind;
+use weir_dataset::DatasetError;
+
+pub(crate) fn not_found(what: &str, name: &str) -> ApiError {
+    ApiError::new(ErrorKind::NotFound, format!("{what} {name:?} does not exist"))
+}
+
+pub(crate) fn internal(what: &str, error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Internal, format!("{what}: {error}"))
+}
+
+pub(crate) fn outcome(outcome: weir_dataset::Outcome) -> Outcome {
+    match outcome {
+        weir_dataset::Outcome::Changed => Outcome::Changed,
+        weir_dataset::Outcome::Unchanged => Outcome::Unchanged,
+    }
+}
+
+pub(crate) fn pool_error(error: weir_pool::PoolError) -> ApiError {
+    api_error(&DatasetError::from(error))
+}
+
+/// An error of the engine as callers get it, with the next command where it is known.
+pub fn api_error(error: &DatasetError) -> ApiError {
+    let wire = ApiError::new(error.kind(), error.to_string());
+    match action(error) {
+        Some(action) => wire.with_action(action),
+        None => wire,
+    }
+}
+
+/// The next command to type, where it follows from the error alone.
+fn action(error: &DatasetError) -> Option<String> {
+    match error {
+        DatasetError::SnapshotClash { name } => {
+            let own = name.rsplit('@').next().unwrap_or_default();
+            Some(format!(
+                "give the one that is there another name: weir snapshot rename {name} {own}-old"
+            ))
+        }
+        DatasetError::Changed { name, snapshot } => Some(format!(
+            "take those changes back: weir snapshot rollback {name}@{snapshot}; or receive with \
+             -F, which does that"
+        )),
+        DatasetError::NotMarked { name, property, address } => {
+            Some(format!("weir set {property}={address} {name}"))
+        }
+        _ => None,
+    }
+}

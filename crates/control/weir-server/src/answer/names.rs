@@ -1,0 +1,37 @@
+//! Names of volumes and snapshots, and identities as text.
+//!
+//! Not here: which names exist (the engine).
+//!
+//! Invariant: no function reads a pool.
+
+use std::fmt::Write as _;
+
+use weir_api::ApiError;
+use weir_base::{ErrorKind, Guid};
+
+/// A random identity.
+///
+/// # Panics
+/// The kernel has no random bytes.
+pub fn guid() -> Guid {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the kernel has random bytes");
+    Guid(u64::from_le_bytes(bytes))
+}
+
+/// The pool of a name of any kind.
+pub(crate) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or_default()
+}
+
+pub(crate) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
+    let parts = weir_base::names::volume(volume);
+    parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}

@@ -1,0 +1,32 @@
+//! The machine's clock with the timers of the I/O runtime.
+//!
+//! Not here: virtual time (weir-sim).
+//!
+//! Invariant: a sleep is awaited on a thread with an I/O runtime, as every disk operation is.
+
+use std::time::Duration;
+
+use weir_base::clock::Sleep;
+use weir_base::{Clock, SystemClock};
+
+/// Time for an engine that runs on I/O runtimes.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock(SystemClock);
+
+impl Clock for ServerClock {
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(compio::time::sleep(duration))
+    }
+
+    fn has_timers(&self) -> bool {
+        true
+    }
+}

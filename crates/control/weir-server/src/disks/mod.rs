@@ -1,0 +1,10 @@
+//! Disks, memory, and one thread for each open pool.
+
+pub(crate) mod clock;
+pub(crate) mod flush_check;
+pub(crate) mod identity;
+pub mod memory;
+pub mod open_disks;
+pub(crate) mod pool_locks;
+pub(crate) mod pool_thread;
+pub(crate) mod slot;

@@ -1,0 +1,130 @@
+//! One changing call at a time, per pool.
+//!
+//! Not here: the calls.
+//!
+//! Invariants:
+//! - a call that waits for the disks of one pool holds up no other pool;
+//! - who lets go of a pool waits for the call that has the right now, and for none that wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+
+/// The right to change one pool.
+#[derive(Default)]
+struct Turn {
+    right: Arc<Mutex<()>>,
+    /// Calls that go ahead of those that wait.
+    urgent: AtomicUsize,
+    /// No call is urgent any more.
+    calm: Notify,
+}
+
+/// One urgent call, counted while it waits.
+struct Urgent(Arc<Turn>);
+
+impl Urgent {
+    fn new(turn: Arc<Turn>) -> Self {
+        turn.urgent.fetch_add(1, Ordering::AcqRel);
+        Self(turn)
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.0.urgent.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.calm.notify_waiters();
+        }
+    }
+}
+
+/// The right to change a pool, by the pool's name.
+#[derive(Default)]
+pub(crate) struct Changes(parking_lot::Mutex<BTreeMap<String, Arc<Turn>>>);
+
+impl Changes {
+    fn turn(&self, pool: &str) -> Arc<Turn> {
+        let mut all = self.0.lock();
+        // Names nobody uses now are forgotten, so that mistyped ones do not pile up.
+        let used = |turn: &Arc<Turn>| Arc::strong_count(turn) > 1;
+        all.retain(|name, turn| name == pool || used(turn) || Arc::strong_count(&turn.right) > 1);
+        Arc::clone(all.entry(pool.to_owned()).or_default())
+    }
+
+    /// Waits for the right to change `pool`.
+    pub(crate) async fn lock(&self, pool: &str) -> OwnedMutexGuard<()> {
+        let turn = self.turn(pool);
+        loop {
+            let right = Arc::clone(&turn.right).lock_owned().await;
+            // Made before the look, so that no end of it is missed.
+            let calm = turn.calm.notified();
+            if turn.urgent.load(Ordering::Acquire) == 0 {
+                return right;
+            }
+            drop(right);
+            calm.await;
+        }
+    }
+
+    /// The right to change `pool`, if nobody has it or waits ahead.
+    pub(crate) fn try_lock(&self, pool: &str) -> Option<OwnedMutexGuard<()>> {
+        let turn = self.turn(pool);
+        let right = Arc::clone(&turn.right).try_lock_owned().ok()?;
+        (turn.urgent.load(Ordering::Acquire) == 0).then_some(right)
+    }
+
+    /// As [`Self::lock`], ahead of all who wait: of the calls before this one, only the one that
+    /// has the right now is waited for.
+    pub(crate) async fn lock_first(&self, pool: &str) -> OwnedMutexGuard<()> {
+        let urgent = Urgent::new(self.turn(pool));
+        Arc::clone(&urgent.0.right).lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pools_do_not_wait_for_each_other() {
+        let changes = Changes::default();
+        let held = changes.lock("tank").await;
+        assert!(changes.try_lock("tank").is_none() && changes.try_lock("other").is_some());
+        drop(changes.lock("other").await);
+        let wait = Duration::from_millis(20);
+        assert!(tokio::time::timeout(wait, changes.lock("tank")).await.is_err());
+        drop(held);
+        drop(changes.lock("tank").await);
+        assert_eq!(changes.0.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_urgent_call_goes_ahead_of_those_that_wait() {
+        let changes = Arc::new(Changes::default());
+        let held = changes.lock("tank").await;
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let mut calls = Vec::new();
+        for call in ["first", "second", "urgent"] {
+            let (changes, order) = (Arc::clone(&changes), Arc::clone(&order));
+            calls.push(tokio::spawn(async move {
+                let _right = match call {
+                    "urgent" => changes.lock_first("tank").await,
+                    _ => changes.lock("tank").await,
+                };
+                order.lock().push(call);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(held);
+        for call in calls {
+            call.await.unwrap();
+        }
+        assert_eq!(order.lock()[0], "urgent");
+        assert_eq!(order.lock().len(), 3);
+    }
+}

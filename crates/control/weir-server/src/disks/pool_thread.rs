@@ -1,0 +1,248 @@
+//! Open pools: one thread each, which commits its txgs and runs management calls beside it.
+//!
+//! Not here: data; NBD threads call the engine themselves.
+//!
+//! Invariants:
+//! - everything that waits for a disk waits on a thread with a runtime, never on the management
+//!   interface's;
+//! - the thread ends after a last commit, or when the pool is suspended and told to stop.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, LocalBoxFuture};
+use tokio::sync::{mpsc, oneshot};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_dataset::{DatasetError, Engine};
+
+use crate::answer::errors::api_error;
+use crate::disks::slot::Slot;
+
+/// How often a pool that is being closed is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A call has this long to end by itself once its pool was let go of.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A pool that closes suspends after a disk was silent for this long. The close commits the writes
+/// that no client flushed, and a disk that other work keeps busy may answer after several seconds.
+pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
+
+/// What is told of a pool that is let go of.
+const LET_GO: &str = "its disks did not answer and it was let go of";
+
+type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
+/// A job that says how it ended; its result is in a [`Slot`].
+type Work = Box<dyn FnOnce(Arc<Engine>) -> LocalBoxFuture<'static, Result<(), ApiError>> + Send>;
+
+/// An open pool.
+pub(crate) struct OpenPool {
+    pub(crate) engine: Arc<Engine>,
+    jobs: mpsc::UnboundedSender<Job>,
+    thread: JoinHandle<()>,
+}
+
+fn gone() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the pool's thread has ended")
+}
+
+impl OpenPool {
+    /// Starts a thread, lets it open the engine, and keeps it running.
+    pub(crate) async fn start<F>(
+        name: &str,
+        open: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Self, ApiError>
+    where
+        F: Future<Output = Result<Arc<Engine>, ApiError>> + 'static,
+    {
+        let (jobs, receiver) = mpsc::unbounded_channel();
+        let (report, opened) = oneshot::channel();
+        let body = move || {
+            let runtime = match weir_device::new_runtime() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let message = format!("no runtime for the pool: {error}");
+                    drop(report.send(Err(ApiError::new(ErrorKind::Unavailable, message))));
+                    return;
+                }
+            };
+            runtime.block_on(async move {
+                match open().await {
+                    Ok(engine) => {
+                        if report.send(Ok(Arc::clone(&engine))).is_ok() {
+                            work_boxed(engine, receiver).await;
+                        }
+                    }
+                    Err(error) => drop(report.send(Err(error))),
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name(format!("pool-{name}"));
+        let thread = thread.spawn(body).map_err(|error| {
+            ApiError::new(ErrorKind::Unavailable, format!("no thread for the pool: {error}"))
+        })?;
+        let engine = opened.await.map_err(|_| gone())??;
+        Ok(Self { engine, jobs, thread })
+    }
+
+    /// Runs a call on the pool's thread.
+    pub(crate) async fn call<T: Send + 'static, F>(
+        &self,
+        job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
+    ) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, DatasetError>> + 'static,
+    {
+        self.call_api(move |engine| {
+            let job = job(engine);
+            async move { job.await.map_err(|error| api_error(&error)) }
+        })
+        .await
+    }
+
+    /// As [`Self::call`], for what has errors of its own.
+    pub(crate) async fn call_api<T: Send + 'static, F>(
+        &self,
+        job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
+    ) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, ApiError>> + 'static,
+    {
+        let answer = Slot::new();
+        let into = answer.clone();
+        self.run(Box::new(move |engine| {
+            let work = job(engine);
+            Box::pin(async move {
+                into.fill(work.await?);
+                Ok(())
+            })
+        }))
+        .await?;
+        Ok(answer.take())
+    }
+
+    /// The part of [`Self::call_api`] that is the same for all types of answers.
+    fn run(&self, work: Work) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(self.run_to_end(work))
+    }
+
+    async fn run_to_end(&self, work: Work) -> Result<(), ApiError> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |engine| {
+            Box::pin(async move {
+                // Nobody may wait any more; the call is made all the same.
+                drop(answer.send(work(engine).await));
+            })
+        });
+        self.jobs.send(job).map_err(|_| gone())?;
+        let mut answered = answered;
+        let mut left: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                done = &mut answered => return done.map_err(|_| gone())?,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if self.engine.is_abandoned()
+                && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
+            {
+                // It waits for a disk that is none of the pool's yet, and holds the right to
+                // change the pool; it ends with the pool's thread.
+                return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
+            }
+        }
+    }
+
+    /// Disks in use that have completed nothing for `limit` though they were asked, for people.
+    pub(crate) fn silent_disks(&self, limit: Duration) -> Vec<String> {
+        let silent = self.engine.pool().silent_disks(limit);
+        let tell = |(disk, time): &(String, Duration)| {
+            format!("{disk} has completed nothing for {} s", time.as_secs())
+        };
+        silent.iter().map(tell).collect()
+    }
+
+    /// Suspends the pool if a disk was silent for `limit`, and ends every wait for its disks.
+    pub(crate) fn let_go_if_silent(&self, limit: Duration) -> bool {
+        let_go_if_silent(&self.engine, limit)
+    }
+
+    /// Commits once more and ends the thread; lets go of disks that do not answer.
+    ///
+    /// # Durability
+    /// Everything acknowledged is on disk when this returns `Ok`.
+    pub(crate) async fn close(self) -> Result<(), ApiError> {
+        self.engine.stop();
+        drop(self.jobs);
+        let thread = self.thread;
+        let mut join = tokio::task::spawn_blocking(move || thread.join());
+        let joined = loop {
+            tokio::select! {
+                joined = &mut join => break joined,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let_go_if_silent(&self.engine, CLOSE_SILENT);
+        };
+        let alive = self.engine.pool().check_alive();
+        match joined {
+            Ok(Ok(())) => alive.map_err(|error| ApiError::new(error.kind(), error.to_string())),
+            _ => Err(ApiError::new(ErrorKind::Internal, "the pool's thread panicked")),
+        }
+    }
+}
+
+/// Suspends a pool with a disk that was silent for `limit`, and ends every wait for its disks.
+pub(crate) fn let_go_if_silent(engine: &Engine, limit: Duration) -> bool {
+    let silent = !engine.pool().silent_disks(limit).is_empty();
+    if silent {
+        engine.abandon(&LET_GO);
+    }
+    silent
+}
+
+/// [`work`], compiled once for all ways to open a pool.
+fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
+    Box::pin(work(engine, jobs))
+}
+
+/// The thread's life: commits on one task, scans on another, management calls on others.
+async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let committer = Arc::clone(&engine);
+    let run = compio::runtime::spawn(async move {
+        if let Err(error) = committer.run(compio::time::sleep).await
+            && !committer.pool().is_destroyed()
+        {
+            tracing::error!(pool = committer.pool().name(), %error, "no more commits");
+        }
+    });
+    let owner = Arc::clone(&engine);
+    let beats = compio::runtime::spawn(async move {
+        owner.pool().keep_owner(compio::time::sleep).await;
+    });
+    let scanner = Arc::clone(&engine);
+    let scans = compio::runtime::spawn(async move {
+        if let Err(error) = scanner.run_scans(compio::time::sleep).await
+            && !scanner.pool().is_destroyed()
+        {
+            tracing::error!(pool = scanner.pool().name(), %error, "no more scrubs and resilvers");
+        }
+    });
+    let host = Arc::clone(&engine);
+    // Ends with the runtime: a disk may never answer.
+    compio::runtime::spawn(async move { host.welcome_late_disks().await }).detach();
+    while let Some(job) = jobs.recv().await {
+        compio::runtime::spawn(job(Arc::clone(&engine))).detach();
+    }
+    if scans.await.is_err() {
+        tracing::error!(pool = engine.pool().name(), "the scanning task panicked");
+    }
+    if run.await.is_err() {
+        engine.pool().poison(&"the committing task panicked");
+    }
+    // No beat may follow the word that the pool is closed.
+    drop(beats);
+    engine.pool().release_owner().await;
+}

@@ -1,0 +1,36 @@
+//! A slot for the typed result of a future that has the same output type for all calls.
+//!
+//! Not here: the futures (recorder, pools).
+//!
+//! Invariant: the caller takes the result once, after the future succeeded.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Holds the result of a call. The code around the call (task, timer, record) then needs no type
+/// parameter, so Rust compiles it once.
+pub(crate) struct Slot<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Slot<T> {
+    /// Creates an empty slot.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(None)))
+    }
+
+    /// Stores the result.
+    pub(crate) fn fill(&self, result: T) {
+        *self.0.lock() = Some(result);
+    }
+
+    /// Takes the result.
+    pub(crate) fn take(&self) -> T {
+        self.0.lock().take().expect("a call that succeeded has filled its slot")
+    }
+}

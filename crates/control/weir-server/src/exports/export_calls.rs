@@ -1,0 +1,295 @@
+//! Offering volumes and snapshots to clients.
+//!
+//! Not here: the protocol, and the bridge from a connection to a volume (exports).
+//!
+//! Invariants:
+//! - an export is remembered before the call that makes it is answered, by the number of what it
+//!   offers: it follows that through renames and promotions;
+//! - a snapshot is offered read-only.
+
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{
+    Export, ExportChange, ExportCreate, ExportKey, ExportSet, Outcome, Protocol, Removed,
+};
+use weir_base::{DatasetId, ErrorKind, names};
+use weir_dataset::{Engine, SnapshotId};
+
+use crate::answer::errors::api_error;
+use crate::answer::errors::not_found;
+use crate::answer::names::split;
+use crate::state::saved_state::KnownExport;
+use crate::state::server::{Manager, refuse_above};
+
+/// Exports of one server. Each holds some KiB of memory and a line of the state file, which is
+/// written whole with every change. A server of 1,000 virtual machines has a tenth of this.
+const EXPORTS_MAX: usize = 10_000;
+
+/// What exports are of.
+#[derive(Clone, Copy)]
+pub(crate) enum Of<'a> {
+    /// Anything of a pool.
+    Pool(&'a str),
+    /// This volume or snapshot and nothing else.
+    Dataset(&'a str),
+    /// This volume and its snapshots.
+    Volume(&'a str),
+}
+
+impl Of<'_> {
+    pub(crate) fn is(self, offered: &str) -> bool {
+        match self {
+            Of::Pool(pool) => offered.split('/').next() == Some(pool),
+            Of::Dataset(name) => offered == name,
+            Of::Volume(name) => offered.split('@').next() == Some(name),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Of::Pool(name) | Of::Dataset(name) | Of::Volume(name) => name,
+        }
+    }
+}
+
+/// The volume of a pool that shows what has this full name.
+pub(crate) fn open_dataset(
+    engine: &Engine,
+    full: &str,
+) -> Result<Arc<weir_dataset::Volume>, ApiError> {
+    let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
+    let (volume, snapshot) = names::dataset(full).map_err(bad)?;
+    let (_, own) = split(volume)?;
+    let opened = match snapshot {
+        None => engine.volume(own),
+        Some(name) => {
+            engine.open_snapshot(&SnapshotId { volume: own.to_owned(), name: name.to_owned() })
+        }
+    };
+    opened.map_err(|error| api_error(&error))
+}
+
+impl Manager {
+    /// Offers what `export` names; returns the number of that.
+    pub(crate) fn offer(&self, export: &KnownExport) -> Result<DatasetId, ApiError> {
+        let pool = export.volume.split('/').next().unwrap_or_default();
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let volume = open_dataset(&engine, &export.volume)?;
+        if let Some(snapshot) = volume.receiving() {
+            let message = format!("{} is being received into, up to @{snapshot}", export.volume);
+            return Err(ApiError::new(ErrorKind::Busy, message)
+                .with_action("let that end first, or give it up with 'weir receive --abort'"));
+        }
+        let dataset = volume.dataset();
+        self.exports.offer(&export.name, engine, volume, export.read_only, export.allowed()?);
+        Ok(dataset)
+    }
+
+    /// Brings what is remembered up to what the datasets of a pool are called now. A schedule of a
+    /// volume that is gone is forgotten.
+    pub(crate) fn follow_names(&self, engine: &Engine) -> Result<(), ApiError> {
+        let pool = engine.pool().name();
+        let guid = engine.pool().guid().0;
+        let called = |dataset: u64| match engine.name_of(DatasetId(dataset))? {
+            (volume, None) => Some(format!("{pool}/{volume}")),
+            (volume, Some(snapshot)) => Some(format!("{pool}/{volume}@{snapshot}")),
+        };
+        let mut state = self.state.lock();
+        let before = state.state.clone();
+        for export in &mut state.state.exports {
+            if Of::Pool(pool).is(&export.volume)
+                && let Some(name) = export.dataset.and_then(called)
+            {
+                export.volume = name;
+            }
+        }
+        for lun in state.state.targets.iter_mut().flat_map(|target| &mut target.luns) {
+            if Of::Pool(pool).is(&lun.volume)
+                && let Some(name) = called(lun.dataset)
+            {
+                lun.volume = name;
+            }
+        }
+        state.state.schedules.retain_mut(|schedule| {
+            let ours = schedule.pool_guid == guid && Of::Pool(pool).is(&schedule.name);
+            let Some(dataset) = schedule.dataset.filter(|_| ours) else { return true };
+            let Some(name) = called(dataset) else { return false };
+            schedule.name = name;
+            true
+        });
+        state.state.replications.retain_mut(|replication| {
+            let ours = replication.pool_guid == guid && Of::Pool(pool).is(&replication.volume);
+            if !ours {
+                return true;
+            }
+            let Some(name) = called(replication.dataset) else { return false };
+            replication.volume = name;
+            true
+        });
+        if state.state == before { Ok(()) } else { state.save() }
+    }
+
+    /// Notes what an export offers where a server that knew no numbers remembered it.
+    pub(crate) fn note_dataset(&self, export: &KnownExport, dataset: DatasetId) {
+        if export.dataset == Some(dataset.0) {
+            return;
+        }
+        let noted = self.remember(|state| {
+            for known in state.exports.iter_mut().filter(|known| known.name == export.name) {
+                known.dataset = Some(dataset.0);
+            }
+        });
+        if let Err(error) = noted {
+            tracing::warn!(export = %export.name, %error, "the state file could not be written");
+        }
+    }
+
+    pub(crate) fn withdraw(&self, name: &str) {
+        self.exports.withdraw(name);
+        if let Some(nbd) = &*self.nbd.read() {
+            nbd.disconnect(name);
+        }
+    }
+
+    /// Names of the exports of something.
+    pub(crate) fn exports_of(&self, of: Of<'_>) -> Vec<String> {
+        let state = self.state.lock();
+        let exports = state.state.exports.iter().filter(|export| of.is(&export.volume));
+        exports.map(|export| export.name.clone()).collect()
+    }
+
+    pub(crate) fn refuse_exported(&self, of: Of<'_>) -> Result<(), ApiError> {
+        if let Some((target, lun)) = self.luns_of(of).first() {
+            let number = lun.number;
+            let message = format!("{} is LUN {number} of {target}", of.name());
+            return Err(ApiError::new(ErrorKind::Busy, message)
+                .with_action(format!("remove that first: weir lun remove {target} {number}")));
+        }
+        let exports = self.exports_of(of);
+        let Some(first) = exports.first() else { return Ok(()) };
+        let message = format!("{} is exported as {}", of.name(), exports.join(", "));
+        Err(ApiError::new(ErrorKind::Busy, message)
+            .with_action(format!("stop that first: weir export delete {first}")))
+    }
+
+    /// The volume an export offers.
+    pub(crate) fn volume_of(&self, export: &ExportKey) -> Option<String> {
+        Some(self.known_export(&export.name)?.volume)
+    }
+
+    pub(crate) fn describe(&self, export: &KnownExport) -> Export {
+        let uri = |address: &String| match address.strip_prefix("unix:") {
+            Some(path) => format!("nbd+unix:///{}?socket={path}", export.name),
+            None => {
+                let place = address.strip_prefix("tcp:").unwrap_or(address);
+                let default = format!(":{}", weir_api::place::NBD_PORT);
+                let place = place.strip_suffix(&default).unwrap_or(place);
+                format!("{}://{place}/{}", self.nbd_scheme, export.name)
+            }
+        };
+        let over_tcp = self.exports.is_over_tcp(!export.allow.is_empty());
+        let is_reached = |address: &str| over_tcp || address.starts_with("unix:");
+        let addresses = self.nbd_addresses();
+        Export {
+            name: export.name.clone(),
+            protocol: Protocol::Nbd,
+            volume: export.volume.clone(),
+            read_only: export.read_only,
+            allow: export.allow.clone(),
+            uris: addresses.iter().filter(|at| is_reached(at)).map(uri).collect(),
+            connections: self.exports.connections(&export.name),
+        }
+    }
+
+    pub(crate) async fn create_export(
+        &self,
+        request: ExportCreate,
+    ) -> Result<ExportChange, ApiError> {
+        let pool = request.volume.split('/').next().unwrap_or_default();
+        let _changes = self.changes.lock(pool).await;
+        let ExportKey { name, .. } = request.key();
+        let read_only = request.read_only || request.volume.contains('@');
+        let (volume, allow) = (request.volume, request.allow);
+        let mut new = KnownExport { name, volume, read_only, dataset: None, allow };
+        new.spell_addresses()?;
+        let known = self.known_export(&new.name);
+        new.dataset = known.as_ref().and_then(|known| known.dataset);
+        let outcome = match known {
+            Some(known) if known == new => Outcome::Unchanged,
+            Some(known) if (KnownExport { allow: known.allow.clone(), ..new.clone() }) == known => {
+                let name = &new.name;
+                let message = format!("export {name} exists already, for other addresses");
+                return Err(ApiError::new(ErrorKind::Exists, message).with_action(format!(
+                    "change them: weir export set {name} --allow ADDRESSES"
+                )));
+            }
+            Some(_) => {
+                let message = format!("export {} exists already, with other settings", new.name);
+                return Err(ApiError::new(ErrorKind::Exists, message)
+                    .with_action("delete it first, or give this one another --name"));
+            }
+            None => {
+                self.refuse_lun(&new)?;
+                let exports = self.state.lock().state.exports.len();
+                refuse_above(EXPORTS_MAX, exports, "exports", "weir export delete")?;
+                new.dataset = Some(self.offer(&new)?.0);
+                self.remember(|state| state.exports.push(new.clone()))?;
+                Outcome::Created
+            }
+        };
+        Ok(ExportChange { outcome, export: self.describe(&new) })
+    }
+
+    /// Refuses to let clients write to what initiators use that know nothing of them.
+    fn refuse_lun(&self, export: &KnownExport) -> Result<(), ApiError> {
+        let luns = self.luns_of(Of::Dataset(&export.volume));
+        let Some((target, lun)) = luns.iter().find(|(_, lun)| !lun.shared) else { return Ok(()) };
+        if export.read_only {
+            return Ok(());
+        }
+        let message = format!("{} is LUN {} of {target}", export.volume, lun.number);
+        Err(ApiError::new(ErrorKind::Busy, message).with_action(
+            "remove that first, or add it with --shared, if clients and initiators know of each \
+             other",
+        ))
+    }
+
+    pub(crate) fn known_export(&self, name: &str) -> Option<KnownExport> {
+        let state = self.state.lock();
+        state.state.exports.iter().find(|export| export.name == name).cloned()
+    }
+
+    /// Names the addresses from which clients may open an export over TCP. Clients of others are
+    /// cut off.
+    pub(crate) fn set_export(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
+        // Waits for no disk: clients of a pool that hangs can be cut off.
+        let ExportSet { key, allow } = request;
+        let missing = || not_found("export", &key.name);
+        let old = self.known_export(&key.name).ok_or_else(missing)?;
+        let mut new = KnownExport { allow, ..old.clone() };
+        let allowed = new.spell_addresses()?;
+        if new == old {
+            return Ok(ExportChange { outcome: Outcome::Unchanged, export: self.describe(&new) });
+        }
+        self.remember(|state| {
+            for known in state.exports.iter_mut().filter(|known| known.name == key.name) {
+                known.allow.clone_from(&new.allow);
+                // Under the same lock: of two calls the later one counts in both places.
+                self.exports.allow(&key.name, allowed.clone());
+            }
+        })?;
+        if let (Some(nbd), Some(allowed)) = (&*self.nbd.read(), &allowed) {
+            nbd.disconnect_all_but(&key.name, allowed);
+        }
+        Ok(ExportChange { outcome: Outcome::Changed, export: self.describe(&new) })
+    }
+
+    pub(crate) fn delete_export(&self, key: &ExportKey) -> Result<Removed, ApiError> {
+        // Waits for no disk: clients of a pool that hangs can be cut off.
+        self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
+        self.withdraw(&key.name);
+        self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
+        Ok(Removed { outcome: Outcome::Removed, name: key.name.clone() })
+    }
+}

@@ -1,0 +1,3 @@
+//! NBD exports and the calls that change them.
+
+pub(crate) mod export_calls;

@@ -1,0 +1,64 @@
+//! Timeout of management calls when disks complete no I/O.
+//!
+//! Not here: the calls and their record (recorder).
+//!
+//! Invariant: a caller waits longer than [`PATIENCE`] only while disks complete I/O for the call.
+
+use std::time::{Duration, Instant};
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_base::limits::DISK_SILENT;
+
+use crate::access::activity::Activity;
+use crate::state::server::Manager;
+
+/// Time after which a caller gets an error if disks are unresponsive. It leaves 1 s to return the
+/// error within 5 s.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Time that a call has waited without progress of its disks.
+pub(crate) struct Patience {
+    start: Instant,
+    progress: u64,
+    progress_at: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self { start: now, progress: 0, progress_at: now }
+    }
+
+    /// Returns the error for the caller if further waiting is useless.
+    pub(crate) fn lost(
+        &mut self,
+        manager: &Manager,
+        pool: &str,
+        activity: &Activity,
+    ) -> Option<ApiError> {
+        let progress = activity.progress();
+        if progress != self.progress {
+            (self.progress, self.progress_at) = (progress, Instant::now());
+        }
+        if self.start.elapsed() < PATIENCE {
+            return None;
+        }
+        let goes_on = format!("the call goes on; 'weir pool history {pool}' tells how it ends");
+        if let Some(silent) = manager.silent_disks(pool) {
+            if silent.is_empty() {
+                return None;
+            }
+            let message = format!("pool {pool} does not answer: {}; {goes_on}", silent.join(", "));
+            return Some(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
+                "check the disks; 'weir pool export --force {pool}' lets go of the pool"
+            )));
+        }
+        let silent = self.progress_at.elapsed();
+        (silent >= DISK_SILENT).then(|| {
+            let seconds = silent.as_secs();
+            let message = format!("the disks have not answered for {seconds} s; {goes_on}");
+            ApiError::new(ErrorKind::Unavailable, message).with_action("check the disks")
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! Watches the pools once a second: what changed becomes events, and mirrors let go of legs that do
+//! not answer.
+//!
+//! Not here: what is looked at (the pool's status), events of calls (recorder).
+//!
+//! Invariants:
+//! - states and error counts stay until a pool is opened anew, so a look a second later misses
+//!   none;
+//! - waits for no disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_api::types::{
+    Damage, DamagedPart, DamagedRange, DiskStatus, EventLevel, Health, PoolStatus,
+};
+
+use crate::record::events::{Events, NewEvent};
+use crate::state::server::Manager;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// A leg that completes nothing for this long while its mirror can do without it is let go of: what
+/// Linux gives a disk before it resets it.
+const LET_GO: Duration = Duration::from_secs(30);
+/// A disk is well again after this many looks at which it was not slow.
+const WELL_LOOKS: u32 = 30;
+
+/// Ranges that one look tells one by one; the rest of them is counted.
+const DAMAGE_EVENTS_MAX: usize = 16;
+
+/// What was seen at the last look.
+#[derive(Default)]
+struct Seen {
+    pools: BTreeMap<String, PoolStatus>,
+    /// Disks said to be slow, by guid: looks since they were.
+    slow: BTreeMap<String, u32>,
+}
+
+/// Watches until the task is dropped.
+pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
+    let mut seen = Seen::default();
+    let mut timer = tokio::time::interval(LOOK);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        events.add_counts();
+        for (pool, disk) in manager.let_go_of_silent_legs(LET_GO) {
+            let message = format!(
+                "{disk} of pool {pool} did not answer for {} s and is not used any more",
+                LET_GO.as_secs()
+            );
+            let (level, kind) = (EventLevel::Error, "disk_let_go".to_owned());
+            events.add(NewEvent { level, kind, pool: Some(pool), disk: Some(disk), message });
+        }
+        let now = manager.open_pools();
+        manager.remember_health(&now);
+        manager.record_due_txgs(&now);
+        for event in seen.look(now) {
+            events.add(event);
+        }
+    }
+}
+
+impl Seen {
+    /// What changed since the last look.
+    fn look(&mut self, now: Vec<PoolStatus>) -> Vec<NewEvent> {
+        let mut changes = Vec::new();
+        for pool in &now {
+            let before = self.pools.get(&pool.name).filter(|old| {
+                // Counts that went back are those of another opening.
+                old.guid == pool.guid && old.counted_ms <= pool.counted_ms
+            });
+            changes.extend(pool_change(before, pool));
+            changes.extend(damage_changes(before, pool));
+            for disk in pool.vdevs.iter().flat_map(|vdev| &vdev.disks) {
+                let mut old = before.iter().flat_map(|pool| &pool.vdevs).flat_map(|v| &v.disks);
+                let old = old.find(|old| old.guid == disk.guid);
+                changes.extend(disk_changes(&pool.name, old, disk));
+                changes.extend(speed_change(&mut self.slow, &pool.name, disk));
+            }
+        }
+        self.pools = now.into_iter().map(|pool| (pool.name.clone(), pool)).collect();
+        changes
+    }
+}
+
+fn pool_change(before: Option<&PoolStatus>, now: &PoolStatus) -> Option<NewEvent> {
+    let was = before.map_or(Health::Online, |old| old.state);
+    if was == now.state {
+        return None;
+    }
+    let (level, kind) = match now.state {
+        Health::Online => (EventLevel::Info, "pool_online"),
+        Health::Degraded => (EventLevel::Warning, "pool_degraded"),
+        Health::Faulted => (EventLevel::Error, "pool_suspended"),
+        Health::Offline | Health::Unavailable => (EventLevel::Error, "pool_unavailable"),
+    };
+    let why = now.status.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    let message = format!("pool {} is {}{why}", now.name, now.state.name());
+    let pool = Some(now.name.clone());
+    Some(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message })
+}
+
+/// What was put on the list of damage, or taken off it, since the last look.
+fn damage_changes(before: Option<&PoolStatus>, now: &PoolStatus) -> Vec<NewEvent> {
+    let none = Damage::default();
+    let was = before.map_or(&none, |pool| &pool.damage);
+    let event = |level, kind: &str, message| {
+        let (kind, pool) = (kind.to_owned(), Some(now.name.clone()));
+        NewEvent { level, kind, pool, disk: None, message }
+    };
+    let lost =
+        now.damage.ranges.iter().filter(|range| !was.ranges.iter().any(|old| old.covers(range)));
+    let lost: Vec<String> = lost.map(DamagedRange::describe).collect();
+    let whole =
+        was.ranges.iter().filter(|old| !now.damage.ranges.iter().any(|range| range.meets(old)));
+    let whole: Vec<String> = whole.map(DamagedRange::describe).collect();
+    let same = |a: &DamagedPart, b: &DamagedPart| (&a.part, a.number) == (&b.part, b.number);
+    let parts = now.damage.parts.iter().filter(|part| !was.parts.iter().any(|old| same(old, part)));
+    let parts: Vec<String> = parts.map(|part| format!("{} {}", part.part, part.number)).collect();
+    let mut events = Vec::new();
+    let told = [
+        (lost, EventLevel::Error, "data_lost", "no disk has a good copy of"),
+        (parts, EventLevel::Error, "structure_lost", "no disk has a good copy of"),
+        (
+            whole,
+            EventLevel::Info,
+            "damage_cleared",
+            "overwritten, freed, or found whole by a scrub:",
+        ),
+    ];
+    for (all, level, kind, what) in told {
+        let more = all.len().saturating_sub(DAMAGE_EVENTS_MAX);
+        for one in all.iter().take(DAMAGE_EVENTS_MAX) {
+            events.push(event(level, kind, format!("pool {}: {what} {one}", now.name)));
+        }
+        if more > 0 {
+            events.push(event(
+                level,
+                kind,
+                format!("pool {}: {what} {more} more ranges", now.name),
+            ));
+        }
+    }
+    events
+}
+
+fn disk_event(
+    level: EventLevel,
+    kind: &str,
+    pool: &str,
+    disk: &DiskStatus,
+    what: &str,
+) -> NewEvent {
+    NewEvent {
+        level,
+        kind: kind.to_owned(),
+        pool: Some(pool.to_owned()),
+        disk: Some(disk.path.clone()),
+        message: format!("{} of pool {pool} {what}", disk.path),
+    }
+}
+
+fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Vec<NewEvent> {
+    let mut changes = Vec::new();
+    let was = before.map_or(Health::Online, |old| old.state);
+    if was != now.state {
+        let (level, kind) = match now.state {
+            Health::Online => (EventLevel::Info, "disk_online"),
+            Health::Degraded => (EventLevel::Warning, "disk_degraded"),
+            Health::Faulted => (EventLevel::Error, "disk_faulted"),
+            Health::Offline => (EventLevel::Warning, "disk_offline"),
+            Health::Unavailable => (EventLevel::Warning, "disk_missing"),
+        };
+        let why = now.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+        let what = format!("is {}{why}", now.state.name());
+        changes.push(disk_event(level, kind, pool, now, &what));
+    }
+    let errors = before.map(|old| old.errors).unwrap_or_default();
+    let more = |old: u64, new: u64| new.saturating_sub(old);
+    let counts = [
+        (
+            more(errors.checksum, now.errors.checksum),
+            "checksum_errors",
+            "gave wrong data, repaired where another copy is right",
+        ),
+        (more(errors.read, now.errors.read), "read_errors", "failed reads"),
+        (more(errors.write, now.errors.write), "write_errors", "failed writes or flushes"),
+    ];
+    for (count, kind, what) in counts {
+        if count > 0 {
+            let what = format!("{what}: {count} more");
+            changes.push(disk_event(EventLevel::Warning, kind, pool, now, &what));
+        }
+    }
+    changes
+}
+
+/// A disk that turned slow is told at once; that it is well again only when it has lasted.
+fn speed_change(
+    slow: &mut BTreeMap<String, u32>,
+    pool: &str,
+    disk: &DiskStatus,
+) -> Option<NewEvent> {
+    if disk.slow {
+        let new = slow.insert(disk.guid.clone(), 0).is_none();
+        let why = disk.note.as_deref().unwrap_or("slow");
+        let what = format!("is slow or does not answer: {why}");
+        return new.then(|| disk_event(EventLevel::Warning, "disk_slow", pool, disk, &what));
+    }
+    let looks = slow.get_mut(&disk.guid)?;
+    *looks += 1;
+    if *looks < WELL_LOOKS {
+        return None;
+    }
+    slow.remove(&disk.guid);
+    Some(disk_event(EventLevel::Info, "disk_well", pool, disk, "is as fast as before"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(state: &str, disk: &str, checksum: u64, slow: bool) -> PoolStatus {
+        let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": checksum });
+        let disk = serde_json::json!({
+            "path": "/a", "guid": "5", "state": disk, "errors": errors, "slow": slow,
+            "note": "a note",
+        });
+        let vdev = serde_json::json!({
+            "name": "mirror-0", "kind": "mirror", "state": state, "errors": errors,
+            "disks": [disk],
+        });
+        let pool = serde_json::json!({
+            "name": "tank", "guid": "1", "state": state, "status": "why", "action": null,
+            "see": null, "size_bytes": 1, "allocated_bytes": 0, "free_bytes": 1, "txg": 4,
+            "properties": {}, "errors": errors, "vdevs": [vdev], "counted_ms": 5,
+        });
+        serde_json::from_value(pool).unwrap()
+    }
+
+    fn kinds(seen: &mut Seen, now: PoolStatus) -> Vec<String> {
+        seen.look(vec![now]).into_iter().map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let mut seen = Seen::default();
+        let well = || pool("online", "online", 0, false);
+        assert!(kinds(&mut seen, well()).is_empty());
+        let healed = || pool("online", "online", 3, false);
+        assert_eq!(kinds(&mut seen, healed()), ["checksum_errors"]);
+        assert!(kinds(&mut seen, healed()).is_empty());
+        let faulted = || pool("degraded", "faulted", 3, false);
+        assert_eq!(kinds(&mut seen, faulted()), ["pool_degraded", "disk_faulted"]);
+        assert!(kinds(&mut seen, faulted()).is_empty());
+        assert_eq!(kinds(&mut seen, well()), ["pool_online", "disk_online"]);
+    }
+
+    fn with_damage(ranges: &[(u64, u64)]) -> PoolStatus {
+        let mut pool = pool("online", "online", 0, false);
+        let range = |(offset_bytes, len_bytes): &(u64, u64)| DamagedRange {
+            volume: "tank/v".to_owned(),
+            offset_bytes: *offset_bytes,
+            len_bytes: *len_bytes,
+            in_volume: true,
+            snapshots: vec!["a".to_owned()],
+            snapshot_count: 1,
+            found_unix_ms: 0,
+        };
+        pool.damage.ranges = ranges.iter().map(range).collect();
+        pool
+    }
+
+    #[test]
+    fn lost_ranges_are_told_when_they_come_and_when_they_go() {
+        let mut seen = Seen::default();
+        assert!(kinds(&mut seen, with_damage(&[])).is_empty());
+        assert_eq!(kinds(&mut seen, with_damage(&[(0, 4096)])), ["data_lost"]);
+        assert!(kinds(&mut seen, with_damage(&[(0, 4096)])).is_empty());
+        let lost = seen.look(vec![with_damage(&[(0, 8192)])]);
+        assert_eq!(
+            lost[0].message,
+            "pool tank: no disk has a good copy of 8192 bytes at 0 of tank/v, and of its snapshot a"
+        );
+        assert!(kinds(&mut seen, with_damage(&[(4096, 4096)])).is_empty(), "a part of it is left");
+        assert_eq!(kinds(&mut seen, with_damage(&[])), ["damage_cleared"]);
+        let many: Vec<(u64, u64)> = (0..40).map(|n| (n * 8192, 4096)).collect();
+        assert_eq!(kinds(&mut seen, with_damage(&many)).len(), DAMAGE_EVENTS_MAX + 1);
+    }
+
+    #[test]
+    fn a_pool_that_is_not_well_when_first_seen_is_told() {
+        let mut seen = Seen::default();
+        let first = pool("faulted", "faulted", 0, false);
+        assert_eq!(kinds(&mut seen, first), ["pool_suspended", "disk_faulted"]);
+    }
+
+    #[test]
+    fn a_disk_that_is_slow_off_and_on_is_told_once() {
+        let mut seen = Seen::default();
+        let look = |slow| pool("online", "online", 0, slow);
+        assert_eq!(kinds(&mut seen, look(true)), ["disk_slow"]);
+        for _ in 0..10 {
+            assert!(kinds(&mut seen, look(false)).is_empty());
+            assert!(kinds(&mut seen, look(true)).is_empty());
+        }
+        let mut last = Vec::new();
+        for _ in 0..WELL_LOOKS {
+            last = kinds(&mut seen, look(false));
+        }
+        assert_eq!(last, ["disk_well"]);
+    }
+}

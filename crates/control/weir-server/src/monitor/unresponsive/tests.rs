@@ -1,0 +1,542 @@
+//! The server with frozen disks: its real management interface and client, faults in front of real
+//! files.
+//!
+//! Not here: single pieces (their own tests).
+//!
+//! Invariant: every bound that is promised is measured at the client.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_api::types::{
+    EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
+    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolOnline, PoolReplace, PoolScan,
+    PoolScrub, PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
+    VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
+};
+use weir_api::{Address, Answer, Client, Control, Listener};
+use weir_base::limits::LABELS_WAIT;
+use weir_device::{DeviceOp, Faults};
+use weir_export::Registry;
+
+use super::*;
+use crate::access::caller_files::{CallerFiles, NamedDirs};
+use crate::access::secrets::Secrets;
+use crate::access::tokens::Tokens;
+use crate::disks::memory::MemoryPlan;
+use crate::disks::open_disks::faulty::faults;
+use crate::pools::vdev_calls as vdevs;
+use crate::record::call_record::Record;
+use crate::record::events::Events;
+use crate::record::history::History;
+use crate::start::recorder::Recorder;
+use crate::state::saved_state::StateFile;
+use crate::state::scan_file::ScanFile;
+use crate::state::seen::SeenFile;
+use crate::state::server::Clients;
+use crate::state::target_registry::TargetRegistry;
+
+/// What every call is promised.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// A server in this process, with its management interface.
+pub(crate) struct Server {
+    dir: tempfile::TempDir,
+    pub(crate) manager: Arc<Manager>,
+    client: Client,
+    serving: tokio::task::JoinHandle<Result<(), weir_api::Error>>,
+}
+
+fn start() -> Server {
+    start_in(tempfile::tempdir().unwrap())
+}
+
+/// A server with its state and its disks in a directory.
+pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
+    let registry = Arc::new(Registry::default());
+    let nbd = format!("unix:{}", dir.path().join("nbd").display());
+    let nbd = weir_net::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
+    let nbd = weir_net::Listener::bind(&nbd).unwrap();
+    let budget = || weir_net::Budget::new(32 << 20, weir_nbd::limits::OWN_BYTES);
+    let budgets = [budget(), budget()];
+    let exports = Arc::<Registry>::clone(&registry);
+    let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
+    let nbd = weir_net::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
+    let (state, seen) = (StateFile::load(dir.path()), SeenFile::load(dir.path()));
+    let state = (state.unwrap(), seen.unwrap(), ScanFile::load(dir.path()));
+    let history = Arc::new(History::load(dir.path()));
+    let record = Record { events: Arc::new(Events::new()), history };
+    let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));
+    let nbd_scheme = "nbd";
+    let clients = Clients { exports: registry, nbd, nbd_scheme, targets, iscsi: None, budgets };
+    let tokens = Arc::new(Tokens::load(dir.path(), Arc::clone(&record.events)).unwrap());
+    let dirs = Arc::new(NamedDirs::new(&[]).unwrap());
+    let files = CallerFiles { dirs, secrets: Secrets::of(dir.path()) };
+    let own = (Arc::clone(&tokens), files);
+    let memory = MemoryPlan {
+        total_bytes: 256 << 20,
+        dedupe_bytes: 1 << 20,
+        serves_iscsi: false,
+        serves_nbd_tls: false,
+    };
+    let manager = Arc::new(Manager::new(memory, state, clients, record.clone(), own));
+    let api = Address::Unix(dir.path().join("api"));
+    let listener = Listener::bind(&api).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
+    let serving =
+        tokio::spawn(weir_api::serve(vec![listener], recorder, tokens, std::future::pending()));
+    Server { dir, manager, client: Client::new(api), serving }
+}
+
+fn file(dir: &Path, name: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    path
+}
+
+impl Server {
+    /// A pool of one mirror with a volume and an export, and the faults of its disks.
+    async fn pool(&self, name: &str) -> [Arc<Faults>; 2] {
+        self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
+    }
+
+    /// As [`Self::pool`], of any layout.
+    pub(crate) async fn pool_of<const N: usize>(
+        &self,
+        name: &str,
+        kind: VdevKind,
+        legs: [&str; N],
+    ) -> [Arc<Faults>; N] {
+        let paths = legs.map(|leg| file(self.dir.path(), &format!("{name}-{leg}")));
+        let faults = paths.each_ref().map(|path| faults(path));
+        let disks = paths.iter().map(|path| path.display().to_string()).collect();
+        let vdevs = vec![VdevSpec { kind, role: VdevRole::Data, disks }];
+        let (properties, force) = (BTreeMap::new(), false);
+        let request = PoolCreate { name: name.into(), vdevs, force, properties };
+        self.client.pool_create(request).await.unwrap();
+        self.volume(&format!("{name}/v")).await.unwrap();
+        let (protocol, volume) = (Protocol::Nbd, format!("{name}/v"));
+        let export =
+            ExportCreate { protocol, volume, name: None, read_only: false, allow: Vec::new() };
+        self.client.export_create(export).await.unwrap();
+        faults
+    }
+
+    /// Makes a small volume.
+    pub(crate) fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
+        let properties = PropertyValues::default();
+        let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
+        let request = VolumeCreate { name, size_bytes, record_bytes, properties };
+        self.client.volume_create(request)
+    }
+}
+
+/// The answer of a call, which must come in time.
+async fn timely<T>(what: &str, call: Answer<'_, T>) -> Result<T, ApiError> {
+    let start = Instant::now();
+    let answer = tokio::time::timeout(BOUND, call).await;
+    answer.unwrap_or_else(|_| panic!("{what}: no answer within {:?}", start.elapsed()))
+}
+
+/// The call is answered in time, and tells that the pool does not answer.
+async fn told<T: std::fmt::Debug>(what: &str, call: Answer<'_, T>) {
+    let error = timely(what, call).await.expect_err(what);
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{what}: {error}");
+    assert!(error.message.contains("does not answer"), "{what}: {error}");
+    assert!(error.action.contains("export --force tank"), "{what}: {}", error.action);
+}
+
+#[tokio::test]
+async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
+    let server = start();
+    let client = &server.client;
+    let frozen = server.pool("tank").await;
+    server.pool("other").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+
+    let resize = VolumeResize { name: "tank/v".into(), size_bytes: 2 << 20 };
+    let export = |force| PoolExport { name: "tank".into(), force };
+    let key = ExportKey { protocol: Protocol::Nbd, name: "tank/v".into() };
+    // Two that need the disks at once: one waits for the other. Another pool goes on meanwhile.
+    let ((), (), other) = tokio::join!(
+        told("volume create", server.volume("tank/w")),
+        told("volume resize", client.volume_resize(resize)),
+        timely("other", server.volume("other/w")),
+    );
+    other.unwrap();
+    let status = timely("status", client.pool_status("tank".into())).await.unwrap();
+    assert!(status.vdevs[0].disks.iter().all(|disk| disk.slow), "{status:?}");
+    assert!(status.status.unwrap().contains("does not answer"));
+    assert_eq!(timely("list", client.pool_list()).await.unwrap().pools.len(), 2);
+    assert_eq!(timely("volumes", client.volume_list(None)).await.unwrap().volumes.len(), 4);
+    timely("volume", client.volume_show("tank/v".into())).await.unwrap();
+    timely("exports", client.export_list()).await.unwrap();
+    timely("export", client.export_show(key.clone())).await.unwrap();
+    timely("server", client.server_info()).await.unwrap();
+    timely("history", client.pool_history("tank".into())).await.unwrap();
+    timely("events", client.events(EventQuery::default())).await.unwrap();
+    timely("export delete", client.export_delete(key, true)).await.unwrap();
+    told("pool export", client.pool_export(export(false))).await;
+    let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
+    told("pool destroy", client.pool_destroy(destroy)).await;
+
+    let gone = timely("forced export", client.pool_export(export(true))).await.unwrap();
+    assert_eq!(gone.outcome, Outcome::Removed);
+    let names = timely("list", client.pool_list()).await.unwrap().pools;
+    assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    timely("other", server.volume("other/x")).await.unwrap();
+    let history = client.pool_history("tank".into()).await.unwrap().entries;
+    // Calls that had waited for the right to change the pool may end after it.
+    let forced = history.iter().find(|entry| entry.call == "pool export tank --force").unwrap();
+    assert_eq!(forced.outcome, "removed");
+    assert!(forced.who.contains("uid "), "{}", forced.who);
+    assert!(history.iter().any(|entry| entry.error.is_some()), "hung calls are recorded too");
+
+    // Nothing that was acknowledged as changed before the freeze is lost.
+    frozen.iter().for_each(|faults| faults.clear());
+    let search = vec![server.dir.path().display().to_string()];
+    let import = PoolImport { pool: "tank".into(), search, force: false };
+    client.pool_import(import).await.unwrap();
+    client.volume_show("tank/v".into()).await.unwrap();
+}
+
+/// A call that may need no disk, may have to wait for another, or is refused: it is answered.
+async fn answered<T>(what: &str, call: Answer<'_, T>) {
+    let start = Instant::now();
+    let said = match timely(what, call).await {
+        Ok(_) => "done".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("{what}: {:?}: {said}", start.elapsed());
+}
+
+#[tokio::test]
+async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
+    let server = start();
+    let client = &server.client;
+    let frozen = server.pool("tank").await;
+    server.volume("tank/idle").await.unwrap();
+    frozen.iter().for_each(|faults| faults.freeze());
+
+    let spare = file(server.dir.path(), "spare").display().to_string();
+    let search = vec![server.dir.path().display().to_string()];
+    let name = || "tank".to_owned();
+    let disk = || PoolDisk { name: name(), disk: "tank-a".into() };
+    let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None };
+    let scrub = |action| client.pool_scrub(PoolScrub { name: name(), action });
+    let (force, at_once) = (false, false);
+    let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
+    let (new, old) = (Some(spare.clone()), "tank-a".into());
+    let replace = PoolReplace { name: name(), disk: old, new, force, at_once };
+    let properties = PropertyValues::default();
+    let set = VolumeSet { name: "tank/v".into(), properties };
+    let idle = || VolumeDestroy { name: "tank/idle".into(), recursive: false };
+    let take = SnapshotCreate { names: vec!["tank/idle@a".into()], recursive: false };
+    let (protocol, volume) = (Protocol::Nbd, "tank/idle".to_owned());
+    let offer = ExportCreate { protocol, volume, name: None, read_only: false, allow: Vec::new() };
+    let import = PoolImport { pool: name(), search: search.clone(), force };
+    let care = async {
+        tokio::join!(
+            answered("scrub", scrub(ScrubAction::Start)),
+            answered("scrub pause", scrub(ScrubAction::Pause)),
+            answered("scrub stop", scrub(ScrubAction::Stop)),
+            answered("offline", client.pool_offline(disk())),
+            answered("online", client.pool_online(online())),
+            answered(
+                "clear",
+                client.pool_clear(PoolClear { name: name(), disk: None, lost: true })
+            ),
+            answered("attach", client.pool_attach(attach)),
+            answered("replace", client.pool_replace(replace)),
+            answered("detach", client.pool_detach(disk())),
+        )
+    };
+    let rest = async {
+        tokio::join!(
+            answered("volume set", client.volume_set(set)),
+            answered("volume destroy", client.volume_destroy(idle())),
+            answered("snapshot create", client.snapshot_create(take)),
+            answered("snapshot list", client.snapshot_list(None.into())),
+            answered("volume promote", client.volume_promote("tank/idle".into())),
+            answered("export create", client.export_create(offer)),
+            answered("scan", client.pool_scan(PoolScan { search })),
+            answered("import", client.pool_import(import)),
+        )
+    };
+    tokio::join!(care, rest);
+    // And each by itself once the first ones wait for the disks.
+    answered("scrub", scrub(ScrubAction::Start)).await;
+    answered("offline", client.pool_offline(disk())).await;
+    answered("clear", client.pool_clear(PoolClear { name: name(), disk: None, lost: true })).await;
+
+    let export = PoolExport { name: name(), force: true };
+    let gone = timely("forced export", client.pool_export(export)).await.unwrap();
+    assert_eq!(gone.outcome, Outcome::Removed);
+    // A search for pools may have begun to read a disk that was let go of; it ends with the test.
+    frozen.iter().for_each(|faults| faults.clear());
+}
+
+#[tokio::test]
+async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
+    let server = start();
+    let path = file(server.dir.path(), "cold");
+    let faults = faults(&path);
+    faults.freeze();
+    let vdevs = vec![VdevSpec {
+        kind: VdevKind::Disk,
+        role: VdevRole::Data,
+        disks: vec![path.display().to_string()],
+    }];
+    // By force, so that measuring is the first thing that touches the disk.
+    let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
+    let request = PoolCreate { name, vdevs, force, properties };
+    let create = || server.client.pool_create(request.clone());
+    let error = timely("create", create()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(error.message.contains("have not answered"), "{error}");
+    let start_of_disk = || std::fs::read(&path).unwrap()[..2 << 20].to_vec();
+    assert!(start_of_disk().iter().all(|byte| *byte == 0), "written to a frozen disk");
+
+    // It is made when the disk answers after all.
+    faults.clear();
+    let made = tokio::time::timeout(BOUND, create()).await.unwrap().unwrap();
+    assert_eq!(made.outcome(), Outcome::Unchanged);
+    let history = server.client.pool_history("cold".into()).await.unwrap().entries;
+    assert!(history.iter().any(|entry| entry.outcome == "created"), "{history:?}");
+}
+
+#[tokio::test]
+async fn a_disk_whose_flush_fails_makes_no_pool() {
+    let server = start();
+    let path = file(server.dir.path(), "bad");
+    faults(&path).fail(DeviceOp::Flush);
+    let vdevs = vec![VdevSpec {
+        kind: VdevKind::Disk,
+        role: VdevRole::Data,
+        disks: vec![path.display().to_string()],
+    }];
+    let (name, force, properties) = ("bad".to_owned(), false, BTreeMap::new());
+    let request = PoolCreate { name, vdevs, force, properties };
+    let error = timely("create", server.client.pool_create(request)).await.unwrap_err();
+    assert!(error.message.contains("flush failed"), "{error}");
+    let label = &std::fs::read(&path).unwrap()[..1 << 20];
+    assert!(label.iter().all(|byte| *byte == 0), "a label was written");
+}
+
+#[tokio::test]
+async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
+    let server = start();
+    let [first, _] = server.pool("half").await;
+    first.freeze();
+    let volume = server.volume("half/w");
+    let let_go = async {
+        let limit = Duration::from_millis(2500);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let gone = server.manager.let_go_of_silent_legs(limit);
+            if !gone.is_empty() {
+                return gone;
+            }
+        }
+    };
+    let (made, gone) = tokio::join!(timely("volume create", volume), let_go);
+    made.unwrap();
+    assert!(gone[0].1.ends_with("half-a"), "{gone:?}");
+    let status = server.client.pool_status("half".into()).await.unwrap();
+    let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
+    assert_eq!(states, [Health::Faulted, Health::Online]);
+}
+
+/// Reads the first `len` bytes of a volume on its pool's thread, which must come in time.
+async fn read(server: &Server, pool: &str, volume: &str, len: usize) -> Vec<u8> {
+    let (open, volume) = (server.manager.pool(pool).unwrap(), volume.to_owned());
+    let read = open.call(move |engine| async move {
+        let mut out = vec![0; len];
+        engine.volume(&volume)?.read(0, &mut out).await?;
+        Ok(out)
+    });
+    tokio::time::timeout(BOUND, read).await.expect("a read hangs").unwrap()
+}
+
+#[tokio::test]
+async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
+    const LEN: usize = 1 << 20;
+    let server = start();
+    let frozen = server.pool_of("wide", VdevKind::Raidz2, ["a", "b", "c", "d", "e"]).await;
+    let content: Vec<u8> = (0..LEN).map(|at| (at / 4096 * 7 + at * 31 % 251) as u8).collect();
+    let written = content.clone();
+    let open = server.manager.pool("wide").unwrap();
+    let write = open.call(move |engine| async move {
+        engine.volume("v")?.write(0, &written).await?;
+        engine.sync().await
+    });
+    write.await.unwrap();
+    drop(open);
+    // Opened anew, so that nothing of it is in memory.
+    let (name, force) = ("wide".to_owned(), false);
+    let key = ExportKey { protocol: Protocol::Nbd, name: "wide/v".into() };
+    server.client.export_delete(key, true).await.unwrap();
+    server.client.pool_export(PoolExport { name: name.clone(), force }).await.unwrap();
+    let search = vec![server.dir.path().display().to_string()];
+    server.client.pool_import(PoolImport { pool: name.clone(), search, force }).await.unwrap();
+
+    frozen[1].freeze();
+    frozen[2].freeze();
+    assert!(read(&server, "wide", "v", LEN).await == content, "other bytes");
+    let status = server.client.pool_status(name.clone()).await.unwrap();
+    let slow: Vec<bool> = status.vdevs[0].disks.iter().map(|disk| disk.slow).collect();
+    assert_eq!(slow, [false, true, true, false, false], "{status:?}");
+    let disks = &status.vdevs[0].disks;
+    assert!(disks.iter().all(|disk| disk.errors.checksum + disk.errors.read == 0));
+
+    frozen.iter().for_each(|faults| faults.clear());
+    timely("volume create", server.volume("wide/w")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_server_ends_though_a_pool_is_frozen() {
+    let server = start();
+    let frozen = server.pool("stuck").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+    server.volume("stuck/w").await.unwrap_err();
+    let start = Instant::now();
+    tokio::select! {
+        done = server.manager.shut_down() => {
+            done.unwrap_err();
+        }
+        () = server.manager.end_of_patience() => panic!("the pool was not let go of"),
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+// The grace period began at the first suspended pool and took 8 s, so a server could need 18 s.
+#[test]
+fn stopping_server_exits_ten_seconds_after_start_or_four_after_silence() {
+    for silent_from in (0..12_000).step_by(100).map(Duration::from_millis) {
+        let mut suspended = None;
+        let mut elapsed = Duration::ZERO;
+        while !must_exit(elapsed, suspended) {
+            elapsed += LOOK;
+            let silent = elapsed.saturating_sub(silent_from);
+            if silence_limit(elapsed).is_some_and(|limit| silent >= limit) {
+                suspended.get_or_insert(elapsed);
+            }
+            let bound = Duration::from_secs(10).max(silent_from + Duration::from_secs(4));
+            assert!(elapsed <= bound, "silent from {silent_from:?}, suspended {suspended:?}");
+        }
+        assert!(elapsed >= suspended.unwrap() + END_GRACE);
+    }
+}
+
+// A closing pool was suspended after 2 s of silence. Disks that other work keeps busy need longer.
+#[tokio::test]
+async fn closing_pool_waits_for_disks_that_answer_after_three_seconds() {
+    let server = start();
+    let frozen = server.pool("busy").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+    let answers = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        frozen.iter().for_each(|faults| faults.clear());
+    };
+    let (closed, ()) = tokio::join!(server.manager.shut_down(), answers);
+    closed.unwrap();
+}
+
+#[tokio::test]
+async fn the_server_starts_though_a_pool_is_frozen() {
+    let server = start();
+    let frozen = server.pool("late").await;
+    server.pool("fine").await;
+    server.manager.shut_down().await.unwrap();
+    let Server { dir, manager, serving, .. } = server;
+    serving.abort();
+    serving.await.unwrap_err();
+    drop(manager);
+    frozen.iter().for_each(|faults| faults.freeze());
+
+    let server = start_in(dir);
+    let start = Instant::now();
+    server.manager.reopen_pools().await;
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    let late = server.client.pool_status("late".into()).await.unwrap();
+    assert_eq!(late.state, Health::Unavailable);
+    timely("other pool", server.volume("fine/w")).await.unwrap();
+
+    // It is opened when it answers after all.
+    frozen.iter().for_each(|faults| faults.clear());
+    let opened = async {
+        while server.volume("late/w").await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(BOUND, opened).await.unwrap();
+    assert_eq!(server.client.export_list().await.unwrap().exports.len(), 2);
+}
+
+// A leg that hung kept its pool closed at the start for as long as its labels took, though the
+// other leg had everything.
+#[tokio::test]
+async fn a_mirror_opens_at_the_start_without_a_frozen_leg_and_takes_it_back() {
+    let server = start();
+    let [first, _] = server.pool("part").await;
+    server.manager.shut_down().await.unwrap();
+    let Server { dir, manager, serving, .. } = server;
+    serving.abort();
+    serving.await.unwrap_err();
+    drop(manager);
+    first.freeze();
+
+    let server = start_in(dir);
+    server.manager.reopen_pools().await;
+    let opened = async {
+        while server.volume("part/w").await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(3 * LABELS_WAIT, opened).await.unwrap();
+    let status = server.client.pool_status("part".into()).await.unwrap();
+    let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
+    assert_eq!(states, [Health::Unavailable, Health::Online]);
+
+    first.clear();
+    let whole = async {
+        loop {
+            let status = server.client.pool_status("part".into()).await.unwrap();
+            if status.state == Health::Online {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(8 * BOUND, whole).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_spare_takes_the_place_of_a_disk_that_fails() {
+    let server = start();
+    let client = &server.client;
+    let faults = server.pool("tank").await;
+    let events = Arc::clone(&server.manager.record.events);
+    let spares = tokio::spawn(vdevs::look_after(Arc::clone(&server.manager), events));
+    let disks = vec![file(server.dir.path(), "spare").display().to_string()];
+    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, role: VdevRole::Spare, disks }];
+    let request = PoolAdd { name: "tank".into(), vdevs, force: false };
+    client.pool_add(request).await.unwrap();
+    faults[1].fail(DeviceOp::Write);
+    server.volume("tank/w").await.unwrap();
+    let deadline = Instant::now() + 6 * BOUND;
+    loop {
+        let status = client.pool_status("tank".into()).await.unwrap();
+        let names = status.vdevs[0].disks.iter().map(|disk| disk.path.as_str());
+        if status.state == Health::Online && names.clone().any(|name| name.ends_with("spare")) {
+            assert_eq!((status.vdevs.len(), names.len()), (1, 2), "{status:?}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = client.events(EventQuery { after: 0, wait_ms: 0 }).await.unwrap();
+    assert!(told.events.iter().any(|event| event.kind == "spare_used"), "{told:?}");
+    spares.abort();
+}

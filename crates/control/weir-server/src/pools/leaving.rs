@@ -1,0 +1,86 @@
+//! Clients that are still connected where something is to be taken away from them.
+//!
+//! Not here: taking it away (offers, luns).
+//!
+//! Invariant: a client that has just gone is given a moment to be seen as gone; one that stays is
+//! named in the refusal.
+
+use std::time::Duration;
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use crate::answer::errors::not_found;
+use crate::state::server::Manager;
+
+/// Time for which a client that left may still be counted: another thread closes its socket.
+const MOMENT: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Clients that a refusal names at most.
+const NAMED_MAX: usize = 4;
+
+impl Manager {
+    /// Refuses while clients of an export are connected.
+    pub(crate) async fn wait_for_clients(&self, name: &str) -> Result<(), ApiError> {
+        let known = self.known_export(name).ok_or_else(|| not_found("export", name))?;
+        let count = gone(|| self.describe(&known).connections as usize).await;
+        if count == 0 {
+            return Ok(());
+        }
+        let connections = if count == 1 { "connection" } else { "connections" };
+        let message = format!("export {name} has {count} {connections}");
+        Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
+            "weir export delete {name} --drain waits until they leave, --force cuts them off"
+        )))
+    }
+
+    /// Refuses while initiators are logged in to a target.
+    pub(crate) async fn wait_for_sessions(
+        &self,
+        target: &str,
+        lun: Option<u16>,
+    ) -> Result<(), ApiError> {
+        let shown = self.show_target(target)?;
+        if let Some(number) = lun.filter(|number| shown.luns.iter().all(|l| l.number != *number)) {
+            return Err(not_found("LUN", &number.to_string()));
+        }
+        let initiators = || {
+            let sessions = self.show_target(target).map(|target| target.sessions);
+            let all = sessions.unwrap_or_default().into_iter();
+            all.map(|session| session.initiator).collect::<Vec<String>>()
+        };
+        gone(|| initiators().len()).await;
+        let mut names = initiators();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (count, more) = (names.len(), names.len().saturating_sub(NAMED_MAX));
+        names.truncate(NAMED_MAX);
+        let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let initiators = if count == 1 { "initiator" } else { "initiators" };
+        let names = names.join(", ");
+        let message = format!("{target} has {count} {initiators} logged in: {names}{others}");
+        let command = match lun {
+            Some(number) => format!("weir lun remove {target} {number}"),
+            None => format!("weir target delete {target}"),
+        };
+        Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
+            "{command} --drain waits until they leave, --force takes it from them"
+        )))
+    }
+}
+
+/// Waits a moment for the last client to be gone; how many stay.
+async fn gone(count: impl Fn() -> usize) -> usize {
+    let mut waited = Duration::ZERO;
+    loop {
+        let left = count();
+        if left == 0 || waited >= MOMENT {
+            return left;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        waited += LOOK_EVERY;
+    }
+}

@@ -1,0 +1,145 @@
+//! Changing which disks a pool has: attach, replace, detach.
+//!
+//! Not here: the steps of a change (the engine), disks that go out of use and come back (care).
+//!
+//! Invariants:
+//! - a new disk that holds anything known is refused unless forced;
+//! - the server remembers where a new disk is before the pool relies on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{Outcome, PoolAttach, PoolChange, PoolDisk, PoolReplace};
+use weir_base::{ErrorKind, Guid};
+use weir_dataset::{DatasetError, Engine};
+use weir_device::Device;
+use weir_pool::{LegState, PoolError, Replacement};
+
+use crate::access::activity::Activity;
+use crate::answer::errors::api_error;
+use crate::answer::errors::pool_error;
+use crate::answer::names::guid;
+use crate::answer::pool_status as convert;
+use crate::disks::flush_check::Measured;
+use crate::disks::pool_thread::OpenPool;
+use crate::disks::{flush_check, open_disks as disks};
+use crate::state::server::Manager;
+
+impl Manager {
+    pub(crate) async fn attach_disk(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
+        let PoolAttach { name, disk, new, force } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let (beside, ..) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
+        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
+        let activity = Activity::current();
+        let attached = pool.call_api(move |engine| async move {
+            let device: Arc<dyn Device> =
+                disks::open_new(Path::new(&new), force, &activity).await?;
+            let there = engine.pool();
+            let fits = there.check_joining(beside, Replacement::Beside);
+            fits.and_then(|()| there.check_disk(beside, &*device)).map_err(pool_error)?;
+            let measured = measure(&device, &engine).await?;
+            let done = engine.attach_leg(beside, device, guid()).await;
+            done.map(|()| measured).map_err(|error| api_error(&error))
+        });
+        let attached = attached.await;
+        self.remember_disks(&name, &pool, &[])?;
+        let mut warnings = Vec::new();
+        flush_check::tell(attached?, &name, &mut warnings, &self.record.events);
+        Ok(changed(&pool, warnings))
+    }
+
+    pub(crate) async fn replace_disk(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
+        let PoolReplace { name, disk, new, force, at_once } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let (old, path, state) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
+        let new = new.unwrap_or_else(|| path.clone());
+        if new == path && matches!(state, LegState::Online | LegState::Stale) {
+            let message = format!("{path} is in use; it cannot replace itself");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("say which disk is to take its place"));
+        }
+        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
+        let activity = Activity::current();
+        let replaced = pool.call_api(move |engine| async move {
+            if new == path {
+                // Another disk may be there now; the old one must not be held open.
+                engine.pool().let_go_of_leg(old).map_err(pool_error)?;
+            }
+            let itself = disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
+            if !force && itself.is_ok_and(|guid| guid == old) {
+                return Err(is_same(&new, engine.pool().name()));
+            }
+            let device: Arc<dyn Device> =
+                disks::open_new(Path::new(&new), force, &activity).await?;
+            let refused = |error| match error {
+                DatasetError::Pool(PoolError::StillGood { .. }) => api_error(&error)
+                    .with_action("repeat it with --at-once to have less redundancy meanwhile"),
+                _ => api_error(&error),
+            };
+            engine.check_replacement(old, &*device, at_once).map_err(refused)?;
+            let measured = measure(&device, &engine).await?;
+            let how = engine.replace_leg(old, device, guid(), at_once).await.map_err(refused)?;
+            Ok((how, measured))
+        });
+        let replaced = replaced.await;
+        self.remember_disks(&name, &pool, &[])?;
+        let (how, measured) = replaced?;
+        let mut warnings = match how {
+            Replacement::Beside => vec![format!("{disk} leaves when the new disk has everything")],
+            Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
+        };
+        flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        Ok(changed(&pool, warnings))
+    }
+
+    pub(crate) async fn detach_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&request.name).await;
+        let pool = self.pool(&request.name)?;
+        let leg = pool.engine.pool().find_leg(&request.disk);
+        let (leg, ..): (Guid, _, _) = leg.map_err(pool_error)?;
+        pool.call(move |engine| async move { engine.detach_leg(leg).await }).await?;
+        self.remember_disks(&request.name, &pool, &[])?;
+        Ok(changed(&pool, Vec::new()))
+    }
+
+    /// Notes where the disks of a pool are, and those that are about to join.
+    pub(crate) fn remember_disks(
+        &self,
+        name: &str,
+        pool: &OpenPool,
+        joining: &[String],
+    ) -> Result<(), ApiError> {
+        let legs = pool.engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+        let disks =
+            legs.map(|leg| PathBuf::from(leg.path)).chain(joining.iter().map(PathBuf::from));
+        let disks: Vec<PathBuf> = disks.collect();
+        self.remember(|state| {
+            for known in state.pools.iter_mut().filter(|known| known.name == name) {
+                known.disks.clone_from(&disks);
+            }
+        })
+    }
+}
+
+/// A disk was named to replace itself.
+fn is_same(path: &str, pool: &str) -> ApiError {
+    let message = format!("{path} is the same disk: its label says so, and pool {pool} has it");
+    ApiError::new(ErrorKind::Exists, message).with_action(format!(
+        "use it again, what it missed is written to it: weir pool online {pool} {path}; to write \
+         all of it anew, repeat the call with --force"
+    ))
+}
+
+/// What the flushes of a disk that was checked, and is about to join, take.
+async fn measure(device: &Arc<dyn Device>, engine: &Engine) -> Result<Vec<Measured>, ApiError> {
+    flush_check::measure_disks(std::slice::from_ref(device), engine.pool().clock()).await
+}
+
+pub(crate) fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {
+    let outcome = Outcome::Changed;
+    PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) }
+}

@@ -1,0 +1,173 @@
+//! Looking after pools: scrub, and disks that go out of use and come back.
+//!
+//! Not here: pools' life (control), what a resilver copies (the engine).
+//!
+//! Invariants:
+//! - the server opens a disk again before it uses it again: another disk may have that path now.
+//!   The label identifies a disk, whatever its path;
+//! - looking at a disk never holds up another pool.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_api::ApiError;
+use weir_api::types::{
+    Outcome, PoolChange, PoolClear, PoolDisk, PoolOnline, PoolScrub, ScrubAction,
+};
+use weir_base::{ErrorKind, Guid};
+use weir_dataset::Engine;
+use weir_pool::LegState;
+
+use crate::access::activity::Activity;
+use crate::answer::errors::api_error;
+use crate::answer::errors::{outcome, pool_error};
+use crate::answer::pool_status as convert;
+use crate::disks::open_disks as disks;
+use crate::state::server::Manager;
+
+/// How long a disk's last operations may take before it can be opened again.
+const LET_GO: Duration = Duration::from_secs(3);
+
+impl Manager {
+    pub(crate) fn scrub_pool(&self, request: &PoolScrub) -> Result<PoolChange, ApiError> {
+        let pool = self.pool(&request.name)?;
+        let done = match request.action {
+            ScrubAction::Start => pool.engine.scrub_start(),
+            ScrubAction::Pause => pool.engine.scrub_pause(),
+            ScrubAction::Stop => pool.engine.scrub_stop(),
+        };
+        let outcome = outcome(done.map_err(|error| api_error(&error))?);
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+    }
+
+    pub(crate) async fn offline_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&request.name).await;
+        let pool = self.pool(&request.name)?;
+        let leg = pool.engine.pool().find_leg(&request.disk);
+        let (guid, ..) = leg.map_err(pool_error)?;
+        let changed = pool.engine.pool().take_leg_offline(guid).map_err(|error| {
+            pool_error(error).with_action("bring its other disks online first, or replace them")
+        })?;
+        let outcome = if changed { Outcome::Changed } else { Outcome::Unchanged };
+        let warnings = if changed {
+            vec!["the disk is used again when the pool is next opened".to_owned()]
+        } else {
+            Vec::new()
+        };
+        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+    }
+
+    pub(crate) async fn online_disk(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
+        let PoolOnline { name, disk, at } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let core = pool.engine.pool();
+        let (guid, path, state) = match (core.find_leg(&disk), at.clone()) {
+            (Ok(found), _) => found,
+            (Err(_), Some(at)) => {
+                let activity = Activity::current();
+                let look = pool.call_api(move |engine| async move {
+                    disks::leg_at(Path::new(&at), engine.pool(), &activity).await
+                });
+                core.find_leg(&look.await?.to_string()).map_err(pool_error)?
+            }
+            (Err(error), None) => {
+                return Err(pool_error(error).with_action(format!(
+                    "see its disks: weir pool status {name}; one that has another path now: weir \
+                     pool online {name} PATH"
+                )));
+            }
+        };
+        if matches!(state, LegState::Online | LegState::Stale) {
+            // Asked again, a resilver that had given up tries once more.
+            pool.engine.leg_came_back();
+            let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
+            return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
+        }
+        if let Some(at) = &at {
+            self.remember_disks(&name, &pool, std::slice::from_ref(at))?;
+        }
+        let activity = Activity::current();
+        let back = match at {
+            Some(at) => Back { path: at, is_named: true },
+            None => Back { path, is_named: false },
+        };
+        let done = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
+        self.remember_disks(&name, &pool, &[])?;
+        done.map_err(|error| match error.kind {
+            ErrorKind::NotFound => error.with_action(format!(
+                "connect it; if it has another path now: weir pool online {name} {disk} PATH"
+            )),
+            _ => error,
+        })?;
+        let (outcome, warnings) = (Outcome::Changed, Vec::new());
+        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+    }
+
+    pub(crate) async fn clear_pool(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&request.name).await;
+        let pool = self.pool(&request.name)?;
+        let core = pool.engine.pool();
+        let one = request.disk.as_deref().map(|disk| core.find_leg(disk)).transpose();
+        let one = one.map_err(pool_error)?.map(|(guid, ..)| guid);
+        core.clear_leg_errors(one);
+        if request.lost {
+            let forget = async |engine: Arc<Engine>| engine.forget_lost_datasets().await;
+            pool.call(forget).await?;
+        }
+        let faulted: Vec<(Guid, String)> = core
+            .status()
+            .vdevs
+            .into_iter()
+            .flat_map(|vdev| vdev.legs)
+            .filter(|leg| leg.state == LegState::Faulted && one.is_none_or(|g| g == leg.guid))
+            .map(|leg| (leg.guid, leg.path))
+            .collect();
+        let mut warnings = Vec::new();
+        for (guid, path) in faulted {
+            let activity = Activity::current();
+            let back = Back { path, is_named: false };
+            let back = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
+            warnings.extend(back.err().map(|error| error.message));
+        }
+        pool.engine.leg_came_back();
+        let outcome = Outcome::Changed;
+        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+    }
+}
+
+/// Path of a disk to bring online.
+struct Back {
+    path: String,
+    /// The caller named the path; the server knew it otherwise.
+    is_named: bool,
+}
+
+/// Opens a leg's disk anew and takes it into use; on the pool's thread.
+async fn bring_back(
+    engine: Arc<Engine>,
+    guid: Guid,
+    Back { path, is_named }: Back,
+    activity: Arc<Activity>,
+) -> Result<(), ApiError> {
+    let pool = engine.pool();
+    pool.check_alive().map_err(pool_error)?;
+    if !pool.let_go_of_leg(guid).map_err(pool_error)? {
+        return Ok(());
+    }
+    let deadline = Instant::now() + LET_GO;
+    let disk = loop {
+        match disks::open_again(Path::new(&path), is_named, &activity) {
+            Ok(disk) => break disk,
+            // Its last operations still hold it.
+            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
+                compio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => return Err(disks::device_error(&error)),
+        }
+    };
+    pool.bring_leg_back(guid, disk).await.map_err(pool_error)?;
+    engine.leg_came_back();
+    Ok(())
+}

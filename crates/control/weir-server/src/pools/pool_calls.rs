@@ -1,0 +1,333 @@
+//! Pools as a whole: making, importing, closing and destroying them.
+//!
+//! Not here: looking after them (care), their disks (legs, vdevs), what they hold (volumes).
+//!
+//! Invariants:
+//! - nothing is written to any disk unless all are fit;
+//! - a pool that is closed is withdrawn from clients first.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_api::ApiError;
+use weir_api::types::{
+    Health, ImportablePool, Outcome, PoolChange, PoolCreate, PoolCreated, PoolDestroy, PoolExport,
+    PoolImport, PropertyValues, Removed,
+};
+use weir_base::ErrorKind;
+use weir_base::names::PropertyOf;
+use weir_dataset::{Engine, PropertyTarget};
+use weir_iscsi::Targets as _;
+use weir_pool::CreateOptions;
+
+use crate::access::activity::Activity;
+use crate::answer::errors::api_error;
+use crate::answer::errors::not_found;
+use crate::answer::names::guid;
+use crate::answer::pool_status as convert;
+use crate::disks::identity::IDENTITY;
+use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool};
+use crate::disks::{flush_check, open_disks as disks};
+use crate::exports::export_calls::Of;
+use crate::state::saved_state::KnownPool;
+use crate::state::server::{Entry, Manager};
+use crate::volumes::property_calls as properties;
+
+/// How long a stop waits for initiators to log out, which they are asked to: they do so at once.
+const LOGOUT_GRACE: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOGOUT_LOOK: Duration = Duration::from_millis(20);
+
+/// How long closing a pool waits for connections to let go of it.
+const LET_GO: Duration = Duration::from_secs(2);
+
+/// No disk that could be looked at is of the pool; some that could not may be.
+fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
+    /// Enough to see what is the matter.
+    const SHOWN_MAX: usize = 4;
+
+    let unknown = &scan.unknown;
+    let mut error = not_found("pool", pool);
+    if !unknown.is_empty() {
+        let shown = unknown[..unknown.len().min(SHOWN_MAX)].join("; ");
+        error.message =
+            format!("{} on the disks that can be read; not looked at: {shown}", error.message);
+    }
+    if scan.other_version {
+        return error.with_action(
+            "if it is on a disk of another version, import it with the weir that wrote it; else \
+             say where its disks are with -d DIR or -d DISK",
+        );
+    }
+    error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
+}
+
+impl Manager {
+    pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
+        let values = PropertyValues(request.properties.clone());
+        let (properties, _) = properties::changes(&values, PropertyOf::Pool)?;
+        let _changes = self.changes.lock(&request.name).await;
+        let paths: Vec<PathBuf> =
+            request.vdevs.iter().flat_map(|vdev| &vdev.disks).map(PathBuf::from).collect();
+        let name = request.name.clone();
+        if self.pools.read().contains_key(&name) {
+            let same =
+                self.state.lock().state.pools.iter().any(|p| p.name == name && p.disks == paths);
+            if same && let Ok(pool) = self.pool(&name) {
+                let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
+                let change = PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) };
+                return Ok(PoolCreated { change, flush_checks: Vec::new() });
+            }
+            return Err(ApiError::new(ErrorKind::Exists, format!("pool {name} exists already"))
+                .with_action("choose another name"));
+        }
+        let options = self.options();
+        let (report, warned) = tokio::sync::oneshot::channel();
+        let activity = Activity::current();
+        let open = move || async move {
+            let (vdevs, force) = (&request.vdevs, request.force);
+            let (specs, warnings) = disks::open_for_create(vdevs, force, &activity).await?;
+            let sizes = CreateOptions::default();
+            let name = &request.name;
+            let measured = flush_check::measure(name, &specs, sizes, &*options.clock).await?;
+            drop(report.send((warnings, measured)));
+            let made = Engine::create(name, &specs, sizes, &options, &mut guid).await;
+            let engine = made.map_err(|error| api_error(&error))?;
+            let set = engine.change_properties(&[PropertyTarget::Pool], &properties).await;
+            set.map_err(|error| api_error(&error))?;
+            engine.pool().announce_owner(&IDENTITY, &[]).await;
+            Ok(engine)
+        };
+        let pool = OpenPool::start(&name, open).await?;
+        let (mut warnings, measured) = warned.await.unwrap_or_default();
+        let flush_checks = flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        let guid = pool.engine.pool().guid().0;
+        self.remember(|state| {
+            let name = name.clone();
+            state.pools.push(KnownPool { name, guid, disks: paths, degraded: false });
+        })?;
+        let pool = self.insert(&name, pool);
+        let change = PoolChange { outcome: Outcome::Created, warnings, pool };
+        Ok(PoolCreated { change, flush_checks })
+    }
+
+    pub(crate) async fn import_pool(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&request.pool).await;
+        if let Ok(pool) = self.pool(&request.pool) {
+            let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
+            return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
+        }
+        let mut found = Self::scan(request.search.clone()).await?;
+        let mut fitting: Vec<_> = std::mem::take(&mut found.pools)
+            .into_iter()
+            .filter(|(guid, pool)| {
+                pool.newest.label.name == request.pool || guid.to_string() == request.pool
+            })
+            .collect();
+        if fitting.len() > 1 {
+            let guids: Vec<_> = fitting.iter().map(|(guid, _)| guid.to_string()).collect();
+            let message = format!("several pools are named {}: {}", request.pool, guids.join(", "));
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("import by the number, not the name"));
+        }
+        let Some((guid, found)) = fitting.pop() else {
+            return Err(not_imported(&request.pool, &found));
+        };
+        let name = found.newest.label.name.clone();
+        let _named = if name == request.pool { None } else { Some(self.changes.lock(&name).await) };
+        match self.pools.read().get(&name) {
+            None => {}
+            Some(Entry::Open(_)) => {
+                let message = format!("a pool named {name} is open already");
+                return Err(ApiError::new(ErrorKind::Exists, message));
+            }
+            Some(Entry::Unavailable(_)) => {
+                let message = format!("pool {name} is listed, and could not be opened");
+                return Err(ApiError::new(ErrorKind::Exists, message)
+                    .with_action(format!("weir pool export --force {name}, and import it again")));
+            }
+        }
+        let disks: Vec<PathBuf> = found.disks.into_values().collect();
+        let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
+        // Another server may have renamed what a schedule is of.
+        self.follow_names(&pool.engine)?;
+        self.remember(|state| {
+            let name = name.clone();
+            state.pools.push(KnownPool { name, guid: guid.0, disks, degraded: false });
+        })?;
+        let pool = self.insert(&name, pool);
+        Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
+    }
+
+    pub(crate) async fn scan(search: Vec<String>) -> Result<disks::Scan, ApiError> {
+        // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
+        let activity = Activity::current();
+        let looked = tokio::task::spawn_blocking(move || {
+            let runtime = weir_device::new_runtime()?;
+            Ok::<_, std::io::Error>(runtime.block_on(disks::scan(&search, &activity)))
+        });
+        match looked.await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(error)) => {
+                Err(crate::answer::errors::internal("no runtime to look for pools", &error))
+            }
+            Err(error) => Err(crate::answer::errors::internal("looking for pools failed", &error)),
+        }
+    }
+
+    /// Takes a pool out of service and closes it; its exports are withdrawn.
+    pub(crate) async fn take_out(&self, name: &str) -> Result<(), ApiError> {
+        for export in self.exports_of(Of::Pool(name)) {
+            self.withdraw(&export);
+        }
+        self.hide_luns(Of::Pool(name));
+        self.transfers.end_of_pool(name);
+        let entry = self.pools.write().remove(name);
+        let gone = entry.ok_or_else(|| not_found("pool", name))?;
+        self.remember(|state| {
+            state.pools.retain(|pool| pool.name != name);
+            let of_pool = |full: &str| full.split('/').next() == Some(name);
+            state.exports.retain(|export| !of_pool(&export.volume));
+            for target in &mut state.targets {
+                target.luns.retain(|lun| !of_pool(&lun.volume));
+            }
+        })?;
+        self.share_memory();
+        match gone {
+            Entry::Open(pool) => self.close(pool).await,
+            Entry::Unavailable(_) => Ok(()),
+        }
+    }
+
+    /// Closes a pool that is out of the table, once no call uses it any more.
+    pub(crate) async fn close(&self, mut pool: Arc<OpenPool>) -> Result<(), ApiError> {
+        {
+            let mut closing = self.closing.lock();
+            closing.retain(|engine| engine.strong_count() > 0);
+            closing.push(Arc::downgrade(&pool.engine));
+        }
+        let deadline = Instant::now() + LET_GO;
+        loop {
+            match Arc::try_unwrap(pool) {
+                Ok(sole) => {
+                    let engine = Arc::clone(&sole.engine);
+                    let closed = sole.close().await;
+                    self.record_seen(engine.pool());
+                    self.record_last_scan(&engine);
+                    return closed;
+                }
+                Err(shared) if Instant::now() < deadline => pool = shared,
+                Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
+            }
+            pool.let_go_if_silent(CLOSE_SILENT);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) async fn destroy_pool(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
+        let _changes = self.changes.lock(&request.name).await;
+        self.refuse_exported(Of::Pool(&request.name))?;
+        let pool = self.pool(&request.name)?;
+        let guid = pool.engine.pool().guid().0;
+        pool.call(|engine| async move { Ok(engine.pool().erase().await?) }).await?;
+        drop(pool);
+        self.remember(|state| {
+            state.schedules.retain(|schedule| schedule.pool_guid != guid);
+            state.replications.retain(|replication| replication.pool_guid != guid);
+        })?;
+        // The pool takes no more commits, so closing reports it as suspended: that is the point.
+        drop(self.take_out(&request.name).await);
+        Ok(Removed { outcome: Outcome::Removed, name: request.name })
+    }
+
+    pub(crate) async fn export_pool(&self, request: PoolExport) -> Result<Removed, ApiError> {
+        let PoolExport { name, force } = request;
+        let _changes =
+            if force { self.right_by_force(&name).await } else { self.changes.lock(&name).await };
+        if !force {
+            self.refuse_exported(Of::Pool(&name))?;
+            self.settle(&name).await?;
+        }
+        let closed = self.take_out(&name).await;
+        match closed {
+            Err(error) if !force || error.kind == ErrorKind::NotFound => Err(error),
+            _ => Ok(Removed { outcome: Outcome::Removed, name }),
+        }
+    }
+
+    /// Asks initiators to log out, and gives them some time for that.
+    async fn let_initiators_log_out(&self) {
+        let sessions = self.targets.sessions();
+        let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
+        let all_left = async {
+            while !sessions.list().is_empty() {
+                tokio::time::sleep(LOGOUT_LOOK).await;
+            }
+        };
+        if asked > 0 && tokio::time::timeout(LOGOUT_GRACE, all_left).await.is_err() {
+            tracing::info!(asked, left = sessions.list().len(), "initiators stay logged in");
+        }
+    }
+
+    async fn stop_nbd(&self) {
+        let nbd = self.nbd.write().take();
+        if let Some(nbd) = nbd {
+            drop(tokio::task::spawn_blocking(move || nbd.stop()).await);
+        }
+    }
+
+    async fn stop_iscsi(&self) {
+        let iscsi = self.iscsi.lock().take();
+        if let Some(iscsi) = iscsi {
+            self.let_initiators_log_out().await;
+            drop(tokio::task::spawn_blocking(move || iscsi.stop()).await);
+        }
+    }
+
+    /// Answers clients, then commits and closes every pool.
+    pub(crate) async fn shut_down(&self) -> Result<(), ApiError> {
+        // Both at once: each waits up to 5 s for clients that take no answers.
+        tokio::join!(self.stop_nbd(), self.stop_iscsi());
+        let pools = std::mem::take(&mut *self.pools.write());
+        let mut result = Ok(());
+        for (name, entry) in pools {
+            if let Entry::Open(pool) = entry
+                && let Err(error) = self.close(pool).await
+            {
+                tracing::error!(pool = %name, %error, "pool not closed cleanly");
+                result = Err(error);
+            }
+        }
+        result
+    }
+}
+
+pub(crate) fn importable(pool: &disks::FoundPool) -> ImportablePool {
+    let label = &pool.newest.label;
+    let vdevs = convert::label_vdevs(label, &|guid| pool.disks.contains_key(&guid));
+    let state = match vdevs.iter().map(|vdev| vdev.state).collect::<Vec<_>>() {
+        states if states.contains(&Health::Unavailable) => Health::Unavailable,
+        states if states.contains(&Health::Degraded) => Health::Degraded,
+        _ => Health::Online,
+    };
+    let (status, action) = match state {
+        Health::Online => (None, Some("The pool can be imported by its name or number.")),
+        Health::Degraded => (
+            Some("Some disks are missing."),
+            Some("The pool can be imported with less redundancy."),
+        ),
+        Health::Faulted | Health::Offline | Health::Unavailable => (
+            Some("A vdev has too few disks."),
+            Some("Attach the missing disks, or say where they are with -d."),
+        ),
+    };
+    ImportablePool {
+        name: label.name.clone(),
+        guid: label.pool.to_string(),
+        state,
+        status: status.map(str::to_owned),
+        action: action.map(str::to_owned),
+        vdevs,
+    }
+}

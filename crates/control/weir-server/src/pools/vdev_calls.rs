@@ -1,0 +1,282 @@
+//! Changing which vdevs a pool has: add, remove, expand; and spares that step in by themselves.
+//!
+//! Not here: the steps of a change (the engine), single disks of a vdev (legs).
+//!
+//! Invariants:
+//! - new disks that hold anything known, and vdevs of another redundancy, are refused unless
+//!   forced;
+//! - the server remembers where a new disk is before the pool relies on it, and forgets the disks
+//!   of a vdev once that has left: they may belong to another pool by then;
+//! - a spare steps in for a disk that failed, never for one that a person took offline.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_api::ApiError;
+use weir_api::types::{
+    EventLevel, Health, Outcome, PoolAdd, PoolChange, PoolRemove, PoolStatus, VdevRole, VdevSpec,
+};
+use weir_base::Guid;
+
+use crate::access::activity::Activity;
+use crate::answer::errors::api_error;
+use crate::answer::errors::{outcome, pool_error};
+use crate::answer::names::guid;
+use crate::answer::pool_status as convert;
+use crate::disks::pool_thread::OpenPool;
+use crate::disks::{flush_check, open_disks as disks};
+use crate::pools::leg_calls::changed;
+use crate::record::events::{Events, NewEvent};
+use crate::state::server::Manager;
+
+/// Time between two looks at what spares are for.
+const LOOK: Duration = Duration::from_secs(1);
+/// A disk may be missing for this long before a spare steps in: it may be slow to appear after a
+/// start.
+const MISSING_MAX: Duration = Duration::from_mins(1);
+
+impl Manager {
+    pub(crate) async fn add_vdevs(&self, request: PoolAdd) -> Result<PoolChange, ApiError> {
+        let PoolAdd { name, vdevs, force } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        if !force {
+            check_same_redundancy(&convert::pool(&pool.engine), &vdevs)?;
+        }
+        let joining: Vec<String> = vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect();
+        self.remember_disks(&name, &pool, &joining)?;
+        let activity = Activity::current();
+        let added = pool.call_api(move |engine| async move {
+            let (specs, warnings) = disks::open_for_create(&vdevs, force, &activity).await?;
+            for spec in &specs {
+                engine.pool().check_new_vdev(spec).map_err(pool_error)?;
+            }
+            let new: Vec<_> = specs.iter().flat_map(|spec| &spec.disks).map(Arc::clone).collect();
+            let measured = flush_check::measure_disks(&new, engine.pool().clock()).await?;
+            for spec in &specs {
+                engine.add_vdev(spec, &mut guid).await.map_err(|error| api_error(&error))?;
+            }
+            Ok((warnings, measured))
+        });
+        let added = added.await;
+        self.remember_disks(&name, &pool, &[])?;
+        let (mut warnings, measured) = added?;
+        flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        Ok(changed(&pool, warnings))
+    }
+
+    pub(crate) async fn remove_vdev(&self, request: PoolRemove) -> Result<PoolChange, ApiError> {
+        let PoolRemove { name, vdev, stop } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let number = pool.engine.pool().find_vdev(&vdev).map_err(pool_error)?;
+        let done = pool.call(move |engine| async move {
+            if stop {
+                engine.cancel_removal(number).await
+            } else {
+                engine.remove_vdev(number).await
+            }
+        });
+        let outcome = outcome(done.await?);
+        self.remember_disks(&name, &pool, &[])?;
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+    }
+
+    pub(crate) async fn expand_pool(&self, name: String) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let gained = pool.call(|engine| async move { engine.expand().await }).await?;
+        let outcome = if gained > 0 { Outcome::Changed } else { Outcome::Unchanged };
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+    }
+
+    /// Forgets where the disks of vdevs are that have left; not beside a call, whose new disks are
+    /// remembered before they are the pool's.
+    fn forget_disks_that_left(&self, pool: &OpenPool, status: &PoolStatus) {
+        let name = &status.name;
+        let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
+        let disks: BTreeSet<PathBuf> = disks.map(|disk| PathBuf::from(&disk.path)).collect();
+        let stale = self.state.lock().state.pools.iter().any(|known| {
+            known.name == *name && known.disks.iter().any(|disk| !disks.contains(disk))
+        });
+        if !stale {
+            return;
+        }
+        let Some(_changes) = self.changes.try_lock(name) else { return };
+        if let Err(error) = self.remember_disks(name, pool, &[]) {
+            tracing::warn!(pool = name, %error, "the state file could not be written");
+        }
+    }
+
+    /// Puts a spare in the place of a disk, if the pool has one that fits.
+    async fn use_spare(&self, name: &str, pool: &OpenPool, old: Guid) -> Result<bool, ApiError> {
+        let _changes = self.changes.lock(name).await;
+        pool.call(move |engine| async move { engine.use_spare(old, guid()).await }).await
+    }
+}
+
+/// A pool survives what its weakest vdev survives.
+fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiError> {
+    let of = |kind: weir_api::types::VdevKind, disks: usize| match disks {
+        1 => "single disks".to_owned(),
+        _ => format!("{} of {disks} disks", kind.name()),
+    };
+    let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
+    let staying = data.filter(|vdev| vdev.leaving.is_none());
+    let present: Vec<String> = staying.map(|vdev| of(vdev.kind, vdev.disks.len())).collect();
+    let joining = new.iter().filter(|vdev| vdev.role == VdevRole::Data);
+    let joining = joining.map(|vdev| of(vdev.kind, vdev.disks.len()));
+    let other = joining.into_iter().find(|new| !present.contains(new));
+    match (present.first(), other) {
+        (Some(first), Some(other)) => {
+            Err(weir_api::Error::Mismatched { first: first.clone(), other }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is known of disks that want a spare.
+#[derive(Default)]
+struct Wanting {
+    /// Missing disks, and since when.
+    missing: BTreeMap<String, Instant>,
+    /// Disks for which a spare was tried in vain; not again before they are well.
+    tried: BTreeSet<String>,
+}
+
+impl Wanting {
+    /// The disk of a pool that a spare should replace now.
+    fn next(&mut self, pool: &PoolStatus, now: Instant) -> Option<String> {
+        let in_service = pool.vdevs.iter().filter(|vdev| vdev.role != VdevRole::Spare);
+        let mut wanted = None;
+        for disk in in_service.flat_map(|vdev| &vdev.disks) {
+            let due = match disk.state {
+                Health::Faulted => true,
+                Health::Unavailable => {
+                    let since = *self.missing.entry(disk.guid.clone()).or_insert(now);
+                    now.duration_since(since) >= MISSING_MAX
+                }
+                Health::Online | Health::Degraded | Health::Offline => {
+                    self.missing.remove(&disk.guid);
+                    self.tried.remove(&disk.guid);
+                    false
+                }
+            };
+            if due && wanted.is_none() && !self.tried.contains(&disk.guid) {
+                wanted = Some(disk.guid.clone());
+            }
+        }
+        let has_spare = pool.vdevs.iter().any(|vdev| vdev.role == VdevRole::Spare);
+        wanted.filter(|_| has_spare)
+    }
+}
+
+/// Lets spares step in and forgets disks that left, until the task is dropped. Each pool by itself:
+/// one that waits for its disks holds up no other.
+pub(crate) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
+    let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
+    let mut stepping_in: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
+    let mut timer = tokio::time::interval(LOOK);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        stepping_in.retain(|_, task| !task.is_finished());
+        let open = manager.open_pools();
+        wanting.retain(|name, _| open.iter().any(|pool| pool.name == *name));
+        for status in open {
+            let name = status.name.clone();
+            let Ok(pool) = manager.pool(&name) else { continue };
+            manager.forget_disks_that_left(&pool, &status);
+            let wanting = wanting.entry(name.clone()).or_default();
+            let busy = stepping_in.contains_key(&name);
+            let Some(old) = wanting.next(&status, Instant::now()).filter(|_| !busy) else {
+                continue;
+            };
+            wanting.tried.insert(old.clone());
+            let (manager, events) = (Arc::clone(&manager), Arc::clone(&events));
+            let task = step_in(manager, events, name.clone(), pool, old);
+            stepping_in.insert(name, tokio::spawn(task));
+        }
+    }
+}
+
+async fn step_in(
+    manager: Arc<Manager>,
+    events: Arc<Events>,
+    name: String,
+    pool: Arc<OpenPool>,
+    old: String,
+) {
+    let Ok((leg, path, _)) = pool.engine.pool().find_leg(&old) else { return };
+    let done = manager.use_spare(&name, &pool, leg).await;
+    if let Err(error) = manager.remember_disks(&name, &pool, &[]) {
+        tracing::warn!(pool = name, %error, "the state file could not be written");
+    }
+    let (level, kind, message) = match done {
+        Ok(true) => {
+            let message = format!("a spare took the place of {path} in pool {name}");
+            (EventLevel::Warning, "spare_used", message)
+        }
+        Ok(false) => {
+            let message = format!("no spare of pool {name} can take the place of {path}");
+            (EventLevel::Warning, "spare_missing", message)
+        }
+        Err(error) => {
+            let what = &error.message;
+            let message = format!("no spare took the place of {path} in pool {name}: {what}");
+            (EventLevel::Error, "spare_failed", message)
+        }
+    };
+    events.add(NewEvent {
+        level,
+        kind: kind.to_owned(),
+        pool: Some(name),
+        disk: Some(path),
+        message,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(state: &str, with_spare: bool) -> PoolStatus {
+        let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
+        let vdev = |role: &str, guid: &str, state: &str| {
+            serde_json::json!({
+                "name": guid, "kind": "disk", "role": role, "state": state, "errors": errors,
+                "disks": [{ "path": "/a", "guid": guid, "state": state, "errors": errors,
+                            "note": null }],
+            })
+        };
+        let mut vdevs = vec![vdev("data", "5", state)];
+        if with_spare {
+            vdevs.push(vdev("spare", "6", "unavailable"));
+        }
+        let pool = serde_json::json!({
+            "name": "tank", "guid": "1", "state": "degraded", "status": null, "action": null,
+            "see": null, "size_bytes": 1, "allocated_bytes": 0, "free_bytes": 1, "txg": 4,
+            "properties": {}, "errors": errors, "vdevs": vdevs, "counted_ms": 5,
+        });
+        serde_json::from_value(pool).unwrap()
+    }
+
+    #[test]
+    fn spares_are_for_disks_that_failed_or_are_missing_for_long() {
+        let mut wanting = Wanting::default();
+        let start = Instant::now();
+        let disk = Some("5".to_owned());
+        assert_eq!(wanting.next(&pool("online", true), start), None);
+        assert_eq!(wanting.next(&pool("offline", true), start), None, "a person did that");
+        assert_eq!(wanting.next(&pool("unavailable", true), start), None, "not yet");
+        assert_eq!(wanting.next(&pool("unavailable", true), start + MISSING_MAX), disk);
+        assert_eq!(wanting.next(&pool("unavailable", false), start + MISSING_MAX), None);
+        assert_eq!(wanting.next(&pool("faulted", true), start), disk);
+        wanting.tried.insert("5".to_owned());
+        assert_eq!(wanting.next(&pool("faulted", true), start), None, "once");
+        assert_eq!(wanting.next(&pool("online", true), start), None);
+        assert_eq!(wanting.next(&pool("faulted", true), start), disk, "it was well between");
+    }
+}

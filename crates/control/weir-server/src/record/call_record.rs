@@ -1,0 +1,86 @@
+//! The record of a call: the audit line of the log and the entry of the history.
+//!
+//! Not here: the calls (`recorder`), the history itself.
+//!
+//! Invariant: a call that changed something has one entry.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_api::types::{EventLevel, HistoryEntry, Outcome};
+use weir_api::{ApiError, caller};
+use weir_base::{Clock as _, SystemClock};
+
+use crate::record::events::{Events, NewEvent};
+use crate::record::history::History;
+
+/// Where calls are recorded.
+#[derive(Clone)]
+pub(crate) struct Record {
+    pub(crate) events: Arc<Events>,
+    pub(crate) history: Arc<History>,
+}
+
+/// A call to record: its name in events, its pool, and what was asked.
+pub(crate) struct Call {
+    kind: &'static str,
+    pub(crate) pool: String,
+    text: String,
+}
+
+impl Call {
+    pub(crate) fn new(kind: &'static str, about: &str, details: &str) -> Self {
+        let pool = about.split(['/', '@']).next().unwrap_or_default().to_owned();
+        let text = format!("{} {about} {details}", kind.replace('_', " "));
+        Self { kind, pool, text: text.trim_end().to_owned() }
+    }
+}
+
+pub(crate) fn name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Created => "created",
+        Outcome::Changed => "changed",
+        Outcome::Removed => "removed",
+        Outcome::Unchanged => "unchanged",
+    }
+}
+
+impl Record {
+    /// Notes how a call ended.
+    pub(crate) fn add(&self, call: Call, start: Instant, outcome: Result<Outcome, &ApiError>) {
+        let Call { kind, pool, text } = call;
+        let (level, what, error) = match outcome {
+            Ok(outcome) => (EventLevel::Info, name(outcome), None),
+            Err(error) => (EventLevel::Warning, error.kind.name(), Some(error.message.clone())),
+        };
+        let who = caller::current().to_string();
+        let message = match &error {
+            None => format!("{text}: {what}, by {who}"),
+            Some(error) => format!("{text}: {what}, by {who}: {error}"),
+        };
+        let caller = who.split(" from ").next().unwrap_or_default().to_owned();
+        let took_ms = start.elapsed().as_millis() as u64;
+        self.history.add(HistoryEntry {
+            unix_ms: SystemClock::default().unix_ms().saturating_sub(took_ms),
+            took_ms,
+            who,
+            pool: pool.clone(),
+            call: text,
+            outcome: what.to_owned(),
+            error,
+            times: 1,
+        });
+        let event = NewEvent {
+            level,
+            kind: kind.to_owned(),
+            pool: Some(pool.clone()),
+            disk: None,
+            message,
+        };
+        match outcome {
+            Ok(_) => self.events.add(event),
+            // One count per caller and pool: all of its calls have the same scope.
+            Err(_) => self.events.count_calls(&caller, &pool, event),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Events of this run of the server: rings in memory, and the callers that wait for the next event.
+//!
+//! Not here: sources of events (watchman, recorder), and records that outlive the server (history).
+//!
+//! Each class of events has a ring of its own, so that strangers and callers evict no events of
+//! disks and data. Events that a stranger or a caller can cause as often as it likes are counted:
+//! one event and one line of the log per minute, with a number.
+//!
+//! Invariants:
+//! - numbers rise by one; each class keeps its newest events, and the others are counted as lost;
+//! - adding one never waits;
+//! - at most [`COUNTS_MAX`] counts are kept apart, of one caller [`CALLER_COUNTS_MAX`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use weir_api::Operation;
+use weir_api::types::{Event, EventLevel, EventList, EventQuery};
+use weir_base::{Clock as _, SystemClock};
+
+/// Events in one answer: well below what a client takes in.
+const ANSWERED_MAX: usize = 1000;
+/// Time between events of one count.
+const COUNTED_EVERY: Duration = Duration::from_mins(1);
+/// Counts that are kept apart; further ones are one count.
+const COUNTS_MAX: usize = 256;
+/// ... of one caller. The server counts the other failures of this caller together, so that it
+/// leaves counts to other callers.
+const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
+
+/// Subject of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Faults of disks and data, and failures of the server's own work.
+    Data,
+    /// Refusals: of secrets, of tokens, of calls.
+    Security,
+    /// Events of level info: successful calls, and routine work that callers can ask for.
+    Access,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Data, Self::Security, Self::Access];
+
+    fn of(event: &Event) -> Self {
+        let is_call = Operation::find(&event.kind).is_some();
+        match event.kind.as_str() {
+            "chap_refused" | "token_refused" | "calls_refused" | "certificate_reload" => {
+                Self::Security
+            }
+            _ if event.level == EventLevel::Info => Self::Access,
+            _ if is_call => Self::Security,
+            _ => Self::Data,
+        }
+    }
+
+    /// Events that its ring keeps: hours of a pool in trouble, all rings together a few MiB.
+    const fn kept_max(self) -> usize {
+        match self {
+            Self::Data => 10_000,
+            Self::Security => 2000,
+            Self::Access => 5000,
+        }
+    }
+}
+
+/// An event that has no number yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewEvent {
+    pub(crate) level: EventLevel,
+    pub(crate) kind: String,
+    pub(crate) pool: Option<String>,
+    pub(crate) disk: Option<String>,
+    pub(crate) message: String,
+}
+
+/// Events of one kind that were counted since the last one was added.
+struct Count {
+    /// Caller, if it has a count for each pool.
+    caller: Option<String>,
+    since: Instant,
+    held: u64,
+    last: NewEvent,
+}
+
+/// Whose counts they are: an owner has [`CALLER_COUNTS_MAX`], and one more for the rest.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    owner: &'a str,
+    /// Noun for the counted events, and the kind of the event for the rest.
+    what: &'a str,
+    kind: &'a str,
+}
+
+/// The events of this run.
+pub(crate) struct Events {
+    run: String,
+    /// By class, in the order of [`Class::ALL`].
+    kept: Mutex<[VecDeque<Event>; Class::ALL.len()]>,
+    counts: Mutex<BTreeMap<String, Count>>,
+    newest: watch::Sender<u64>,
+    clock: SystemClock,
+}
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        let clock = SystemClock::default();
+        // The process alone could be numbered alike after a reboot.
+        let run = format!("{}-{}", clock.unix_ms(), std::process::id());
+        let newest = watch::Sender::new(0);
+        Self { run, kept: Mutex::default(), counts: Mutex::default(), newest, clock }
+    }
+
+    /// Adds an event; the oldest of its class makes room for it.
+    pub(crate) fn add(&self, new: NewEvent) {
+        let NewEvent { level, kind, pool, disk, message } = new;
+        let mut kept = self.kept.lock();
+        let seq = *self.newest.borrow() + 1;
+        let unix_ms = self.clock.unix_ms();
+        let event = Event { seq, unix_ms, level, kind, pool, disk, message };
+        let class = Class::of(&event);
+        let ring = &mut kept[class as usize];
+        ring.push_back(event);
+        if ring.len() > class.kept_max() {
+            ring.pop_front();
+        }
+        self.newest.send_replace(seq);
+    }
+
+    /// Counts an event that a stranger or a caller can cause as often as it likes: the first one is
+    /// added and logged, and then one a minute with the number of those between. `of` says which
+    /// ones are counted together: they may be shown to the same callers.
+    pub(crate) fn count(&self, of: &str, new: NewEvent) {
+        self.count_at(of, None, new, Instant::now());
+    }
+
+    /// As [`Self::count`], for calls of one caller on one pool.
+    pub(crate) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
+        let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
+        self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
+    }
+
+    /// As [`Self::count`], for a part of a replication: all of them have the share of one caller.
+    pub(crate) fn count_replications(&self, of: &str, new: NewEvent) {
+        let share = Share { owner: "this server", what: "replications", kind: "replication" };
+        self.count_at(&format!("replication {of}"), Some(share), new, Instant::now());
+    }
+
+    fn count_at(&self, of: &str, share: Option<Share<'_>>, new: NewEvent, now: Instant) {
+        let mut counts = self.counts.lock();
+        let caller = share.map(|share| share.owner);
+        let rest_of = share.filter(|_| !counts.contains_key(of) && is_full(&counts, caller));
+        let (of, caller, new) = match rest_of {
+            None => (of.to_owned(), caller, new),
+            Some(Share { owner, what, kind }) => {
+                let message = format!("{what} of {owner} failed, more than are told apart");
+                (format!("rest of {owner}"), None, of_several_pools(new.level, kind, message))
+            }
+        };
+        let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
+            (of, caller, new)
+        } else {
+            let message = "calls and logins were refused, of more callers than are told apart";
+            (String::new(), None, of_several_pools(new.level, "calls_refused", message.to_owned()))
+        };
+        if let Some(count) = counts.get_mut(&of) {
+            count.held += 1;
+            count.last = new;
+            return;
+        }
+        let caller = caller.map(str::to_owned);
+        counts.insert(of, Count { caller, since: now, held: 0, last: new.clone() });
+        drop(counts);
+        self.add_logged(new);
+    }
+
+    /// Adds the counts of the last minute; to be called each second or so.
+    pub(crate) fn add_counts(&self) {
+        self.add_counts_at(Instant::now());
+    }
+
+    fn add_counts_at(&self, now: Instant) {
+        let mut due = Vec::new();
+        self.counts.lock().retain(|_, count| {
+            if now.duration_since(count.since) < COUNTED_EVERY {
+                return true;
+            }
+            let held = std::mem::take(&mut count.held);
+            if held > 0 {
+                let message = format!("{held} more like the last one: {}", count.last.message);
+                due.push(NewEvent { message, ..count.last.clone() });
+                count.since = now;
+            }
+            held > 0
+        });
+        due.into_iter().for_each(|event| self.add_logged(event));
+    }
+
+    fn add_logged(&self, new: NewEvent) {
+        tracing::warn!(kind = new.kind, "{}", new.message);
+        self.add(new);
+    }
+
+    /// Events after a number; waits for the next one if there is none and that was asked for.
+    pub(crate) async fn after(&self, query: EventQuery) -> EventList {
+        let EventQuery { after, wait_ms } = query;
+        let mut newest = self.newest.subscribe();
+        if wait_ms > 0 {
+            // A number from another run may be larger than any of this one: it is answered at once.
+            let next = newest.wait_for(|newest| *newest != after);
+            drop(tokio::time::timeout(Duration::from_millis(wait_ms), next).await);
+        }
+        self.kept_after(after)
+    }
+
+    /// Events after a number, without a wait.
+    pub(crate) fn kept_after(&self, after: u64) -> EventList {
+        let kept = self.kept.lock();
+        let newest = *self.newest.borrow();
+        let later = kept.iter().flat_map(|ring| {
+            let from = ring.partition_point(|event| event.seq <= after);
+            ring.range(from..).take(ANSWERED_MAX)
+        });
+        let mut events: Vec<Event> = later.cloned().collect();
+        events.sort_by_key(|event| event.seq);
+        events.truncate(ANSWERED_MAX);
+        // Numbers up to the last one of the answer that no event has any more.
+        let is_whole = events.len() < ANSWERED_MAX;
+        let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
+        let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
+        EventList { run: self.run.clone(), lost, newest, events }
+    }
+}
+
+/// Whether the caller has as many counts as one may have.
+fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
+    let own = counts.values().filter(|count| count.caller.as_deref() == caller);
+    own.count() >= CALLER_COUNTS_MAX
+}
+
+/// Creates an event that only callers of all pools see.
+fn of_several_pools(level: EventLevel, kind: &str, message: String) -> NewEvent {
+    NewEvent { level, kind: kind.to_owned(), pool: None, disk: None, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(text: &str) -> NewEvent {
+        let (level, message) = (EventLevel::Error, text.to_owned());
+        NewEvent { level, kind: "test".into(), pool: None, disk: None, message }
+    }
+
+    impl NewEvent {
+        fn named(self, message: &str) -> Self {
+            Self { message: message.to_owned(), ..self }
+        }
+    }
+
+    fn numbers(list: &EventList) -> Vec<u64> {
+        list.events.iter().map(|event| event.seq).collect()
+    }
+
+    const DATA_MAX: usize = Class::Data.kept_max();
+
+    #[test]
+    fn what_is_dropped_is_counted() {
+        let events = Events::new();
+        for _ in 0..DATA_MAX + 5 {
+            events.add(event("x"));
+        }
+        let all = events.kept_after(0);
+        assert_eq!((all.lost, all.events[0].seq, all.events.len()), (5, 6, ANSWERED_MAX));
+        assert_eq!(events.kept_after(3).lost, 2);
+        let rest = events.kept_after(DATA_MAX as u64 + 3);
+        assert_eq!((rest.lost, numbers(&rest)), (0, vec![10_004, 10_005]));
+        assert_eq!(events.kept_after(u64::MAX).events, []);
+    }
+
+    fn of_kind(kind: &str, level: EventLevel) -> NewEvent {
+        NewEvent { kind: kind.into(), level, ..event(kind) }
+    }
+
+    // Wrong secrets from 3,000 addresses pushed out every event about damage.
+    #[test]
+    fn events_of_one_class_push_out_none_of_another() {
+        let events = Events::new();
+        events.add(event("damage"));
+        events.add(of_kind("volume_create", EventLevel::Info));
+        events.add(of_kind("volume_create", EventLevel::Warning));
+        for _ in 0..2 * DATA_MAX {
+            events.add(of_kind("chap_refused", EventLevel::Warning));
+        }
+        let first = events.kept_after(0);
+        let refused = Class::Security.kept_max() as u64;
+        assert_eq!(numbers(&first)[..2], [1, 2]);
+        assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
+        assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
+        // No further event is lost after the first answer.
+        let last = first.events.last().unwrap().seq;
+        assert_eq!(events.kept_after(last).lost, 0);
+        for _ in 0..2 * DATA_MAX {
+            events.add(of_kind("snapshot_hold", EventLevel::Info));
+        }
+        assert_eq!(events.kept_after(0).events[0].message, "damage");
+        let kept = events.kept.lock().each_ref().map(VecDeque::len);
+        assert_eq!(kept, [1, 2000, 5000], "of data, refusals and calls");
+    }
+
+    #[test]
+    fn counted_events_are_one_a_minute_with_the_number() {
+        let events = Events::new();
+        let start = Instant::now();
+        let refused = |text: &str| of_kind("chap_refused", EventLevel::Warning).named(text);
+        for at in 0..11_908 {
+            events.count_at("chap", None, refused(&format!("from {at}")), start);
+        }
+        events.count_at("token", None, refused("of another count"), start);
+        let told = || {
+            let kept = events.kept_after(0).events;
+            kept.into_iter().map(|event| event.message).collect::<Vec<_>>()
+        };
+        assert_eq!(told(), ["from 0", "of another count"]);
+        events.add_counts_at(start + COUNTED_EVERY / 2);
+        assert_eq!(told().len(), 2);
+        events.add_counts_at(start + COUNTED_EVERY);
+        assert_eq!(told()[2..], ["11907 more like the last one: from 11907"]);
+        // A quiet minute ends the count, and the next refusal is an event at once.
+        events.add_counts_at(start + 2 * COUNTED_EVERY);
+        events.count_at("chap", None, refused("again"), start + 2 * COUNTED_EVERY);
+        assert_eq!(told()[3..], ["again"]);
+        for at in 0..2 * COUNTS_MAX {
+            events.count_at(&format!("count {at}"), None, refused("x"), start + 2 * COUNTED_EVERY);
+        }
+        assert!(events.counts.lock().len() <= COUNTS_MAX + 1);
+    }
+
+    // One token that failed on 300 pools had all counts, and all other callers shared one.
+    #[test]
+    fn caller_that_fails_on_many_pools_leaves_counts_for_others() {
+        let events = Events::new();
+        let start = Instant::now();
+        let fail = |caller: &str, pool: &str, at: Instant| {
+            let failed = of_kind("volume_create", EventLevel::Warning);
+            let failed = NewEvent { pool: Some(pool.to_owned()), ..failed };
+            let failed = failed.named(&format!("{caller}: {pool}"));
+            let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
+            events.count_at(&format!("{caller} {pool}"), Some(share), failed, at);
+        };
+        for pool in 0..1000 {
+            fail("token a", &format!("p{pool}"), start);
+        }
+        assert_eq!(events.counts.lock().len(), CALLER_COUNTS_MAX + 1);
+        fail("token b", "tank", start);
+        fail("token b", "tank", start);
+        fail("token a", "p0", start);
+        let kept = events.kept_after(0).events;
+        let rest = &kept[CALLER_COUNTS_MAX];
+        assert_eq!((rest.pool.as_deref(), rest.kind.as_str()), (None, "calls_refused"));
+        assert!(rest.message.contains("calls of token a failed, more than are"), "{rest:?}");
+        let last = kept.last().expect("an event");
+        assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
+        assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
+        // A quiet minute gives its counts back.
+        events.add_counts_at(start + COUNTED_EVERY);
+        events.add_counts_at(start + 2 * COUNTED_EVERY);
+        fail("token a", "p999", start + 2 * COUNTED_EVERY);
+        assert_eq!(events.kept_after(0).events.last().expect("an event").message, "token a: p999");
+    }
+
+    #[test]
+    fn replications_that_fail_leave_counts_for_others() {
+        let events = Events::new();
+        for volume in 0..1000 {
+            let failed = of_kind("replication", EventLevel::Warning);
+            events.count_replications(&format!("run tank/v{volume}"), failed);
+        }
+        assert_eq!(events.counts.lock().len(), CALLER_COUNTS_MAX + 1);
+        let kept = events.kept_after(0).events;
+        let rest = kept.last().expect("an event");
+        assert_eq!((rest.kind.as_str(), rest.pool.as_deref()), ("replication", None));
+        assert!(rest.message.contains("replications of this server failed"), "{rest:?}");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_gets_the_next_event_and_no_other() {
+        let events = std::sync::Arc::new(Events::new());
+        events.add(event("old"));
+        let waiting = tokio::spawn({
+            let events = std::sync::Arc::clone(&events);
+            async move { events.after(EventQuery { after: 1, wait_ms: 20_000 }).await }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        events.add(event("new"));
+        let list = waiting.await.unwrap();
+        assert_eq!((list.lost, numbers(&list)), (0, vec![2]));
+        let none = events.after(EventQuery { after: 2, wait_ms: 10 }).await;
+        assert_eq!((none.newest, numbers(&none)), (2, vec![]));
+    }
+}

@@ -1,0 +1,309 @@
+//! What a schedule asks for at a moment: which snapshots to take, and which to destroy.
+//!
+//! Not here: doing it (schedules). Nothing here looks at a clock or a pool.
+//!
+//! A snapshot of a schedule is named after its sort and the minute it was taken in, in UTC:
+//! `auto-hourly-2026-11-22-1000`. Time falls into slots: the quarter of an hour, the hour, the day,
+//! the week from Monday on, the month, the year. A sort is due when no snapshot of it was taken in
+//! the present slot or a later one. A sort with the count 0 is never due; a schedule that only
+//! prunes takes none.
+//!
+//! Invariants:
+//! - however many slots were missed, one snapshot of a sort is taken;
+//! - after the clock went back none is taken before it is where it was;
+//! - the plan destroys only snapshots of the schedule with names of this form, beyond the count of
+//!   their sort, the oldest first.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_api::types::{Every, Keep};
+
+const MINUTE_MS: u64 = 60 * 1000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+/// The first of January 1970 was a Thursday, three days after a Monday.
+const DAYS_AFTER_MONDAY: u64 = 3;
+
+/// What is to be done for one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Sorts of which a snapshot is due.
+    pub(crate) take: Vec<Every>,
+    /// Names of snapshots that are too many, oldest first.
+    pub(crate) destroy: Vec<String>,
+    /// A snapshot from a time that is still to come: its sort waits until then.
+    pub(crate) ahead: Option<String>,
+}
+
+/// Snapshots to take and to destroy, given the schedule's own snapshots of a volume in any order.
+pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String]) -> Plan {
+    let mut plan = Plan::default();
+    for (every, count) in keep.wanted() {
+        let of_sort = |name: &String| Some((taken_at(every, name)?, name.clone()));
+        let mut taken: Vec<(u64, String)> = names.iter().filter_map(of_sort).collect();
+        taken.sort();
+        let now_slot = slot(every, now_ms);
+        match taken.last() {
+            _ if prune_only || count == 0 => {}
+            Some((at, name)) if slot(every, *at) > now_slot => plan.ahead = Some(name.clone()),
+            Some((at, _)) if slot(every, *at) == now_slot => {}
+            _ => plan.take.push(every),
+        }
+        let excess = taken.len().saturating_sub(count as usize);
+        plan.destroy.extend(taken.drain(..excess).map(|(_, name)| name));
+    }
+    plan
+}
+
+/// Sorts with more snapshots than their count, each with the snapshots that are not the schedule's,
+/// oldest first.
+pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
+    let beyond = |(every, count): (Every, u32)| {
+        let of_sort = |name: &&String| taken_at(every, name).is_some();
+        let mut theirs: Vec<String> = others.iter().filter(of_sort).cloned().collect();
+        theirs.sort();
+        let all = ours.iter().filter(of_sort).count() + theirs.len();
+        (!theirs.is_empty() && all > count as usize).then_some((every, theirs))
+    };
+    keep.wanted().filter_map(beyond).collect()
+}
+
+/// The name of a snapshot of this sort that is taken now.
+pub(crate) fn name(every: Every, now_ms: u64) -> String {
+    let text = text(now_ms);
+    let (date, time) = (&text[..10], &text[11..]);
+    format!("auto-{}-{date}-{}{}", every.name(), &time[..2], &time[3..5])
+}
+
+/// When the next slot of this sort begins; later than `now_ms`.
+pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
+    // Longer than any slot of the sort, and shorter than two.
+    let step = match every {
+        Every::Frequently => 15 * MINUTE_MS,
+        Every::Hourly => HOUR_MS,
+        Every::Daily => DAY_MS,
+        Every::Weekly => 7 * DAY_MS,
+        Every::Monthly => 31 * DAY_MS,
+        Every::Yearly => 366 * DAY_MS,
+    };
+    if now_ms + step > LATEST_MS {
+        // No calendar is printed of what comes then; a wait that never ends would spin.
+        return now_ms + step;
+    }
+    slot(every, slot(every, now_ms) + step)
+}
+
+/// When the slot began that a moment is in.
+fn slot(every: Every, at_ms: u64) -> u64 {
+    match every {
+        Every::Frequently => at_ms - at_ms % (15 * MINUTE_MS),
+        Every::Hourly => at_ms - at_ms % HOUR_MS,
+        Every::Daily => at_ms - at_ms % DAY_MS,
+        Every::Weekly => {
+            let day = at_ms / DAY_MS;
+            day.saturating_sub((day + DAYS_AFTER_MONDAY) % 7) * DAY_MS
+        }
+        Every::Monthly => begins(&format!("{}-01T00:00:00Z", &text(at_ms)[..7]), at_ms),
+        Every::Yearly => begins(&format!("{}-01-01T00:00:00Z", &text(at_ms)[..4]), at_ms),
+    }
+}
+
+fn begins(text: &str, at_ms: u64) -> u64 {
+    // What was printed of a time can be read.
+    read(text).unwrap_or(at_ms)
+}
+
+/// The last moment that is told apart: the end of the year 9999.
+const LATEST_MS: u64 = 253_402_300_799_000;
+
+/// A time as `YYYY-MM-DDTHH:MM:SSZ`.
+fn text(at_ms: u64) -> String {
+    let at = UNIX_EPOCH + Duration::from_millis(at_ms.min(LATEST_MS));
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+fn read(text: &str) -> Option<u64> {
+    let at: SystemTime = humantime::parse_rfc3339(text).ok()?;
+    Some(at.duration_since(UNIX_EPOCH).ok()?.as_millis() as u64)
+}
+
+/// When a snapshot of this name was taken, if a schedule named it.
+fn taken_at(every: Every, name: &str) -> Option<u64> {
+    let stamp = name.strip_prefix("auto-")?.strip_prefix(every.name())?.strip_prefix('-')?;
+    let (date, time) = stamp.split_at_checked(10)?;
+    let (hour, minute) = time.strip_prefix('-')?.split_at_checked(2)?;
+    let at = read(&format!("{date}T{hour}:{minute}:00Z"))?;
+    // Other ways to write a time would be somebody else's names.
+    (self::name(every, at) == name).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> u64 {
+        read(text).unwrap()
+    }
+
+    fn all(count: u32) -> Keep {
+        let text = Every::ALL.map(|every| format!("{}={count}", every.name())).join(",");
+        Keep::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn slots_begin_where_the_calendar_says() {
+        // A Sunday.
+        let now = at("2026-11-22T10:59:59Z");
+        for (every, begin, next_begins, called) in [
+            (Every::Frequently, "2026-11-22T10:45:00Z", "2026-11-22T11:00:00Z", "frequently"),
+            (Every::Hourly, "2026-11-22T10:00:00Z", "2026-11-22T11:00:00Z", "hourly"),
+            (Every::Daily, "2026-11-22T00:00:00Z", "2026-11-23T00:00:00Z", "daily"),
+            (Every::Weekly, "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", "weekly"),
+            (Every::Monthly, "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z", "monthly"),
+            (Every::Yearly, "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "yearly"),
+        ] {
+            assert_eq!(text(slot(every, now)), begin);
+            assert_eq!(text(next(every, now)), next_begins);
+            assert_eq!(name(every, now), format!("auto-{called}-2026-11-22-1059"));
+        }
+        assert_eq!(text(next(Every::Monthly, at("2027-01-31T23:59:00Z"))), "2027-02-01T00:00:00Z");
+        assert_eq!(text(next(Every::Monthly, at("2028-02-29T00:00:00Z"))), "2028-03-01T00:00:00Z");
+        for every in Every::ALL {
+            for now in [at("9999-01-01T00:00:00Z"), LATEST_MS, 2 * LATEST_MS] {
+                assert!(next(every, now) > now, "{every:?} {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_let_be() {
+        for other in [
+            "monday",
+            "auto-hourly",
+            "auto-hourly-2026-11-22",
+            "auto-hourly-2026-11-22-100",
+            "auto-hourly-2026-11-22-10000",
+            "auto-hourly-2026-13-22-1000",
+            "auto-hourly-2026-11-22-2500",
+            "auto-hourly-2026-11-22-1000-mine",
+            "auto-daily-2026-11-22-1000",
+            "xauto-hourly-2026-11-22-1000",
+            "auto-hourly-2026-11-2\u{e4}-1000",
+        ] {
+            assert_eq!(taken_at(Every::Hourly, other), None, "{other}");
+        }
+        let keep = Keep::parse("hourly=1").unwrap();
+        let names = ["monday", "auto-daily-2020-01-01-0000", "auto-hourly-2026-11-22-0900"];
+        let names = names.map(str::to_owned);
+        let plan = plan(at("2026-11-22T10:00:00Z"), &keep, false, &names);
+        assert_eq!((plan.take, plan.destroy), (vec![Every::Hourly], Vec::new()));
+    }
+
+    #[test]
+    fn snapshots_of_others_are_named_where_there_are_more_than_are_kept() {
+        let keep = Keep::parse("hourly=2,daily=1").unwrap();
+        let [ours, others] = [
+            ["auto-hourly-2026-11-22-0900", "auto-daily-2026-11-22-0000"],
+            ["auto-hourly-2026-11-22-0800", "monday"],
+        ]
+        .map(|names| names.map(str::to_owned));
+        assert_eq!(beyond(&keep, &ours, &others), []);
+        let more = Keep::parse("hourly=1,daily=0").unwrap();
+        assert_eq!(beyond(&more, &ours, &others), [(Every::Hourly, vec![others[0].clone()])]);
+        assert_eq!(beyond(&more, &ours, &[]), []);
+    }
+
+    #[test]
+    fn schedule_that_only_prunes_and_count_zero_take_none() {
+        let now = at("2026-11-22T10:00:00Z");
+        let names = ["0700", "0800", "0900"].map(|time| format!("auto-hourly-2026-11-22-{time}"));
+        let keep = Keep::parse("hourly=2,daily=1").unwrap();
+        let plan_of = |keep: &Keep, prune_only| plan(now, keep, prune_only, &names);
+        let taking = plan_of(&keep, false);
+        assert_eq!(taking.take, [Every::Hourly, Every::Daily]);
+        let pruning = plan_of(&keep, true);
+        assert_eq!((pruning.take, pruning.destroy), (Vec::new(), vec![names[0].clone()]));
+        let none = plan_of(&Keep::parse("hourly=0").unwrap(), false);
+        assert_eq!((none.take, none.destroy), (Vec::new(), names.to_vec()));
+        // One from a time to come keeps no schedule waiting that takes none.
+        let ahead = ["auto-hourly-2027-01-01-0000".to_owned()];
+        assert_eq!(plan(now, &keep, true, &ahead), Plan::default());
+    }
+
+    #[test]
+    fn a_clock_that_went_back_waits() {
+        let keep = Keep::parse("hourly=3").unwrap();
+        let names = vec!["auto-hourly-2026-11-22-1000".to_owned()];
+        let back = plan(at("2026-11-22T09:30:00Z"), &keep, false, &names);
+        assert_eq!((back.take, back.ahead), (Vec::new(), Some(names[0].clone())));
+        let same = plan(at("2026-11-22T10:59:00Z"), &keep, false, &names);
+        assert_eq!(same, Plan::default());
+        let later = plan(at("2026-11-22T11:00:00Z"), &keep, false, &names);
+        assert_eq!(later.take, [Every::Hourly]);
+    }
+
+    /// Does what a plan says at once, as a server would.
+    fn follow(now: u64, keep: &Keep, names: &mut Vec<String>) -> Plan {
+        let first = plan(now, keep, false, names);
+        names.extend(first.take.iter().map(|every| name(*every, now)));
+        let second = plan(now, keep, false, names);
+        assert_eq!(second.take, [], "what was taken is not due");
+        names.retain(|name| !second.destroy.contains(name));
+        Plan { destroy: second.destroy, ..first }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_named_is_read(now in 0..LATEST_MS, sort in 0..Every::ALL.len()) {
+            let every = Every::ALL[sort];
+            prop_assert_eq!(taken_at(every, &name(every, now)), Some(now - now % MINUTE_MS));
+            prop_assert!(slot(every, now) <= now && now < next(every, now));
+            prop_assert_eq!(slot(every, slot(every, now)), slot(every, now));
+        }
+
+        #[test]
+        fn any_name_is_read_without_a_panic(name in "(auto-hourly-)?\\PC{0,24}") {
+            let _: Option<u64> = taken_at(Every::Hourly, &name);
+        }
+
+        #[test]
+        fn the_newest_are_kept_whatever_the_clock_does(
+            start in 1_000_000_000_000..2_000_000_000_000_u64,
+            steps in proptest::collection::vec((0..40 * DAY_MS, any::<bool>()), 1..60),
+            count in 1..5_u32,
+        ) {
+            let keep = all(count);
+            let mut names = vec!["mine".to_owned()];
+            let (mut now, mut latest) = (start, 0);
+            for (step, back) in steps {
+                // Mostly forwards, as clocks go; a step back is short.
+                now = if back { now - step % HOUR_MS } else { now + step };
+                let before = names.clone();
+                let done = follow(now, &keep, &mut names);
+                prop_assert!(names.contains(&"mine".to_owned()));
+                for (every, _) in keep.wanted() {
+                    let of = |names: &[String]| {
+                        let mut at: Vec<u64> =
+                            names.iter().filter_map(|name| taken_at(every, name)).collect();
+                        at.sort_unstable();
+                        at
+                    };
+                    let (old, new) = (of(&before), of(&names));
+                    prop_assert!(new.len() <= count as usize);
+                    // One of each slot, and at most one new one however long it was.
+                    let mut slots: Vec<u64> = new.iter().map(|at| slot(every, *at)).collect();
+                    slots.dedup();
+                    prop_assert_eq!(slots.len(), new.len());
+                    let due = slot(every, now) > slot(every, latest);
+                    prop_assert_eq!(done.take.contains(&every), due);
+                    // What went is older than what stayed.
+                    let gone = old.iter().filter(|at| !new.contains(at)).max();
+                    prop_assert!(gone.is_none_or(|gone| new.iter().all(|at| at > gone)));
+                }
+                latest = latest.max(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Schedules: keeping them, and taking and destroying the snapshots they ask for.
+//!
+//! Not here: what is due (schedule_plan).
+//!
+//! Invariants:
+//! - of a pool's schedule all volumes are taken at one moment, but for those with their own;
+//! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
+//!   the pool is closed, and never acts on another pool of that name;
+//! - a pool that waits for its disks holds up no other;
+//! - a replica's schedule takes no snapshots: their names would clash with the source's snapshots;
+//! - a schedule destroys only snapshots whose records name it; if an admin has set it, also
+//!   snapshots that the volume received in streams;
+//! - no call of an operator shortens the life of an existing snapshot: if an operator reduces the
+//!   counts of a schedule, it becomes a new schedule with a new number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_api::access::Role;
+use weir_api::types::{
+    EventLevel, Every, Keep, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule,
+    ScheduleChange, ScheduleList, ScheduleSet,
+};
+use weir_api::{ApiError, caller};
+use weir_base::{Clock as _, ErrorKind, SystemClock};
+use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
+
+use crate::answer::errors::api_error;
+use crate::answer::errors::not_found;
+use crate::answer::names::{guid, pool_of};
+use crate::disks::pool_thread::OpenPool;
+use crate::record::events::{Events, NewEvent};
+use crate::schedules::plan as schedule_plan;
+use crate::schedules::plan::Plan;
+use crate::state::saved_state::KnownSchedule;
+use crate::state::server::{Manager, refuse_above};
+
+/// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Schedules of all pools: the server writes all of them at each change.
+const SCHEDULES_MAX: usize = 10_000;
+
+/// Most names of snapshots in one event.
+const NAMES_TOLD: usize = 3;
+
+impl KnownSchedule {
+    fn is_of(&self, engine: &Engine) -> bool {
+        self.pool_guid == engine.pool().guid().0 && pool_of(&self.name) == engine.pool().name()
+    }
+
+    /// Whether it may destroy a snapshot of this volume.
+    fn owns(&self, volume: &Volume, taken_by: Option<TakenBy>) -> bool {
+        match taken_by {
+            Some(TakenBy::Schedule(id)) => id == self.id,
+            Some(TakenBy::Received(into)) => self.prunes_received && into == volume.dataset(),
+            Some(TakenBy::Replication | TakenBy::User) | None => false,
+        }
+    }
+}
+
+/// True if a schedule with another number than `id` took a snapshot.
+fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
+    matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
+}
+
+/// Whether counts `after` destroy no snapshot that counts `before` keep. A sort that is new in
+/// `after` counts as a reduction: the schedule may have had it earlier, and its snapshots remain.
+fn keeps_as_much(before: &Keep, after: &Keep) -> bool {
+    Every::ALL.into_iter().all(|every| match (before.of(every), after.of(every)) {
+        (Some(before), Some(after)) => after >= before,
+        (before, after) => before.is_none() && after.is_none(),
+    })
+}
+
+impl Manager {
+    fn show_schedule(&self, known: &KnownSchedule, now_ms: u64) -> Schedule {
+        let pool = self.pool(pool_of(&known.name)).ok();
+        let active = pool.is_some_and(|pool| known.is_of(&pool.engine));
+        let taken = known.keep.wanted().filter(|(_, count)| *count > 0);
+        let next = taken.map(|(every, _)| schedule_plan::next(every, now_ms)).min();
+        let KnownSchedule { name, keep, prune_only, .. } = known.clone();
+        let next_unix_ms = next.filter(|_| active && !prune_only);
+        Schedule { name, keep, prune_only, next_unix_ms }
+    }
+
+    pub(crate) async fn set_schedule(
+        &self,
+        request: ScheduleSet,
+    ) -> Result<ScheduleChange, ApiError> {
+        let ScheduleSet { name, keep, prune_only } = request;
+        let pool = pool_of(&name);
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let engine = Arc::clone(&open.engine);
+        let dataset = match name.split_once('/') {
+            None => None,
+            Some((_, own)) => {
+                Some(engine.volume(own).map_err(|error| api_error(&error))?.dataset().0)
+            }
+        };
+        let pool_guid = engine.pool().guid().0;
+        let mut new = KnownSchedule {
+            name: name.clone(),
+            pool_guid,
+            dataset,
+            keep,
+            prune_only,
+            id: new_id(),
+            prunes_received: false,
+        };
+        let existing = {
+            let known = &self.state.lock().state.schedules;
+            known.iter().filter(|known| known.name != name).count()
+        };
+        refuse_above(SCHEDULES_MAX, existing, "schedules", "weir schedule clear")?;
+        self.inherit_rights(&mut new);
+        let id = new.id;
+        let now_ms = SystemClock::default().unix_ms();
+        let schedule = self.show_schedule(&new, now_ms);
+        let mut outcome = Outcome::Created;
+        self.remember(|state| {
+            let before = state.schedules.iter().position(|known| known.name == name);
+            if let Some(before) = before.map(|at| state.schedules.remove(at)) {
+                outcome = if before == new { Outcome::Unchanged } else { Outcome::Changed };
+            }
+            state.schedules.push(new);
+            state.schedules.sort_by(|a, b| a.name.cmp(&b.name));
+        })?;
+        if caller::current().has(Role::Admin) {
+            self.adopt(&open, id).await?;
+        }
+        Ok(ScheduleChange { outcome, schedule })
+    }
+
+    /// Gives a new schedule the number of the one in whose place it comes, and with that its
+    /// snapshots: if the caller may destroy, or if the new one keeps at least as much.
+    fn inherit_rights(&self, new: &mut KnownSchedule) {
+        let is_admin = caller::current().has(Role::Admin);
+        new.prunes_received = is_admin;
+        let state = self.state.lock();
+        let same = |known: &&KnownSchedule| {
+            known.name == new.name
+                && (known.pool_guid, known.dataset) == (new.pool_guid, new.dataset)
+        };
+        let before = state.state.schedules.iter().find(same);
+        if let Some(before) = before.filter(|b| is_admin || keeps_as_much(&b.keep, &new.keep)) {
+            new.id = before.id;
+            new.prunes_received |= before.prunes_received;
+        }
+    }
+
+    /// Gives the schedule of this number the snapshots of other schedules in the volumes that
+    /// follow it now. Only for admins: its counts may be smaller.
+    async fn adopt(&self, open: &OpenPool, id: u64) -> Result<(), ApiError> {
+        let known = self.state.lock().state.schedules.clone();
+        let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
+        let mut targets = Vec::new();
+        for (volume, _) in followed(&open.engine, &of_pool).iter().filter(|(_, s)| s.id == id) {
+            let volume = volume.info().name;
+            let takers = open.engine.snapshot_takers(&volume).map_err(|error| api_error(&error))?;
+            let of_others = takers.into_iter().filter(|(_, by)| is_of_another(*by, id));
+            targets.extend(of_others.map(|(name, _)| {
+                PropertyTarget::Snapshot(SnapshotId { volume: volume.clone(), name })
+            }));
+        }
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let mark = TakenBy::Schedule(id).to_string();
+        let changes = [PropertyChange::User(TAKEN_BY.to_owned(), Some(mark))];
+        let change = move |engine: Arc<Engine>| async move {
+            engine.change_properties(&targets, &changes).await
+        };
+        open.call(change).await.map(drop)
+    }
+
+    pub(crate) fn list_schedules(&self) -> ScheduleList {
+        let known = self.state.lock().state.schedules.clone();
+        let now_ms = SystemClock::default().unix_ms();
+        let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
+        ScheduleList { schedules, next: None }
+    }
+
+    pub(crate) fn clear_schedule(&self, name: String) -> Result<Removed, ApiError> {
+        let known = || self.state.lock().state.schedules.iter().any(|known| known.name == name);
+        if !known() {
+            return Err(not_found("schedule", &name));
+        }
+        if !caller::current().has(Role::Admin) {
+            self.refuse_shorter_life(&name)?;
+        }
+        self.remember(|state| state.schedules.retain(|known| known.name != name))?;
+        Ok(Removed { outcome: Outcome::Removed, name })
+    }
+
+    /// Refuses to clear a volume's own schedule if the schedule of its pool would then destroy
+    /// received snapshots that are kept now.
+    fn refuse_shorter_life(&self, name: &str) -> Result<(), ApiError> {
+        let Ok(open) = self.pool(pool_of(name)) else { return Ok(()) };
+        let known = self.state.lock().state.schedules.clone();
+        let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
+        let pools = of_pool.iter().find(|known| known.dataset.is_none() && known.prunes_received);
+        let own = of_pool.iter().find(|known| known.dataset.is_some() && known.name == name);
+        let (Some(pools), Some(own)) = (pools, own) else { return Ok(()) };
+        let (_, volume) = name.split_once('/').unwrap_or_default();
+        // Without the volume there are no snapshots either.
+        let takers = open.engine.snapshot_takers(volume).unwrap_or_default();
+        let any_received = takers.iter().any(|(_, by)| matches!(by, Some(TakenBy::Received(_))));
+        if !any_received || keeps_as_much(&own.keep, &pools.keep) {
+            return Ok(());
+        }
+        let message = format!(
+            "without its own schedule, {name} follows the schedule of the pool, which keeps fewer \
+             of its received snapshots"
+        );
+        Err(ApiError::new(ErrorKind::Permission, message)
+            .with_action("let an admin clear it: that may destroy snapshots"))
+    }
+
+    /// The schedules of open pools, by pool.
+    fn active_schedules(&self) -> BTreeMap<String, Vec<KnownSchedule>> {
+        let known = self.state.lock().state.schedules.clone();
+        let mut by_pool: BTreeMap<String, Vec<KnownSchedule>> = BTreeMap::new();
+        for schedule in known {
+            let name = pool_of(&schedule.name).to_owned();
+            if self.pool(&name).is_ok_and(|pool| schedule.is_of(&pool.engine)) {
+                by_pool.entry(name).or_default().push(schedule);
+            }
+        }
+        by_pool
+    }
+}
+
+/// True for a volume that another server sends to, and that holds what its newest snapshot holds.
+/// One that a client wrote to is no replica any more: it needs snapshots of its own.
+fn is_replica(volume: &Volume) -> bool {
+    volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
+}
+
+/// The schedule that each scheduled volume of a pool follows.
+fn followed<'s>(
+    engine: &Engine,
+    schedules: &'s [KnownSchedule],
+) -> Vec<(Arc<Volume>, &'s KnownSchedule)> {
+    let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
+    // One that is being received into stands at no moment that anybody would want back.
+    let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
+    let with_schedule = |volume: Arc<Volume>| {
+        let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
+        own.or(of_pool).map(|schedule| (volume, schedule))
+    };
+    settled.filter_map(with_schedule).collect()
+}
+
+/// Work of a schedule for one volume.
+struct Due {
+    volume: String,
+    /// Number of the schedule.
+    by: u64,
+    plan: Plan,
+    /// Sorts with more snapshots than their count, each with the snapshots that the schedule may
+    /// not destroy.
+    not_ours: Vec<(Every, Vec<String>)>,
+}
+
+/// What the schedules ask for of each volume.
+fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> {
+    let plan = |(volume, schedule): (Arc<Volume>, &KnownSchedule)| {
+        let name = volume.info().name;
+        let takers = engine.snapshot_takers(&name).ok()?;
+        let is_ours = |(_, by): &(String, Option<TakenBy>)| schedule.owns(&volume, *by);
+        let (ours, others): (Vec<_>, Vec<_>) = takers.into_iter().partition(is_ours);
+        let [ours, others] =
+            [ours, others].map(|of| of.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+        let prune_only = schedule.prune_only || is_replica(&volume);
+        let plan = schedule_plan::plan(now_ms, &schedule.keep, prune_only, &ours);
+        let not_ours = schedule_plan::beyond(&schedule.keep, &ours, &others);
+        Some(Due { volume: name, by: schedule.id, plan, not_ours })
+    };
+    followed(engine, schedules).into_iter().filter_map(plan).collect()
+}
+
+/// A number that no other schedule has.
+fn new_id() -> u64 {
+    // An older server's schedules have 0.
+    guid().0.max(1)
+}
+
+/// What was told already and is not told again while it stays so.
+type Told = Arc<Mutex<BTreeSet<String>>>;
+
+/// Takes and destroys snapshots as schedules say, until the task is dropped.
+pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
+    let told = Told::default();
+    let mut working: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
+    let mut seen: Option<(u64, BTreeMap<String, Vec<KnownSchedule>>)> = None;
+    let mut timer = tokio::time::interval(LOOK);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        working.retain(|_, task| !task.is_finished());
+        let minute = SystemClock::default().unix_ms() / 60_000;
+        let now = (minute, manager.active_schedules());
+        // Nothing is due but at the start of a minute, or when a schedule or a pool is new.
+        if seen.as_ref() == Some(&now) {
+            continue;
+        }
+        for (pool, schedules) in &now.1 {
+            if working.contains_key(pool) {
+                continue;
+            }
+            let scheduler = Scheduler {
+                manager: Arc::clone(&manager),
+                events: Arc::clone(&events),
+                told: Arc::clone(&told),
+                pool: pool.clone(),
+            };
+            let schedules = schedules.clone();
+            let task = async move { scheduler.follow(&schedules).await };
+            working.insert(pool.clone(), tokio::spawn(task));
+        }
+        seen = Some(now);
+    }
+}
+
+/// Does at once what schedules ask for now.
+#[cfg(test)]
+pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
+    for (pool, schedules) in manager.active_schedules() {
+        let (manager, events) = (Arc::clone(manager), Arc::clone(events));
+        Scheduler { manager, events, told: Told::default(), pool }.follow(&schedules).await;
+    }
+}
+
+/// Says that a volume has more snapshots than its schedule keeps, and which an admin may destroy.
+fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
+    let some: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
+    let more = if names.len() > some.len() { " and more" } else { "" };
+    format!(
+        "{of} keeps {} {} snapshots that its schedule did not take: {}{more}. A schedule destroys \
+         only its own; to destroy one: weir snapshot destroy {of}@{}",
+        names.len(),
+        every.name(),
+        some.join(", "),
+        some.first().unwrap_or(&""),
+    )
+}
+
+/// One pool at one moment.
+struct Scheduler {
+    manager: Arc<Manager>,
+    events: Arc<Events>,
+    told: Told,
+    pool: String,
+}
+
+impl Scheduler {
+    async fn follow(&self, schedules: &[KnownSchedule]) {
+        let _changes = self.manager.changes.lock(&self.pool).await;
+        let Ok(pool) = self.manager.pool(&self.pool) else { return };
+        let now_ms = SystemClock::default().unix_ms();
+        let due = plans(&pool.engine, schedules, now_ms);
+        for every in Every::ALL {
+            let mut wanted: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+            for due in due.iter().filter(|due| due.plan.take.contains(&every)) {
+                wanted.entry(due.by).or_default().push(due.volume.clone());
+            }
+            for (by, volumes) in wanted {
+                self.take(&pool, every, by, volumes, now_ms).await;
+            }
+        }
+        for Due { volume, plan, not_ours, .. } in due {
+            let of = format!("{}/{volume}", self.pool);
+            if let Some(ahead) = plan.ahead {
+                let message = format!(
+                    "{of}@{ahead} is from a time that is still to come; its schedule waits until \
+                     then, or until it is destroyed"
+                );
+                self.tell_once(EventLevel::Warning, message);
+            }
+            for (every, names) in not_ours {
+                // Users choose the names, so only the first event of a kind is added.
+                if self.told.lock().insert(format!("{of} {}", every.name())) {
+                    self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
+                }
+            }
+        }
+        // Again, with what was taken: what could not be taken makes nothing go.
+        for Due { volume, plan, .. } in plans(&pool.engine, schedules, now_ms) {
+            for name in plan.destroy {
+                self.destroy(&pool, &volume, name).await;
+            }
+        }
+    }
+
+    /// Takes a snapshot of each of these volumes, at one moment. A volume whose snapshot of that
+    /// name is a user's gets one in the next minute, which has another name.
+    async fn take(
+        &self,
+        pool: &OpenPool,
+        every: Every,
+        by: u64,
+        mut volumes: Vec<String>,
+        now_ms: u64,
+    ) {
+        let name = schedule_plan::name(every, now_ms);
+        volumes.retain(|volume| {
+            pool.engine.snapshot_names(volume).is_ok_and(|names| !names.contains(&name))
+        });
+        if volumes.is_empty() {
+            return;
+        }
+        let id = |volume: &String| SnapshotId { volume: volume.clone(), name: name.clone() };
+        let ids: Vec<SnapshotId> = volumes.iter().map(id).collect();
+        let full: Vec<String> =
+            volumes.iter().map(|volume| format!("{}/{volume}@{name}", self.pool)).collect();
+        let full = full.join(" ");
+        let by = Some(TakenBy::Schedule(by));
+        let taken =
+            pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
+        match taken.await {
+            Ok(_) => {
+                // What failed before may fail again, and is told then.
+                self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
+                self.tell(EventLevel::Info, format!("taken by schedule: {full}"));
+            }
+            Err(error) => {
+                let what = format!("{}{} not taken: {error}", self.prefix(), every.name());
+                if self.told.lock().insert(what) {
+                    self.tell(EventLevel::Error, format!("{full} could not be taken: {error}"));
+                }
+            }
+        }
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}: ", self.pool)
+    }
+
+    async fn destroy(&self, pool: &OpenPool, volume: &str, name: String) {
+        let full = format!("{}/{volume}@{name}", self.pool);
+        let id = SnapshotId { volume: volume.to_owned(), name: name.clone() };
+        let of = volume.to_owned();
+        let gone = pool
+            .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })
+            .await;
+        match gone {
+            Ok(_) => self.tell(EventLevel::Info, format!("destroyed by schedule: {full}")),
+            // The other server releases it when its run ends.
+            Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
+            Err(error) if error.kind == ErrorKind::Busy => self.tell_once(
+                EventLevel::Warning,
+                format!("{full} is kept beyond its schedule: {}", error.message),
+            ),
+            Err(error) => self.tell_once(
+                EventLevel::Error,
+                format!("{full} could not be destroyed: {}", error.message),
+            ),
+        }
+    }
+
+    /// True if the other server that replicates to this one holds the snapshot.
+    async fn is_replicas(&self, pool: &OpenPool, id: SnapshotId) -> bool {
+        let infos = self.manager.snapshot_infos(pool, vec![id]).await.unwrap_or_default();
+        infos.iter().flat_map(|(_, info)| &info.holds).any(|tag| tag == REPLICA_TAG)
+    }
+
+    fn tell_once(&self, level: EventLevel, message: String) {
+        if self.told.lock().insert(message.clone()) {
+            self.tell(level, message);
+        }
+    }
+
+    fn tell(&self, level: EventLevel, message: String) {
+        let (kind, pool) = ("schedule".to_owned(), Some(self.pool.clone()));
+        self.events.add(NewEvent { level, kind, pool, disk: None, message });
+    }
+}

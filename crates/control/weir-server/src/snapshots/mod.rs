@@ -1,0 +1,4 @@
+//! Snapshots and bookmarks.
+
+pub(crate) mod bookmark_calls;
+pub(crate) mod snapshot_calls;

@@ -1,0 +1,471 @@
+//! Snapshots: taking, listing, changing and destroying them, rollback and clones.
+//!
+//! Not here: when a schedule wants one (schedules), offering them to clients (offers).
+//!
+//! Invariants:
+//! - what a list or a range names is decided once, before anything is destroyed;
+//! - nothing exported is destroyed or rolled back, and the refusal names the export.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_api::access::{Role, Scope};
+use weir_api::types::{
+    Outcome, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotList, SnapshotQuery, SnapshotRollback, SnapshotTag, SnapshotsDestroyed,
+    TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, VolumeChange, gone,
+};
+use weir_api::{ApiError, caller};
+use weir_base::ErrorKind;
+use weir_base::names::{self, NameError, Picked};
+use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo, TakenBy};
+
+use crate::answer::errors::api_error;
+use crate::answer::errors::not_found;
+use crate::answer::errors::outcome;
+use crate::answer::names::{pool_of, split};
+use crate::disks::pool_thread::OpenPool;
+use crate::exports::export_calls::Of;
+use crate::state::server::{Entry, Manager};
+
+const _: () = assert!(names::TAG_BYTES_MAX == weir_format::HOLD_BYTES_MAX);
+
+fn bad_name(error: &NameError) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, error.to_string())
+}
+
+/// Pool, and snapshot in the pool.
+fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
+    let (volume, name) = names::snapshot(full).map_err(|error| bad_name(&error))?;
+    let (pool, own) = split(volume)?;
+    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
+}
+
+/// The snapshots that were picked of all there are, which are in the order of time.
+fn resolve(of: &str, all: &[String], picked: &[Picked<'_>]) -> Result<Vec<String>, ApiError> {
+    let place = |name: &str| {
+        let at = all.iter().position(|known| known == name);
+        at.ok_or_else(|| not_found("snapshot", &format!("{of}@{name}")))
+    };
+    let mut chosen = vec![false; all.len()];
+    for pick in picked {
+        let (first, last) = match *pick {
+            Picked::One(name) => (place(name)?, place(name)?),
+            Picked::Range(first, last) => {
+                (first.map_or(Ok(0), place)?, last.map_or(Ok(all.len().saturating_sub(1)), place)?)
+            }
+        };
+        let Some(range) = chosen.get_mut(first..=last).filter(|range| !range.is_empty()) else {
+            let message = match all.get(first).zip(all.get(last)) {
+                Some((first, last)) => format!(
+                    "no snapshot is in the range {of}@{first}%{last}: the first is the newer one"
+                ),
+                None => format!("{of} has no snapshot"),
+            };
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action("look at 'weir snapshot list', and name the older one first"));
+        };
+        range.fill(true);
+    }
+    Ok(all.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.clone()).collect())
+}
+
+/// Refuses where something keeps one of these snapshots.
+fn refuse_kept(pool: &str, infos: &[(String, SnapshotInfo)]) -> Result<(), ApiError> {
+    for (volume, info) in infos {
+        let full = format!("{pool}/{volume}@{}", info.name);
+        if !info.holds.is_empty() {
+            let message = format!("{full} is held by {}", info.holds.join(", "));
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
+                "release it: weir snapshot release {} {full}",
+                info.holds[0]
+            )));
+        }
+        if let Some(first) = info.clones.first() {
+            let clones: Vec<_> = info.clones.iter().map(|own| format!("{pool}/{own}")).collect();
+            let message = format!("{full} is the origin of {}", clones.join(", "));
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
+                "destroy its clones first, or promote one: weir volume promote {pool}/{first}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Word of the interface for the creator of a snapshot.
+const fn taker_word(taker: TakenBy) -> &'static str {
+    match taker {
+        TakenBy::Schedule(_) => "schedule",
+        TakenBy::Replication => TAKEN_BY_REPLICATION,
+        TakenBy::Received(_) => TAKEN_BY_STREAM,
+        TakenBy::User => "user",
+    }
+}
+
+impl Manager {
+    fn show_snapshot(&self, pool: &str, volume: &str, info: SnapshotInfo) -> Snapshot {
+        let volume = format!("{pool}/{volume}");
+        let name = format!("{volume}@{}", info.name);
+        Snapshot {
+            exports: self.exports_of(Of::Dataset(&name)),
+            name,
+            volume,
+            guid: info.guid.to_string(),
+            size_bytes: info.size_bytes,
+            used_bytes: info.used_bytes,
+            referenced_bytes: info.referenced_bytes,
+            written_bytes: info.written_bytes,
+            created_unix_ms: info.created_unix_ms,
+            holds: info.holds,
+            clones: info.clones.iter().map(|own| format!("{pool}/{own}")).collect(),
+            taken_by: info.taken_by.map(|taker| taker_word(taker).to_owned()),
+        }
+    }
+
+    /// What is known of some snapshots of a pool, in the order asked for; reads tree nodes.
+    pub(crate) async fn snapshot_infos(
+        &self,
+        open: &OpenPool,
+        ids: Vec<SnapshotId>,
+    ) -> Result<Vec<(String, SnapshotInfo)>, ApiError> {
+        open.call(move |engine| async move {
+            let mut known: BTreeMap<String, Vec<SnapshotInfo>> = BTreeMap::new();
+            let mut found = Vec::new();
+            for SnapshotId { volume, name } in ids {
+                if !known.contains_key(&volume) {
+                    known.insert(volume.clone(), engine.snapshots(&volume).await?);
+                }
+                let info = known[&volume].iter().find(|info| info.name == name).cloned();
+                found.extend(info.map(|info| (volume, info)));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn show_snapshots(
+        &self,
+        open: &OpenPool,
+        ids: Vec<SnapshotId>,
+    ) -> Result<Vec<Snapshot>, ApiError> {
+        let pool = open.engine.pool().name();
+        let infos = self.snapshot_infos(open, ids).await?;
+        let show = |(volume, info): (String, _)| self.show_snapshot(pool, &volume, info);
+        Ok(infos.into_iter().map(show).collect())
+    }
+
+    /// Takes snapshots; their records say `by`, or that a user did.
+    pub(crate) async fn create_snapshots(
+        &self,
+        request: SnapshotCreate,
+        by: Option<TakenBy>,
+    ) -> Result<SnapshotChange, ApiError> {
+        let SnapshotCreate { names, recursive } = request;
+        let pool = pool_of(names.first().map_or("", String::as_str));
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let ids: Vec<SnapshotId> = if recursive {
+            let name = names[0].split('@').nth(1).unwrap_or_default().to_owned();
+            let of = |volume: Arc<weir_dataset::Volume>| volume.info().name;
+            let settled = |volume: &Arc<weir_dataset::Volume>| volume.receiving().is_none();
+            let volumes = open.engine.volumes().into_iter().filter(settled).map(of);
+            volumes.map(|volume| SnapshotId { volume, name: name.clone() }).collect()
+        } else {
+            names.iter().map(|name| id(name).map(|(_, id)| id)).collect::<Result<_, _>>()?
+        };
+        if ids.is_empty() {
+            let message = format!("pool {pool} has no volumes");
+            return Err(ApiError::new(ErrorKind::NotFound, message));
+        }
+        let wanted = ids.clone();
+        open.call(move |engine| async move { engine.create_snapshots_by(&wanted, by).await })
+            .await?;
+        let snapshots = self.show_snapshots(&open, ids).await?;
+        Ok(SnapshotChange { outcome: Outcome::Created, snapshots })
+    }
+
+    /// Lists snapshots in the scope of the caller. Reads tree nodes for the listed snapshots only.
+    pub(crate) async fn list_snapshots(
+        &self,
+        query: SnapshotQuery,
+    ) -> Result<SnapshotList, ApiError> {
+        let SnapshotQuery { of, after, limit } = query;
+        let pools: Vec<(String, Arc<OpenPool>)> = match &of {
+            Some(of) => vec![(pool_of(of).to_owned(), self.pool(pool_of(of))?)],
+            None => {
+                let pools = self.pools.read();
+                let open = pools.iter().filter_map(|(name, entry)| match entry {
+                    Entry::Open(pool) => Some((name.clone(), Arc::clone(pool))),
+                    Entry::Unavailable(_) => None,
+                });
+                open.collect()
+            }
+        };
+        let (volume, one) = match &of {
+            Some(of) if of.contains('/') => {
+                let (volume, one) = names::dataset(of).map_err(|error| bad_name(&error))?;
+                (Some(volume), one)
+            }
+            _ => (None, None),
+        };
+        let mut window = Window::new(after, limit);
+        let mut snapshots = Vec::new();
+        for (pool, open) in pools {
+            let own = volume.map(split).transpose()?.map(|(_, own)| own);
+            let ids = listed(&open.engine, own).map_err(|error| api_error(&error))?;
+            let ids = ids.into_iter().filter(|id| one.is_none_or(|one| id.name == one));
+            let ids = ids.filter(|id| window.takes(format!("{pool}/{}@{}", id.volume, id.name)));
+            let mut found = self.show_snapshots(&open, ids.collect()).await?;
+            tracing::trace!(pool, count = found.len(), "snapshots looked at");
+            snapshots.append(&mut found);
+        }
+        let next = window.end()?;
+        match of.as_ref().filter(|_| one.is_some() && snapshots.is_empty()) {
+            Some(missing) => Err(not_found("snapshot", missing)),
+            None => Ok(SnapshotList { snapshots, next }),
+        }
+    }
+
+    pub(crate) async fn destroy_snapshots(
+        &self,
+        request: SnapshotDestroy,
+    ) -> Result<SnapshotsDestroyed, ApiError> {
+        let pool = pool_of(request.names.first().map_or("", String::as_str));
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let mut picked: BTreeMap<&str, Vec<Picked<'_>>> = BTreeMap::new();
+        for name in &request.names {
+            let (volume, picks) = names::snapshots(name).map_err(|error| bad_name(&error))?;
+            picked.entry(volume).or_default().extend(picks);
+        }
+        let mut going = Vec::new();
+        for (volume, picks) in picked {
+            let (_, own) = split(volume)?;
+            let all = open.engine.snapshot_names(own).map_err(|error| api_error(&error))?;
+            let names = resolve(volume, &all, &picks)?;
+            for name in &names {
+                self.refuse_exported(Of::Dataset(&format!("{volume}@{name}")))?;
+            }
+            going.push((own.to_owned(), names));
+        }
+        let id = |volume: &String, name: &String| SnapshotId {
+            volume: volume.clone(),
+            name: name.clone(),
+        };
+        let ids: Vec<SnapshotId> =
+            going.iter().flat_map(|(v, names)| names.iter().map(move |n| id(v, n))).collect();
+        let full = |id: &SnapshotId| format!("{pool}/{}@{}", id.volume, id.name);
+        let names = ids.iter().map(full).collect();
+        refuse_kept(pool, &self.snapshot_infos(&open, ids).await?)?;
+        let dry_run = request.dry_run;
+        let freed_bytes = open
+            .call(move |engine| async move {
+                let mut freed = 0;
+                for (volume, names) in going {
+                    freed += engine.freed_by(&volume, &names).await?;
+                    if !dry_run {
+                        engine.destroy_snapshots(&volume, &names).await?;
+                    }
+                }
+                Ok(freed)
+            })
+            .await?;
+        let outcome = if dry_run { Outcome::Unchanged } else { Outcome::Removed };
+        Ok(SnapshotsDestroyed { outcome, names, freed_bytes })
+    }
+
+    /// Changes a snapshot, which is called `to` after that if it gets another name.
+    pub(crate) async fn change_snapshot<F>(
+        &self,
+        full: &str,
+        to: Option<&str>,
+        change: impl FnOnce(Arc<Engine>, SnapshotId) -> F + Send + 'static,
+    ) -> Result<SnapshotChange, ApiError>
+    where
+        F: Future<Output = Result<weir_dataset::Outcome, DatasetError>> + 'static,
+    {
+        let (pool, snapshot) = id(full)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let outcome = outcome(open.call(move |engine| change(engine, snapshot)).await?);
+        self.follow_names(&open.engine)?;
+        let (_, snapshot) = id(to.unwrap_or(full))?;
+        let snapshots = self.show_snapshots(&open, vec![snapshot]).await?;
+        Ok(SnapshotChange { outcome, snapshots })
+    }
+
+    /// Releases a tag. The call of an operator makes the snapshot a user's: operators may not
+    /// destroy, and the schedule that took the snapshot would do so for them.
+    pub(crate) async fn release_snapshot(
+        &self,
+        request: SnapshotTag,
+    ) -> Result<SnapshotChange, ApiError> {
+        let SnapshotTag { name, tag } = request;
+        let may_destroy = caller::current().has(Role::Admin);
+        self.change_snapshot(&name, None, move |engine, id| async move {
+            if may_destroy {
+                engine.release_snapshot(&id, &tag).await
+            } else {
+                engine.release_to_user(&id, &tag).await
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn rollback(
+        &self,
+        request: SnapshotRollback,
+    ) -> Result<VolumeChange, ApiError> {
+        let SnapshotRollback { name, destroy_newer } = request;
+        let (pool, snapshot) = id(&name)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let volume = format!("{pool}/{}", snapshot.volume);
+        let all = open.engine.snapshot_names(&snapshot.volume);
+        let all = all.map_err(|error| api_error(&error))?;
+        if !all.contains(&snapshot.name) {
+            return Err(not_found("snapshot", &name));
+        }
+        self.refuse_exported(Of::Dataset(&volume))?;
+        let newer = all.iter().skip_while(|other| **other != snapshot.name).skip(1);
+        for newer in newer.filter(|_| destroy_newer) {
+            self.refuse_exported(Of::Dataset(&format!("{volume}@{newer}")))?;
+        }
+        let done =
+            open.call(move |engine| async move { engine.rollback(&snapshot, destroy_newer).await });
+        let outcome = outcome(done.await?);
+        Ok(VolumeChange { outcome, volume: self.show_volume(&volume)? })
+    }
+
+    pub(crate) async fn clone_snapshot(
+        &self,
+        request: SnapshotClone,
+    ) -> Result<VolumeChange, ApiError> {
+        let (_, origin) = id(&request.name)?;
+        self.change_volume(&request.volume, Outcome::Created, move |engine, own| async move {
+            engine.clone_snapshot(&origin, &own).await
+        })
+        .await
+    }
+}
+
+/// The part of a list of names that a page shows, in the scope of the caller.
+struct Window {
+    scope: Option<Scope>,
+    /// The name before the page, until it was met.
+    after: Option<String>,
+    left: usize,
+    last: Option<String>,
+    has_more: bool,
+}
+
+impl Window {
+    fn new(after: Option<String>, limit: Option<usize>) -> Self {
+        let scope = caller::current().rights().map(|rights| rights.scope.clone());
+        let left = limit.unwrap_or(usize::MAX);
+        Self { scope, after, left, last: None, has_more: false }
+    }
+
+    /// Whether the page has the next name of the list.
+    fn takes(&mut self, name: String) -> bool {
+        // The gate checks the scope of every answer; here it keeps `next` inside the scope too.
+        if !self.scope.as_ref().is_some_and(|scope| scope.covers(&name)) {
+            return false;
+        }
+        if let Some(after) = &self.after {
+            if *after == name {
+                self.after = None;
+            }
+            return false;
+        }
+        if self.left == 0 {
+            self.has_more = true;
+            return false;
+        }
+        self.left -= 1;
+        self.last = Some(name);
+        true
+    }
+
+    /// The name that the next page begins behind.
+    ///
+    /// # Errors
+    /// `NotFound` if the name before this page was not met.
+    fn end(self) -> Result<Option<String>, ApiError> {
+        match self.after {
+            Some(after) => Err(gone(&after)),
+            None => Ok(self.last.filter(|_| self.has_more)),
+        }
+    }
+}
+
+/// The snapshots of one volume, or of all by the volume's name.
+fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, DatasetError> {
+    let volumes = match volume {
+        Some(own) => vec![own.to_owned()],
+        None => {
+            let mut all: Vec<String> =
+                engine.volumes().into_iter().map(|volume| volume.info().name).collect();
+            all.sort();
+            all
+        }
+    };
+    let mut ids = Vec::new();
+    for volume in volumes {
+        let names = engine.snapshot_names(&volume)?;
+        ids.extend(names.into_iter().map(|name| SnapshotId { volume: volume.clone(), name }));
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_shows_a_page_and_names_its_end() {
+        let all = ["tank/a@1", "tank/a@2", "tank/b@1"];
+        let page = |after: Option<&str>, limit| {
+            let mut window = Window::new(after.map(str::to_owned), limit);
+            let taken: Vec<_> =
+                all.into_iter().filter(|name| window.takes((*name).to_owned())).collect();
+            window.end().map(|next| (taken, next))
+        };
+        assert_eq!(page(None, None), Ok((all.to_vec(), None)));
+        assert_eq!(page(None, Some(2)), Ok((all[..2].to_vec(), Some(all[1].to_owned()))));
+        assert_eq!(page(Some(all[1]), Some(2)), Ok((all[2..].to_vec(), None)));
+        assert_eq!(page(Some("tank/a@3"), None).unwrap_err().kind, ErrorKind::NotFound);
+    }
+
+    fn resolved(list: &str) -> Result<Vec<String>, ApiError> {
+        let all = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        let (of, picked) = names::snapshots(list).unwrap();
+        resolve(of, &all, &picked)
+    }
+
+    #[test]
+    fn lists_and_ranges_are_in_the_order_of_time() {
+        for (list, wanted) in [
+            ("tank/v@c", "c"),
+            ("tank/v@b%d", "bcd"),
+            ("tank/v@d%", "de"),
+            ("tank/v@%b", "ab"),
+            ("tank/v@%", "abcde"),
+            ("tank/v@e,a,b%c,b", "abce"),
+        ] {
+            assert_eq!(resolved(list).unwrap().concat(), wanted, "{list}");
+        }
+        for (list, part) in [
+            ("tank/v@x", "tank/v@x"),
+            ("tank/v@a%x", "tank/v@x"),
+            ("tank/v@a,x", "tank/v@x"),
+            ("tank/v@d%b", "tank/v@d%b"),
+        ] {
+            let error = resolved(list).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NotFound);
+            assert!(error.message.contains(part), "{}", error.message);
+        }
+        let none = resolve("tank/v", &[], &[Picked::Range(None, None)]).unwrap_err();
+        assert!(none.message.contains("no snapshot"), "{}", none.message);
+    }
+}

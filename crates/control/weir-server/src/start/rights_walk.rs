@@ -1,0 +1,396 @@
+//! Every pair of calls of an operator, with a schedule at work after each call: no snapshot goes.
+//!
+//! Not here: which role each call needs (weir-api walks all of them); replication between two
+//! servers (the tests of the program).
+//!
+//! The consequences of a call decide its role. An operator may not destroy, so no two calls of an
+//! operator may end with a destroyed snapshot: of a user, of an admin's schedule within its counts,
+//! or with an admin's hold.
+//!
+//! Invariants:
+//! - a call that operators may make is walked, or is in [`NOT_WALKED`] with the reason;
+//! - each pair begins with the same volume.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weir_api::access::{Files, Rights, Role, Scope};
+use weir_api::caller::{Caller, on_behalf_of};
+use weir_api::types::{
+    BookmarkCreate, ExportCreate, ExportKey, Keep, Protocol, ReceiveStart, ScheduleSet,
+    SnapshotClone, SnapshotCreate, SnapshotRename, SnapshotTag, VdevKind, VolumeCopy,
+    VolumeDestroy, VolumeRename,
+};
+use weir_api::{Control as _, Operation};
+use weir_dataset::{SnapshotId, TakenBy};
+
+use crate::monitor::unresponsive::tests::{Server, start_in};
+use crate::record::events::Events;
+use crate::schedules::schedule_calls as schedules;
+use crate::state::server::Manager;
+
+/// Calls of operators that are not walked.
+const NOT_WALKED: &[(Operation, &str)] = &[
+    (Operation::PoolScrub, "reads and repairs"),
+    (Operation::VolumeCreate, "makes a volume without snapshots"),
+    (Operation::VolumeAdvise, "reads"),
+    (Operation::DedupeEstimate, "reads"),
+    (Operation::SnapshotDigest, "reads"),
+    (Operation::SendStart, "reads"),
+    (Operation::SendStream, "reads"),
+    (Operation::SendStop, "ends what reads"),
+    (Operation::StreamCancel, "ends a stream; receive_abort is walked"),
+    (Operation::ReceivePart, "needs the session of a start, which is walked"),
+    (Operation::ReceiveFinish, "as before"),
+    (Operation::ReceiveStop, "as before"),
+    (Operation::ReplicationCreate, "needs a second server: tests/all/replicate_faults.rs"),
+    (Operation::ReplicationAct, "as before"),
+    (Operation::ReplicationDelete, "as before"),
+    (Operation::ExportSet, "changes addresses"),
+    (Operation::TargetCreate, "offers, as an export does"),
+    (Operation::TargetDelete, "as before"),
+    (Operation::TargetAllow, "as before"),
+    (Operation::TargetDeny, "as before"),
+    (Operation::LunAdd, "as before"),
+    (Operation::LunRemove, "as before"),
+];
+
+/// Names that the server gives to its own snapshots.
+const LIKE_A_SCHEDULE: &str = "auto-yearly-2018-01-01-0000";
+const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
+
+/// Snapshots of the admin's schedule: one with an admin's hold, and one without.
+const HELD: &str = "auto-yearly-2019-01-01-0000";
+const OLD: &str = "auto-yearly-2020-01-01-0000";
+
+/// Snapshots of a stream: the schedule of the volume keeps both, the schedule of the pool one.
+const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
+const OF_VOLUME: &str = "yearly=2,monthly=3";
+const OF_POOL: &str = "yearly=1,monthly=1";
+
+/// One call of the walk. A snapshot is named as the call finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Renames the user's snapshot.
+    Rename(&'static str),
+    /// Takes a name away from a snapshot of the schedule, and gives it back.
+    RenameAutomatic,
+    Hold(&'static str),
+    /// Releases a tag of every snapshot.
+    Release(&'static str),
+    /// A schedule of the volume, or of the pool.
+    Schedule(&'static str, &'static str),
+    PruneOnly,
+    Unschedule(&'static str),
+    Take,
+    Clone,
+    Promote,
+    RenameVolume,
+    CopyVolume,
+    Bookmark,
+    Export,
+    Unexport,
+    Receive,
+    Abort(&'static str),
+}
+
+const STEPS: &[Step] = &[
+    Step::Rename(LIKE_A_SCHEDULE),
+    Step::Rename(LIKE_A_RUN),
+    Step::RenameAutomatic,
+    Step::Hold("replication"),
+    Step::Hold("replica"),
+    Step::Release("legal"),
+    Step::Release("replication"),
+    Step::Schedule("tank/v", "yearly=0"),
+    Step::Schedule("tank/v", "yearly=1"),
+    Step::Schedule("tank/v", OF_VOLUME),
+    Step::Schedule("tank/v", "hourly=9"),
+    Step::Schedule("tank", "yearly=0"),
+    Step::PruneOnly,
+    Step::Unschedule("tank/v"),
+    Step::Take,
+    Step::Clone,
+    Step::Promote,
+    Step::RenameVolume,
+    Step::CopyVolume,
+    Step::Bookmark,
+    Step::Export,
+    Step::Unexport,
+    Step::Receive,
+    Step::Abort("tank/v"),
+    Step::Abort("tank/c"),
+];
+
+impl Step {
+    const fn operation(self) -> Operation {
+        match self {
+            Self::Rename(_) | Self::RenameAutomatic => Operation::SnapshotRename,
+            Self::Hold(_) => Operation::SnapshotHold,
+            Self::Release(_) => Operation::SnapshotRelease,
+            Self::Schedule(..) | Self::PruneOnly => Operation::ScheduleSet,
+            Self::Unschedule(_) => Operation::ScheduleClear,
+            Self::Take => Operation::SnapshotCreate,
+            Self::Clone => Operation::SnapshotClone,
+            Self::Promote => Operation::VolumePromote,
+            Self::RenameVolume => Operation::VolumeRename,
+            Self::CopyVolume => Operation::VolumeCopy,
+            Self::Bookmark => Operation::BookmarkCreate,
+            Self::Export => Operation::ExportCreate,
+            Self::Unexport => Operation::ExportDelete,
+            Self::Receive => Operation::ReceiveStart,
+            Self::Abort(_) => Operation::ReceiveAbort,
+        }
+    }
+}
+
+#[test]
+fn every_call_of_operators_is_walked_or_says_why_not() {
+    for operation in Operation::ALL {
+        let walked = STEPS.iter().any(|step| step.operation() == *operation);
+        let left_out = NOT_WALKED.iter().any(|(known, _)| known == operation);
+        let is_operators = operation.role() == Role::Operator;
+        assert_eq!(is_operators, walked || left_out, "{}", operation.id());
+        assert!(!(walked && left_out), "{}", operation.id());
+    }
+}
+
+struct Walk {
+    server: Server,
+    events: Arc<Events>,
+}
+
+impl Walk {
+    async fn new() -> Self {
+        // In memory, where that is possible: thousands of commits wait for no disk.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let server = start_in(dir.unwrap());
+        server.pool_of("tank", VdevKind::Disk, ["a"]).await;
+        Self { server, events: Arc::new(Events::new()) }
+    }
+
+    fn manager(&self) -> &Arc<Manager> {
+        &self.server.manager
+    }
+
+    /// The volume of a pair, with a user's snapshot, with received snapshots, and with three of an
+    /// admin's schedule that keeps two: an admin holds the oldest.
+    async fn set_up(&self) -> BTreeSet<String> {
+        let manager = self.manager();
+        drop(self.server.volume("tank/v").await);
+        let names = vec!["tank/v@monday".to_owned()];
+        manager.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+        set_schedule(manager, "tank/v", OF_VOLUME, false).await;
+        let by = TakenBy::Schedule(manager.state.lock().state.schedules[0].id);
+        set_schedule(manager, "tank", OF_POOL, false).await;
+        let open = manager.pool("tank").unwrap();
+        let into = TakenBy::Received(open.engine.volume("v").unwrap().dataset());
+        let taken = [HELD, OLD].map(|name| (name, by));
+        for (name, by) in taken.into_iter().chain(RECEIVED.map(|name| (name, into))) {
+            let id = SnapshotId { volume: "v".to_owned(), name: name.to_owned() };
+            open.call(
+                move |engine| async move { engine.create_snapshots_by(&[id], Some(by)).await },
+            )
+            .await
+            .unwrap();
+        }
+        let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
+        manager.snapshot_hold(tag).await.unwrap();
+        schedules::follow_now(manager, &self.events).await;
+        let all = self.guids().await;
+        assert_eq!(all.len(), 7, "the schedule took two: {all:?}");
+        all
+    }
+
+    async fn guids(&self) -> BTreeSet<String> {
+        let all = self.manager().snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+        all.snapshots.into_iter().map(|snapshot| snapshot.guid).collect()
+    }
+
+    /// Takes everything of a pair away.
+    async fn clear(&self) {
+        let manager = self.manager();
+        for name in ["tank", "tank/v", "tank/w", "tank/c"] {
+            drop(manager.schedule_clear(name.to_owned()).await);
+        }
+        for export in manager.export_list().await.unwrap().exports {
+            let key = ExportKey { protocol: export.protocol, name: export.name };
+            manager.export_delete(key, true).await.unwrap();
+        }
+        for snapshot in manager.snapshot_list(None.into()).await.unwrap().snapshots {
+            for tag in snapshot.holds {
+                let tag = SnapshotTag { name: snapshot.name.clone(), tag };
+                manager.snapshot_release(tag).await.unwrap();
+            }
+        }
+        // A clone goes before its origin, whichever of the two that is by now.
+        for _ in 0..2 {
+            for volume in manager.volume_list(None).await.unwrap().volumes {
+                let request = VolumeDestroy { name: volume.name, recursive: true };
+                drop(manager.volume_destroy(request).await);
+            }
+        }
+        assert_eq!(manager.volume_list(None).await.unwrap().volumes, []);
+    }
+
+    /// Full name of the first snapshot in the pool for which `is_it` holds.
+    async fn find(&self, is_it: impl Fn(&str) -> bool) -> String {
+        let all = self.manager().snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+        let mut names = all.snapshots.into_iter().map(|snapshot| snapshot.name);
+        names.find(|name| is_it(name)).unwrap_or_else(|| "tank/v@none".to_owned())
+    }
+
+    /// The snapshot of the user, whatever it is called now.
+    async fn of_user(&self) -> String {
+        self.find(|name| {
+            ["monday", LIKE_A_SCHEDULE, LIKE_A_RUN].iter().any(|own| name.ends_with(own))
+        })
+        .await
+    }
+
+    async fn schedule(&self, name: &str, keep: &str, prune_only: bool) {
+        let keep = Keep::parse(keep).unwrap();
+        let request = ScheduleSet { name: name.to_owned(), keep, prune_only };
+        drop(self.manager().schedule_set(request).await);
+    }
+
+    /// Makes a call. Its answer does not matter; the test looks at the remaining snapshots.
+    async fn make(&self, step: Step) {
+        let manager = self.manager();
+        let rename = |name: String, own: &str| {
+            let to = format!("{}@{own}", name.split('@').next().unwrap_or_default());
+            manager.snapshot_rename(SnapshotRename { name, to })
+        };
+        match step {
+            Step::Rename(own) => drop(rename(self.of_user().await, own).await),
+            Step::RenameAutomatic => {
+                drop(rename(self.find(|name| name.ends_with(OLD)).await, "aside").await);
+                drop(rename(self.find(|name| name.ends_with("@aside")).await, OLD).await);
+            }
+            Step::Hold(tag) => {
+                let tag = SnapshotTag { name: self.of_user().await, tag: tag.to_owned() };
+                drop(manager.snapshot_hold(tag).await);
+            }
+            Step::Release(tag) => {
+                let all = manager.snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+                for snapshot in all.snapshots {
+                    let tag = SnapshotTag { name: snapshot.name, tag: tag.to_owned() };
+                    drop(manager.snapshot_release(tag).await);
+                }
+            }
+            Step::Schedule(of, keep) => self.schedule(of, keep, false).await,
+            Step::PruneOnly => self.schedule("tank/v", "yearly=0", true).await,
+            Step::Unschedule(of) => drop(manager.schedule_clear(of.to_owned()).await),
+            Step::Take => {
+                let names = vec!["tank@auto-yearly-2017-01-01-0000".to_owned()];
+                drop(manager.snapshot_create(SnapshotCreate { names, recursive: true }).await);
+            }
+            Step::Clone => {
+                let name = self.find(|name| name.contains("auto-yearly-202")).await;
+                let request = SnapshotClone { name, volume: "tank/c".to_owned() };
+                drop(manager.snapshot_clone(request).await);
+            }
+            Step::Promote => {
+                drop(manager.volume_promote("tank/c".to_owned()).await);
+            }
+            Step::RenameVolume => {
+                let request = VolumeRename { name: "tank/v".to_owned(), to: "tank/w".to_owned() };
+                drop(manager.volume_rename(request).await);
+            }
+            Step::CopyVolume => {
+                let request = VolumeCopy { name: "tank/v".to_owned(), to: "tank/d".to_owned() };
+                drop(manager.volume_copy(request).await);
+            }
+            other => self.offer(other).await,
+        }
+    }
+
+    /// The calls that offer, mark and receive.
+    async fn offer(&self, step: Step) {
+        let manager = self.manager();
+        let name = self.of_user().await;
+        match step {
+            Step::Bookmark => {
+                let mark = format!("{}#mark", name.split('@').next().unwrap_or_default());
+                let request = BookmarkCreate { snapshot: name, name: mark };
+                drop(manager.bookmark_create(request).await);
+            }
+            Step::Export => {
+                let request = ExportCreate {
+                    protocol: Protocol::Nbd,
+                    volume: name,
+                    name: Some("tank/e".to_owned()),
+                    read_only: true,
+                    allow: Vec::new(),
+                };
+                drop(manager.export_create(request).await);
+            }
+            Step::Unexport => {
+                let key = ExportKey { protocol: Protocol::Nbd, name: "tank/e".to_owned() };
+                drop(manager.export_delete(key, true).await);
+            }
+            Step::Receive => {
+                let volume = "tank/v".to_owned();
+                let request = ReceiveStart { volume, roll_back: false, dry_run: false };
+                if let Ok(started) = manager.receive_start(request).await {
+                    drop(manager.receive_stop(started.session).await);
+                }
+            }
+            Step::Abort(volume) => drop(manager.receive_abort(volume.to_owned()).await),
+            other => unreachable!("{other:?} is made elsewhere"),
+        }
+    }
+}
+
+async fn set_schedule(manager: &Manager, name: &str, keep: &str, prune_only: bool) {
+    let keep = Keep::parse(keep).unwrap();
+    let request = ScheduleSet { name: name.to_owned(), keep, prune_only };
+    manager.schedule_set(request).await.unwrap();
+}
+
+fn operator() -> Caller {
+    let rights = Rights { role: Role::Operator, scope: Scope::All, files: Files::Named };
+    Caller::new("token operator", rights)
+}
+
+// An operator renamed a user's snapshot to a name of a schedule, and set a count of 0.
+#[tokio::test]
+async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
+    let walk = Walk::new().await;
+    walk.clear().await;
+    for first in STEPS {
+        for second in STEPS {
+            let before = walk.set_up().await;
+            for step in [first, second] {
+                on_behalf_of(operator(), walk.make(*step)).await;
+                schedules::follow_now(walk.manager(), &walk.events).await;
+            }
+            let after = walk.guids().await;
+            assert!(before.is_subset(&after), "{first:?}, then {second:?}: {before:?} {after:?}");
+            walk.clear().await;
+        }
+    }
+}
+
+// A schedule that destroyed nothing would pass the walk.
+#[tokio::test]
+async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
+    let walk = Walk::new().await;
+    walk.clear().await;
+    walk.set_up().await;
+    let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
+    walk.manager().snapshot_release(tag).await.unwrap();
+    schedules::follow_now(walk.manager(), &walk.events).await;
+    let count = || async { walk.guids().await.len() };
+    assert_eq!(count().await, 6, "the oldest went");
+    // An operator's schedule is a new one; an admin's schedule adopts its snapshots.
+    on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
+    schedules::follow_now(walk.manager(), &walk.events).await;
+    assert!(count().await >= 6, "an operator destroys nothing");
+    set_schedule(walk.manager(), "tank/v", "yearly=0,monthly=0", false).await;
+    schedules::follow_now(walk.manager(), &walk.events).await;
+    let left =
+        walk.manager().snapshot_list(Some("tank/v".to_owned()).into()).await.unwrap().snapshots;
+    let left: Vec<&str> = left.iter().map(|snapshot| snapshot.name.as_str()).collect();
+    assert_eq!(left, ["tank/v@monday"]);
+}

@@ -1,0 +1,387 @@
+//! The server: pools, their exports and targets, schedules, replication, and the management calls.
+//!
+//! Not here: the command line of `weir serve` (bin/weir), storage and protocols (their crates).
+//!
+//! Invariants:
+//! - options that arrive here are complete and checked;
+//! - every listener is bound before a disk is touched, so a taken port changes nothing;
+//! - one server per state directory and one server per disk, kept by locks the kernel drops with
+//!   the process;
+//! - at the end clients are answered first, then pools are committed; disks that do not answer do
+//!   not hold it up.
+
+use std::fs;
+use std::io::IsTerminal as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_api::door::{GROUP, socket_group};
+use weir_api::listen::Protection;
+use weir_api::tls::Tls;
+use weir_api::types::EventLevel;
+use weir_api::{Address, ApiError};
+use weir_base::ErrorKind;
+use weir_base::private::check_dir;
+use weir_base::size::Human;
+
+use super::{demo, process};
+use crate::access::caller_files::{CallerFiles, NamedDirs};
+use crate::access::secrets::Secrets;
+use crate::access::tokens::Tokens;
+use crate::access::{aside, tokens};
+use crate::answer::errors::internal;
+use crate::disks::memory::MemoryPlan;
+use crate::monitor::pool_monitor;
+use crate::pools::vdev_calls;
+use crate::record::call_record::Record;
+use crate::record::{events, history};
+use crate::replication::replication_calls;
+use crate::schedules::schedule_calls;
+use crate::start::options::{NbdClients, ServeOptions};
+use crate::start::recorder::Recorder;
+use crate::state::server::{Clients, Manager};
+use crate::state::target_registry::TargetRegistry;
+use crate::state::{saved_state as state, scan_file, seen};
+use crate::transfers::receive_calls;
+
+/// A stopping server waits this long for the last uses of tokens to be saved: a state directory
+/// that does not answer must not hold up the end.
+const SAVE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Runs the server until it is told to stop. `say` prints a text for people.
+///
+/// # Errors
+/// A listener, the state directory or the certificate cannot be used, or a pool was not closed
+/// cleanly.
+pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    process::allow_many_descriptors();
+    process::keep_files_private();
+    let _lock = lock_state_dir(&options.state_dir)?;
+    let state = state::StateFile::load(&options.state_dir)?;
+    if let Some(dir) = options.default_api_socket.as_deref().and_then(Path::parent) {
+        weir_api::listen::prepare_socket_dir(dir)?;
+    }
+    let tls = options.tls.as_ref().map(|(certificate, key)| Tls::load(certificate, key));
+    let tls = tls.transpose()?;
+    let protection = Protection { tls: tls.clone(), open: options.api_open };
+    let bind_api = |at: &Address| weir_api::Listener::bind_protected(at, &protection);
+    let api: Vec<_> = options.api.iter().map(bind_api).collect::<Result<_, _>>()?;
+    let bind = |all: &[Address], port, clients: &weir_net::Clients| {
+        all.iter().map(|at| bind(at, port, clients.clone())).collect::<Result<Vec<_>, _>>()
+    };
+    let nbd_clients = nbd_clients(&options.nbd_clients)?;
+    let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
+    // Targets name their initiators.
+    let anyone = weir_net::Clients::default();
+    let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
+    let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
+    let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
+    let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());
+    if named.is_some() && options.nbd.iter().any(|at| matches!(at, Address::Tcp { .. })) {
+        let how = "weir export create --allow, weir export set --allow, or --nbd-allow for all";
+        tracing::info!(how, "NBD over TCP takes only clients whose address an export names");
+    }
+    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
+    // The command line asks for a certificate where peers are listened for.
+    let peers =
+        options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
+            weir_api::peer::PeerListener::bind(&peers.listen, tls, &peers.secret)
+        });
+    let peers = peers.transpose()?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        backend = %weir_device::io_backend(),
+        memory = %Human(options.memory.total_bytes),
+        connections = %Human(options.memory.connections_bytes()),
+        pools = %Human(options.memory.pools_bytes()),
+        dedupe = %Human(options.memory.dedupe_bytes),
+        resident_max = %Human(options.memory.resident_max_bytes()),
+        state = %options.state_dir.display(),
+        "weir starts"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| internal("no runtime for the management interface", &error))?;
+    let done = runtime.block_on(serve((options, say), state, api, data, (peers, tls)));
+    // A thread that waits for a disk that does not answer must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+async fn serve(
+    (options, say): (ServeOptions, fn(&str)),
+    state: state::StateFile,
+    api: Vec<weir_api::Listener>,
+    data: Listeners,
+    (peers, tls): (Option<weir_api::peer::PeerListener>, Option<Tls>),
+) -> Result<(), ApiError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
+    let events = Arc::new(events::Events::new());
+    let own = (options.state_dir.as_path(), Arc::clone(&events));
+    let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
+    let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
+    let (manager, authority) = manage(&options, state, clients, &record)?;
+    manager.reopen_targets().await;
+    manager.reopen_pools().await;
+    let caretakers = look_after(&manager, &record.events, &authority);
+    if let Some(tls) = tls {
+        let hangup = signal(SignalKind::hangup()).map_err(|e| internal("signals", &e))?;
+        // Ends with the process.
+        drop(tokio::spawn(reload(tls, hangup, Arc::clone(&record.events))));
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let recorder = Recorder::new(Arc::clone(&manager), record);
+    let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
+    let serving_peers = peers.map(|peers| {
+        // Ends with the process: what they send can go on.
+        let control = Arc::clone(&control);
+        tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
+    });
+    let tokens = Arc::clone(&authority);
+    let served = tokio::spawn(weir_api::serve(api, control, authority, async {
+        // The sender is dropped at the latest when this function ends.
+        drop(stopped.await);
+    }));
+    if options.demo {
+        demo::set_up(&manager, &options, say).await?;
+    }
+    let (nbd, iscsi) = (manager.nbd_addresses(), manager.targets.portals());
+    tracing::info!(?nbd, ?iscsi, "ready");
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping; once more to stop at once");
+    let hurry = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    caretakers.iter().for_each(tokio::task::JoinHandle::abort);
+    manager.stop_replications();
+    if let Some(serving) = serving_peers {
+        serving.abort();
+    }
+    let orderly = async {
+        manager.transfers.end_sends();
+        stop.send(()).ok();
+        if let Ok(Err(error)) = served.await {
+            tracing::warn!(%error, "the management interface ended badly");
+        }
+        manager.transfers.end_all();
+        let saved = tokio::task::spawn_blocking(move || tokens.save_uses());
+        drop(tokio::time::timeout(SAVE_LIMIT, saved).await);
+        manager.shut_down().await
+    };
+    tokio::select! {
+        done = orderly => done,
+        () = manager.end_of_patience() => {
+            tracing::error!("stopped though disks do not answer: what was not flushed is lost");
+            std::process::exit(i32::from(weir_api::wire::exit_code(ErrorKind::Unavailable)))
+        }
+        () = hurry => {
+            tracing::warn!("stopped at once: what was not flushed is lost");
+            std::process::exit(130)
+        }
+    }
+}
+
+/// What the management interface acts on, and the list of tokens.
+fn manage(
+    options: &ServeOptions,
+    state: state::StateFile,
+    clients: Clients,
+    record: &Record,
+) -> Result<(Arc<Manager>, Arc<Tokens>), ApiError> {
+    let tokens = Arc::new(Tokens::load(&options.state_dir, Arc::clone(&record.events))?);
+    let secrets = Secrets::of(&options.state_dir);
+    secrets.forget_all_but(&state.state.secret_files());
+    let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
+    let own = (Arc::clone(&tokens), files);
+    let dir = &options.state_dir;
+    let kept = (state, seen::SeenFile::load(dir)?, scan_file::ScanFile::load(dir));
+    let manager = Manager::new(options.memory, kept, clients, record.clone(), own);
+    Ok((Arc::new(manager), tokens))
+}
+
+/// Reads the certificate again each time the process gets SIGHUP.
+async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
+    while hangup.recv().await.is_some() {
+        let again = tls.clone();
+        let read = move || again.reload().map_err(ApiError::from);
+        let (level, message) = match aside::aside("the certificate and its key", read).await {
+            Ok(()) => (EventLevel::Info, "the certificate was read again".to_owned()),
+            Err(error) => {
+                let action = &error.action;
+                let text = format!("the old certificate stays in use: {error}; try: {action}");
+                (EventLevel::Warning, text)
+            }
+        };
+        tracing::info!("{message}");
+        let kind = "certificate_reload".to_owned();
+        events.add(events::NewEvent { level, kind, pool: None, disk: None, message });
+    }
+}
+
+/// Starts what the server does by itself.
+fn look_after(
+    manager: &Arc<Manager>,
+    events: &Arc<events::Events>,
+    tokens: &Arc<Tokens>,
+) -> [tokio::task::JoinHandle<()>; 6] {
+    let (manager, events) = (|| Arc::clone(manager), || Arc::clone(events));
+    [
+        tokio::spawn(pool_monitor::watch(manager(), events())),
+        tokio::spawn(vdev_calls::look_after(manager(), events())),
+        tokio::spawn(schedule_calls::run(manager(), events())),
+        tokio::spawn(receive_calls::look_after(manager())),
+        tokio::spawn(replication_calls::run(manager(), events())),
+        tokio::spawn(tokens::look_after(Arc::clone(tokens))),
+    ]
+}
+
+/// Sockets of the data protocols.
+struct Listeners {
+    nbd: Vec<weir_net::Listener>,
+    /// Without it NBD is in clear text.
+    nbd_tls: Option<Arc<rustls::ServerConfig>>,
+    /// The addresses that exports name, where those alone say who may connect.
+    named: Option<weir_net::LiveAllowList>,
+    iscsi: Vec<weir_net::Listener>,
+}
+
+/// Starts the threads of the data protocols.
+fn serve_data(
+    data: Listeners,
+    (state_dir, events): (&Path, Arc<events::Events>),
+    (memory, handshake_limit): (MemoryPlan, Duration),
+) -> Result<Clients, ApiError> {
+    let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let exports = Arc::new(weir_export::Registry::new(data.named));
+    let listens = !data.iscsi.is_empty();
+    // Clients of one protocol shall not take what those of the other live on.
+    let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
+    // The rest is for the large receive buffers, which come on top of a budget.
+    let shared_bytes = part_bytes / 4 * 3;
+    let budgets = [
+        weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
+        weir_net::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
+    ];
+    let offered = Arc::<weir_export::Registry>::clone(&exports);
+    let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
+    let mut protocol = protocol.with_handshake_limit(handshake_limit);
+    let nbd_scheme = if data.nbd_tls.is_some() { "nbds" } else { "nbd" };
+    if let Some(tls) = data.nbd_tls {
+        protocol = protocol.requiring_tls(tls);
+    }
+    let nbd = weir_net::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
+    let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
+        Ok(weir_net::Address::Tcp(address)) => Some(address),
+        _ => None,
+    });
+    let targets = TargetRegistry::new(portals.collect(), state_dir, events);
+    let offered = Arc::<TargetRegistry>::clone(&targets);
+    let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
+    let protocol = protocol.with_login_limit(handshake_limit);
+    let start = || weir_net::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
+    let iscsi = if listens { Some(start()?) } else { None };
+    Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
+}
+
+/// Who may connect to NBD, with the number of the group.
+fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
+    let group = match &clients.group {
+        // Without such a group the sockets are for the user of the server.
+        None => socket_group(GROUP),
+        Some(name) => Some(socket_group(name).ok_or_else(|| {
+            let message = format!("--nbd-group {name}: this server cannot give sockets to it");
+            ApiError::new(ErrorKind::Invalid, message).with_action(format!(
+                "groupadd --system {name}, and start the server as root or with that group"
+            ))
+        })?),
+    };
+    // Without a list, clients prove who they are by their certificates, or exports name them.
+    let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
+    let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
+    Ok(weir_net::Clients { addresses, group })
+}
+
+fn bind(
+    address: &Address,
+    port: u16,
+    clients: weir_net::Clients,
+) -> Result<weir_net::Listener, ApiError> {
+    let address = match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp { .. } => format!("tcp:{address}"),
+    };
+    weir_net::Address::parse(&address, port)
+        .and_then(|address| weir_net::Listener::bind_for(&address, clients))
+        .map_err(|error| {
+            let refused = ApiError::new(error.kind(), error.to_string());
+            match error.action() {
+                Some(action) => refused.with_action(action),
+                None => refused,
+            }
+        })
+}
+
+/// Refuses a state directory that other users may look into, or that belongs to another user, who
+/// could put links in the place of files.
+fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
+    check_dir(dir).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+    })?;
+    let own = rustix::process::geteuid().as_raw();
+    let owner = fs::metadata(dir).map_or(own, |meta| meta.uid());
+    let dir = dir.display();
+    if owner == own {
+        return Ok(());
+    }
+    let message = format!("state directory {dir} belongs to user {owner}, not to user {own}");
+    Err(ApiError::new(ErrorKind::Permission, message)
+        .with_action(format!("chown -R {own} {dir}, or give another directory with --state")))
+}
+
+/// Makes the directory and takes its lock; the lock ends with the process.
+fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
+    let failed = |what: &str, error: &std::io::Error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Unavailable,
+        };
+        ApiError::new(kind, format!("state directory {}: {what}: {error}", dir.display()))
+            .with_action("give another directory with --state")
+    };
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| failed("cannot be made", &error))?;
+    refuse_open_dir(dir)?;
+    let lock = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join("lock"))
+        .map_err(|error| failed("cannot be locked", &error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(ApiError::new(
+            ErrorKind::Busy,
+            format!("another weir serves from the state directory {}", dir.display()),
+        )
+        .with_action("stop it first, or give another directory with --state")),
+        Err(fs::TryLockError::Error(error)) => Err(failed("cannot be locked", &error)),
+    }
+}

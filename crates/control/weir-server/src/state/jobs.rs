@@ -1,0 +1,227 @@
+//! Work that takes longer than a call may: each piece on a thread of its own, asked about until it
+//! is done.
+//!
+//! Not here: the work.
+//!
+//! Invariants:
+//! - work that nobody asks about ends by itself, and is forgotten;
+//! - a call is answered within [`ANSWER_WITHIN`], with what is known by then;
+//! - the work goes below everything else on the machine that wants the processor.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use crate::answer::errors::internal;
+use crate::answer::names::guid;
+
+/// What a caller waits for at most.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether there is an answer.
+const LOOK: Duration = Duration::from_millis(20);
+/// From here on nobody is thought to ask again.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
+/// Pieces of work at the same time; each takes a processor for a while.
+const JOBS_MAX: usize = 4;
+/// How much further back in the queue for a processor.
+const NICE: i32 = 10;
+
+/// What is known of a piece of work.
+struct State<T> {
+    value: Option<T>,
+    end: Option<Result<(), ApiError>>,
+    asked: Instant,
+}
+
+/// One piece of work, as the one who does it sees it.
+pub(crate) struct Job<T>(Arc<Mutex<State<T>>>);
+
+impl<T> Clone for Job<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Job<T> {
+    /// Tells what is known now.
+    pub(crate) fn tell(&self, value: T) {
+        self.0.lock().value = Some(value);
+    }
+
+    /// Whether somebody may still want it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.lock().asked.elapsed() < ASKED_WITHIN
+    }
+
+    fn end(&self, end: Result<(), ApiError>) {
+        self.0.lock().end.get_or_insert(end);
+    }
+}
+
+/// Ends a piece of work with an error when its thread ends without.
+struct Ending<T>(Job<T>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        self.0.end(Err(ApiError::new(ErrorKind::Internal, "the work broke inside the server")));
+    }
+}
+
+/// Work of one kind under way, by number; with each, what it is about.
+pub(crate) struct Jobs<T>(Mutex<BTreeMap<String, (String, Job<T>)>>);
+
+impl<T> Default for Jobs<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+/// An answer: what is known, and the number to ask with for more.
+pub(crate) type Known<T> = (T, Option<String>);
+
+impl<T: Clone + Send + 'static> Jobs<T> {
+    /// Starts work about something; its number.
+    pub(crate) fn start<F>(
+        &self,
+        about: &str,
+        work: impl FnOnce(Job<T>) -> F + Send + 'static,
+    ) -> Result<String, ApiError>
+    where
+        F: Future<Output = Result<(), ApiError>>,
+    {
+        let state = State { value: None, end: None, asked: Instant::now() };
+        let job = Job(Arc::new(Mutex::new(state)));
+        let number = guid().to_string();
+        {
+            let mut jobs = self.0.lock();
+            jobs.retain(|_, (_, job)| job.is_wanted());
+            if jobs.len() == JOBS_MAX {
+                let message = format!("{JOBS_MAX} forecasts are being made already");
+                return Err(ApiError::new(ErrorKind::Busy, message)
+                    .with_action("wait for one of them to end"));
+            }
+            jobs.insert(number.clone(), (about.to_owned(), job.clone()));
+        }
+        let body = move || {
+            let ending = Ending(job.clone());
+            if let Err(error) = rustix::process::nice(NICE) {
+                tracing::debug!(%error, "a forecast is as urgent as anything else");
+            }
+            let done = weir_device::new_runtime()
+                .map_err(|error| internal("no runtime for a forecast", &error))
+                .and_then(|runtime| runtime.block_on(work(job)));
+            ending.0.end(done);
+        };
+        let thread = std::thread::Builder::new().name("forecast".to_owned()).spawn(body);
+        thread.map_err(|error| internal("no thread for a forecast", &error))?;
+        Ok(number)
+    }
+
+    /// What is known of a piece of work about something, soon.
+    pub(crate) async fn ask(&self, number: &str, about: &str) -> Result<Known<T>, ApiError> {
+        let job = {
+            let jobs = self.0.lock();
+            jobs.get(number).filter(|(of, _)| of == about).map(|(_, job)| job.clone())
+        };
+        let job = job.ok_or_else(|| {
+            let message = format!("there is no forecast {number} of {about} any more");
+            ApiError::new(ErrorKind::NotFound, message).with_action("start another one")
+        })?;
+        let start = Instant::now();
+        loop {
+            {
+                let mut state = job.0.lock();
+                state.asked = Instant::now();
+                if let Some(end) = state.end.take() {
+                    self.0.lock().remove(number);
+                    end?;
+                    let value = state.value.take().ok_or_else(|| {
+                        ApiError::new(ErrorKind::Internal, "a forecast ended without a word")
+                    })?;
+                    return Ok((value, None));
+                }
+                if let Some(value) =
+                    state.value.as_ref().filter(|_| start.elapsed() >= ANSWER_WITHIN)
+                {
+                    return Ok((value.clone(), Some(number.to_owned())));
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_known_is_told_and_then_the_end() {
+        let jobs = Jobs::<u32>::default();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let number = jobs.start("a", move |job: Job<u32>| async move {
+            job.tell(1);
+            gone.recv().ok();
+            job.tell(2);
+            Ok(())
+        });
+        let number = number.unwrap();
+        assert_eq!(jobs.ask(&number, "a").await.unwrap(), (1, Some(number.clone())));
+        assert_eq!(jobs.ask(&number, "b").await.unwrap_err().kind, ErrorKind::NotFound);
+        drop(go);
+        assert_eq!(jobs.ask(&number, "a").await.unwrap(), (2, None));
+        assert_eq!(jobs.ask(&number, "a").await.unwrap_err().kind, ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn work_that_breaks_is_an_error_and_too_much_of_it_is_refused() {
+        let jobs = Jobs::<u32>::default();
+        let number = jobs.start("a", |_| async { panic!("planned") }).unwrap();
+        assert_eq!(jobs.ask(&number, "a").await.unwrap_err().kind, ErrorKind::Internal);
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = Arc::new(Mutex::new(gone));
+        for round in 0..=JOBS_MAX {
+            let gone = Arc::clone(&gone);
+            let started = jobs.start("a", move |_| async move {
+                gone.lock().recv().ok();
+                Ok(())
+            });
+            assert_eq!(started.is_ok(), round < JOBS_MAX, "{round}");
+        }
+        drop(go);
+    }
+
+    #[tokio::test]
+    async fn work_without_a_caller_for_ten_seconds_ends() {
+        let jobs = Jobs::<u32>::default();
+        let (tell, told) = std::sync::mpsc::channel();
+        let start = || {
+            let tell = tell.clone();
+            jobs.start("a", move |job: Job<u32>| async move {
+                while job.is_wanted() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                tell.send(()).map_err(|error| internal("no test", &error))
+            })
+        };
+        let numbers = [(); JOBS_MAX].map(|()| start().unwrap());
+        // As if they had been asked about so long ago.
+        let set_asked = |ago: u64| {
+            let asked = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
+            let jobs = jobs.0.lock();
+            jobs.values().for_each(|(_, job)| job.0.lock().asked = asked);
+        };
+        set_asked(5);
+        assert!(start().is_err(), "somebody may still ask");
+        set_asked(10);
+        numbers.iter().for_each(|_| told.recv_timeout(Duration::from_secs(20)).unwrap());
+        let number = start().unwrap();
+        assert_eq!(jobs.0.lock().keys().collect::<Vec<_>>(), [&number], "the others are forgotten");
+        set_asked(10);
+        told.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+}

@@ -1,0 +1,13 @@
+//! What the server remembers across restarts.
+
+pub(crate) mod jobs;
+pub(crate) mod pool_file;
+pub(crate) mod replication_activity;
+pub(crate) mod saved_state;
+pub(crate) mod scan_file;
+pub(crate) mod seen;
+pub(crate) mod sends;
+pub(crate) mod server;
+pub(crate) mod stream_session;
+pub(crate) mod target_registry;
+pub(crate) mod transfers;

@@ -1,0 +1,258 @@
+//! What the server remembers between runs: which pools it had open, its exports, targets and
+//! schedules.
+//!
+//! Not here: anything about the pools themselves; their disks know it.
+//!
+//! Invariant: the file is replaced whole and durably, so a crash leaves the old or the new one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_api::ApiError;
+use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
+use weir_base::ErrorKind;
+use weir_net::AllowList;
+
+/// A pool that was open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownPool {
+    pub(crate) name: String,
+    /// Guid of the pool; 0 in files of servers that did not store it.
+    #[serde(default)]
+    pub(crate) guid: u64,
+    pub(crate) disks: Vec<PathBuf>,
+    /// Whether a disk was missing or incomplete when the pool was last seen: then the disks that
+    /// answer first may be the ones that miss its last writes.
+    #[serde(default)]
+    pub(crate) degraded: bool,
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownExport {
+    pub(crate) name: String,
+    /// Of a volume or a snapshot.
+    pub(crate) volume: String,
+    pub(crate) read_only: bool,
+    /// Number of what it offers, which keeps it through renames and promotions.
+    #[serde(default)]
+    pub(crate) dataset: Option<u64>,
+    /// Addresses of clients over TCP; empty for all that the server takes.
+    #[serde(default)]
+    pub(crate) allow: Vec<String>,
+}
+
+impl KnownExport {
+    /// Writes the addresses as they are shown; returns the list.
+    ///
+    /// # Errors
+    /// As [`Self::allowed`].
+    pub(crate) fn spell_addresses(&mut self) -> Result<Option<AllowList>, ApiError> {
+        let allowed = self.allowed()?;
+        self.allow = allowed.as_ref().map(AllowList::entries).unwrap_or_default();
+        Ok(allowed)
+    }
+
+    /// The addresses as a list; `None` for all that the server takes.
+    ///
+    /// # Errors
+    /// `Invalid` for an entry that is no network.
+    pub(crate) fn allowed(&self) -> Result<Option<AllowList>, ApiError> {
+        let entries = self.allow.iter().map(String::as_str);
+        let list = AllowList::parse(entries).map_err(|error| {
+            ApiError::new(error.kind(), format!("allow: {error}"))
+                .with_action("name clients by address, such as 10.0.0.7 or 10.0.0.0/24")
+        })?;
+        Ok((!list.is_empty()).then_some(list))
+    }
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownSchedule {
+    /// Of a volume or a pool.
+    pub(crate) name: String,
+    pub(crate) pool_guid: u64,
+    /// Number of the volume; a pool's has none.
+    pub(crate) dataset: Option<u64>,
+    pub(crate) keep: Keep,
+    /// True if the schedule takes no snapshots.
+    #[serde(default)]
+    pub(crate) prune_only: bool,
+    /// Number that the records of its snapshots name. Files of older servers have none.
+    #[serde(default)]
+    pub(crate) id: u64,
+    /// True if it destroys snapshots that came in streams, too: an admin has set it.
+    #[serde(default)]
+    pub(crate) prunes_received: bool,
+}
+
+impl KnownSchedule {
+    /// Gives a schedule of an older server a number: always the same one, since the file may not be
+    /// saved before the server stops.
+    fn number(&mut self) {
+        if self.id == 0 {
+            self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));
+        }
+    }
+}
+
+/// A volume that is replicated to another server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownReplication {
+    /// Full name.
+    pub(crate) volume: String,
+    pub(crate) pool_guid: u64,
+    /// Number of the volume.
+    pub(crate) dataset: u64,
+    pub(crate) to: String,
+    pub(crate) every_seconds: u64,
+    pub(crate) bandwidth_bytes: Option<u64>,
+    pub(crate) ca_file: String,
+    pub(crate) secret_file: String,
+    pub(crate) paused: bool,
+    /// Whether a run began and did not come to its end.
+    #[serde(default)]
+    pub(crate) unfinished: bool,
+    /// When the last run began.
+    pub(crate) last_run_unix_ms: u64,
+    /// The newest snapshot that both sides have.
+    pub(crate) last: Option<ReplicatedSnapshot>,
+    pub(crate) verified: Option<Verification>,
+    /// Why the last comparison failed; none where it came to an end.
+    #[serde(default)]
+    pub(crate) verify_failed: Option<VerifyFailure>,
+    /// Guids of the snapshots that a run releases and destroys at its end. A run that is cut off
+    /// between the two leaves a snapshot that no tag marks.
+    #[serde(default)]
+    pub(crate) clearing: Vec<String>,
+}
+
+/// A snapshot that both sides have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReplicatedSnapshot {
+    /// Its own name when it was replicated.
+    pub(crate) snapshot: String,
+    /// Guid; empty in files of servers that did not store it.
+    #[serde(default)]
+    pub(crate) guid: String,
+    /// When it was taken.
+    pub(crate) unix_ms: u64,
+}
+
+impl ReplicatedSnapshot {
+    /// True for this snapshot on either server, whatever it is called there now.
+    pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
+        let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
+        if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
+    }
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownTarget {
+    pub(crate) name: String,
+    pub(crate) initiators: Vec<KnownInitiator>,
+    pub(crate) luns: Vec<KnownLun>,
+}
+
+/// An initiator that may log in to a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownInitiator {
+    /// iSCSI name, or `*`.
+    pub(crate) name: String,
+    pub(crate) chap: Option<ChapAccount>,
+    pub(crate) mutual: Option<ChapAccount>,
+}
+
+/// A logical unit of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownLun {
+    pub(crate) number: u16,
+    /// Full name of a volume or snapshot.
+    pub(crate) volume: String,
+    /// Number of what it shows, which keeps it through renames and promotions.
+    pub(crate) dataset: u64,
+    pub(crate) block_bytes: u32,
+    /// Whether writes are answered before they are durable.
+    pub(crate) write_cache: bool,
+    pub(crate) shared: bool,
+}
+
+/// Everything that is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) pools: Vec<KnownPool>,
+    pub(crate) exports: Vec<KnownExport>,
+    #[serde(default)]
+    pub(crate) schedules: Vec<KnownSchedule>,
+    #[serde(default)]
+    pub(crate) replications: Vec<KnownReplication>,
+    #[serde(default)]
+    pub(crate) targets: Vec<KnownTarget>,
+}
+
+impl State {
+    /// The files of secrets that something refers to.
+    pub(crate) fn secret_files(&self) -> BTreeSet<&str> {
+        let sent = self.replications.iter().flat_map(|known| [&known.ca_file, &known.secret_file]);
+        let proven = self.targets.iter().flat_map(|target| &target.initiators);
+        let proven = proven.flat_map(|known| known.chap.iter().chain(&known.mutual));
+        let proven = proven.filter_map(|account| account.secret_file.as_ref());
+        sent.chain(proven).map(String::as_str).collect()
+    }
+}
+
+/// The file it is kept in.
+#[derive(Debug)]
+pub(crate) struct StateFile {
+    path: PathBuf,
+    pub(crate) state: State,
+}
+
+impl StateFile {
+    /// Reads the file; none yet is an empty state.
+    pub(crate) fn load(dir: &Path) -> Result<Self, ApiError> {
+        let path = dir.join("state.json");
+        let failed = |why: String| {
+            ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display()))
+                .with_action("repair or remove the file; pools can be imported again")
+        };
+        let mut state: State = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        state.schedules.iter_mut().for_each(KnownSchedule::number);
+        Ok(Self { path, state })
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Durability
+    /// The new state is found after any crash once this returns.
+    pub(crate) fn save(&self) -> Result<(), ApiError> {
+        let text = serde_json::to_vec_pretty(&self.state).map_err(std::io::Error::from);
+        text.and_then(|text| replace_file(&self.path, &text)).map_err(|error| {
+            let message = format!("cannot save {}: {error}", self.path.display());
+            ApiError::new(ErrorKind::Unavailable, message)
+        })
+    }
+}
+
+/// Replaces a file whole.
+///
+/// # Durability
+/// The new content is found after any crash once this returns.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("json.new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::File::open(dir)?.sync_all()
+}

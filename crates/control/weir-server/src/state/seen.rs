@@ -1,0 +1,104 @@
+//! The newest txg that this server has seen of each pool, stored in `seen.json`.
+//!
+//! A disk cannot know that the other disks continued without it: an old leg alone looks like a
+//! complete pool. The server records the newest txg of each pool and passes it to every import,
+//! which refuses older disks.
+//!
+//! Not here: the refusal (weir-pool's import).
+//!
+//! Invariants:
+//! - the server records a txg only after it is durable on the pool's disks, so no crash makes the
+//!   server expect more than the disks have;
+//! - the server records an opening before clients use the pool.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use weir_api::ApiError;
+use weir_base::{ErrorKind, Guid, Txg};
+use weir_pool::{Pool, PoolMoment};
+
+use crate::state::pool_file::{Entry, PoolFile};
+
+/// The stored form of a [`PoolMoment`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    opening: u64,
+    txg: u64,
+    unix_ms: u64,
+}
+
+impl Entry for Stored {
+    fn unix_ms(&self) -> u64 {
+        self.unix_ms
+    }
+}
+
+/// The file of all pools.
+#[derive(Debug)]
+pub(crate) struct SeenFile(PoolFile<Stored>);
+
+impl SeenFile {
+    /// Reads the file of a state directory; a missing file counts as empty.
+    ///
+    /// # Errors
+    /// `Data` for a file that cannot be read or understood.
+    pub(crate) fn load(dir: &Path) -> Result<Self, ApiError> {
+        let path = dir.join("seen.json");
+        PoolFile::load(path.clone()).map(Self).map_err(|why| {
+            ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display())).with_action(
+                "repair or remove the file; without it, disks that are too old are not recognised",
+            )
+        })
+    }
+
+    /// Returns the newest recorded moment of a pool.
+    pub(crate) fn of(&self, pool: u64) -> Option<PoolMoment> {
+        let Stored { opening, txg, unix_ms } = *self.0.pools.get(&pool)?;
+        Some(PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms })
+    }
+
+    /// Returns true if a pool's newest txg is due to be recorded: every ten seconds, but
+    /// at once while the pool is degraded, as only then can disks fall behind.
+    pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
+        let guid = pool.guid().0;
+        let is_new = self.0.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);
+        is_new && (is_degraded || !self.0.rests(guid))
+    }
+
+    /// Records the newest txg of a pool.
+    ///
+    /// # Durability
+    /// The record survives any crash once this returns.
+    pub(crate) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
+        let PoolMoment { opening, txg, unix_ms } = pool.moment();
+        let seen = Stored { opening: opening.0, txg: txg.0, unix_ms };
+        self.0.record(pool.guid().0, seen).map_err(|error| {
+            let message = format!("cannot save {}: {error}", self.0.path.display());
+            ApiError::new(ErrorKind::Unavailable, message)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::state::saved_state::replace_file;
+
+    #[test]
+    fn records_are_read_back_and_a_bad_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = SeenFile::load(dir.path()).unwrap();
+        assert_eq!(file.of(7), None);
+        file.0.pools.insert(7, Stored { opening: 1, txg: 2, unix_ms: 3 });
+        replace_file(&file.0.path, &serde_json::to_vec(&file.0.pools).unwrap()).unwrap();
+        let read = SeenFile::load(dir.path()).unwrap();
+        let moment = PoolMoment { opening: Guid(1), txg: Txg(2), unix_ms: 3 };
+        assert_eq!(read.of(7), Some(moment));
+        fs::write(dir.path().join("seen.json"), "{").unwrap();
+        let error = SeenFile::load(dir.path()).unwrap_err();
+        assert!(error.message.contains("seen.json"), "{error}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Sessions of streams that are sent: frames wait in memory between the engine and the caller.
+//!
+//! Not here: the calls (`send_calls`), the streams (weir-dataset).
+//!
+//! Invariant: a session holds a few frames at most, whatever its caller does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use weir_api::ApiError;
+use weir_api::types::{Stream, StreamDirection};
+use weir_base::{ErrorKind, names};
+use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId};
+
+use crate::answer::names::split;
+use crate::state::stream_session::{About, over};
+
+/// Frames that wait to be taken: a quarter of a MiB each, or a record more.
+pub(crate) const FRAMES_WAITING: usize = 4;
+
+/// Streams that broke of which it is known why: whoever took one asks at once.
+const BROKEN_KEPT: usize = 16;
+
+/// A stream that is sent.
+pub(crate) struct Outgoing {
+    pub(crate) about: About,
+    /// Told when the session ends before its stream.
+    pub(crate) ended_early: Notify,
+    pub(crate) is_taken: AtomicBool,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) frames: Mutex<Frames>,
+}
+
+pub(crate) struct Frames {
+    pub(crate) come: mpsc::Receiver<Vec<u8>>,
+    /// Fetched, and too much for the part before.
+    pub(crate) next: Option<Vec<u8>>,
+    pub(crate) ended: JoinHandle<Result<(), ApiError>>,
+}
+
+/// A session in the table; whoever waits for its frames is told when it leaves.
+pub(crate) struct Listed(pub(crate) Arc<Outgoing>);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.0.ended_early.notify_one();
+    }
+}
+
+/// Sessions that send, by name.
+#[derive(Default)]
+pub(crate) struct Sends {
+    pub(crate) sessions: BTreeMap<String, Listed>,
+    /// Why streams broke, the newest first.
+    broken: VecDeque<(String, ApiError)>,
+}
+
+impl Sends {
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Sessions of one account.
+    pub(crate) fn of(&self, account: &str) -> usize {
+        self.sessions.values().filter(|send| send.0.about.account == account).count()
+    }
+
+    /// Ends the sessions for which `stays` is false.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&About) -> bool) {
+        self.sessions.retain(|_, send| stays(&send.0.about));
+    }
+
+    pub(crate) fn show(&self) -> Vec<Stream> {
+        let show = |send: &Listed| {
+            let sent_bytes = send.0.sent_bytes.load(Ordering::Relaxed);
+            send.0.about.show(StreamDirection::Send, sent_bytes)
+        };
+        self.sessions.values().map(show).collect()
+    }
+
+    pub(crate) fn end_all(&mut self) {
+        self.sessions.clear();
+    }
+
+    pub(crate) fn find(&self, session: &str) -> Result<Arc<Outgoing>, ApiError> {
+        if let Some(found) = self.sessions.get(session) {
+            return Ok(Arc::clone(&found.0));
+        }
+        let why = self.broken.iter().find(|(name, _)| name == session);
+        Err(why.map_or_else(|| over(session), |(_, why)| why.clone()))
+    }
+
+    /// Forgets a session whose stream came to an end, and keeps why that was none.
+    pub(crate) fn end(&mut self, session: &str, done: &Result<(), ApiError>) {
+        self.sessions.remove(session);
+        if let Err(error) = done {
+            self.broken.truncate(BROKEN_KEPT - 1);
+            self.broken.push_front((session.to_owned(), error.clone()));
+        }
+    }
+}
+
+/// Pool, and snapshot in the pool.
+pub(crate) fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
+    let parts = names::snapshot(full);
+    let (volume, name) =
+        parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
+    let (pool, own) = split(volume)?;
+    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
+}
+
+/// What a session says of itself at its start.
+pub(crate) struct Begun {
+    pub(crate) guid: u64,
+    pub(crate) from: Option<u64>,
+    pub(crate) first_byte: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) estimate_bytes: u64,
+}
+
+pub(crate) async fn send(
+    engine: Arc<Engine>,
+    spec: SendSpec,
+    begun: oneshot::Sender<Begun>,
+    frames: mpsc::Sender<Vec<u8>>,
+) -> Result<(), DatasetError> {
+    let sending = engine.prepare_send(&spec)?;
+    let estimate_bytes = engine.estimate_send(&sending).await?;
+    let begin = sending.begin();
+    let about = Begun {
+        guid: begin.to,
+        from: begin.from,
+        first_byte: begin.first_record * begin.record_size.bytes() as u64,
+        size_bytes: begin.size_bytes,
+        estimate_bytes,
+    };
+    let given_up = || {
+        let SnapshotId { volume, name } = &spec.snapshot;
+        DatasetError::GivenUp { name: format!("{}/{volume}@{name}", engine.pool().name()) }
+    };
+    begun.send(about).map_err(|_| given_up())?;
+    let put = async |frame| frames.send(frame).await.map_err(|_| given_up());
+    engine.send(&sending, put).await.map(drop)
+}

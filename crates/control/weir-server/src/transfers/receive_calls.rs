@@ -1,0 +1,179 @@
+//! Streams that are sent, and received a part at a time: sessions between calls and the engine.
+//!
+//! Not here: the sessions that send (sends), the streams (weir-dataset), who keeps their bytes.
+//!
+//! Invariants:
+//! - a session holds a few parts at most, whatever its caller does;
+//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server
+//!   as many as there may be;
+//! - a session that is not used, or makes no progress, ends by itself; the received part of a
+//!   stream is kept;
+//! - a session ends when the token that began it is revoked or expires;
+//! - a stream is received into a volume by one session at a time.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use weir_api::ApiError;
+use weir_api::access::Role;
+use weir_api::caller;
+use weir_api::stream::Bytes;
+use weir_api::types::{
+    Outcome, RECEIVED_FROM, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed,
+};
+use weir_base::ErrorKind;
+use weir_dataset::{Mark, ReceiveSpec, Receiver};
+
+use crate::answer::names::split;
+use crate::exports::export_calls::Of;
+use crate::state::server::Manager;
+use crate::state::stream_session::{About, over};
+use crate::state::transfers::{
+    Finished, Incoming, LOOK, Progress, RECEIVE_STALE, Step, before_done, end, receive,
+    session_name,
+};
+
+/// Ends unused sessions and sessions of expired tokens, until the task is dropped.
+pub(crate) async fn look_after(manager: Arc<Manager>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        manager.transfers.end_idle();
+        manager.transfers.retain(|about| manager.tokens.may_call(&about.account));
+    }
+}
+
+impl Manager {
+    pub(crate) async fn start_receive(
+        &self,
+        request: ReceiveStart,
+    ) -> Result<ReceiveStarted, ApiError> {
+        let ReceiveStart { volume, roll_back, dry_run } = request;
+        let peer = caller::current().peer();
+        let (pool, own) = split(&volume)?;
+        let open = self.pool(pool)?;
+        self.refuse_exported(Of::Dataset(&volume))?;
+        if !dry_run {
+            self.take_over(&volume).await?;
+        }
+        self.transfers.refuse_more(peer)?;
+        let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
+        let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
+        // A schedule counts the snapshots that it may destroy: with streams of an operator's own,
+        // new snapshots would push the others out.
+        let may_destroy = caller::current().has(Role::Admin);
+        let (steps, steps_taken) = mpsc::channel(1);
+        let ended = tokio::spawn(async move {
+            open.call(move |engine| async move {
+                let receiver = if may_destroy { Receiver::new } else { Receiver::for_user };
+                receive(receiver(engine, spec), steps_taken).await;
+                Ok(())
+            })
+            .await
+        });
+        let session = session_name();
+        let receive = Incoming {
+            about: About::new(pool, &volume),
+            dry_run,
+            peer,
+            progress: Mutex::new(Progress::new()),
+            steps,
+            in_work: tokio::sync::Mutex::new(None),
+            ended: tokio::sync::Mutex::new(ended),
+        };
+        self.transfers.receives.lock().insert(session.clone(), Arc::new(receive));
+        Ok(ReceiveStarted { session })
+    }
+
+    /// Ends a session into this volume whose caller is gone; refuses where one is at work. Another
+    /// server ends its own sessions alone.
+    async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
+        let stale = {
+            let mut receives = self.transfers.receives.lock();
+            let found = receives.iter().find(|(_, s)| s.about.name == volume && !s.dry_run);
+            let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
+            let peer = caller::current().peer();
+            let may_end = peer.is_none() || receives[&name].peer == peer;
+            if !may_end || receives[&name].about.used.idle() < RECEIVE_STALE {
+                let message = format!("{volume} is being received into at this moment");
+                return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                    "let that end; one whose caller is gone can be gone on with after 3 seconds",
+                ));
+            }
+            receives.remove(&name)
+        };
+        if let Some(stale) = stale {
+            end(stale).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn take_part(
+        &self,
+        session: String,
+        part: Bytes,
+    ) -> Result<ReceiveProgress, ApiError> {
+        let received_bytes = self.transfers.take_part(&session, part).await?;
+        Ok(ReceiveProgress { received_bytes })
+    }
+
+    pub(crate) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
+        let receive = self.transfers.receive(&session)?;
+        let _using = receive.about.used.begin();
+        let done = async {
+            let mut in_work = receive.in_work.lock().await;
+            before_done(in_work.take(), &session).await?;
+            let (answer, answered) = oneshot::channel();
+            let given = receive.steps.send(Step::Finish(answer)).await;
+            given.map_err(|_| over(&session))?;
+            answered.await.map_err(|_| over(&session))?
+        };
+        let done = done.await;
+        self.transfers.receives.lock().remove(&session);
+        let Finished { received, bytes } = done?;
+        Ok(ReceiveDone {
+            snapshot: format!("{}@{}", receive.about.name, received.snapshot),
+            guid: received.guid.to_string(),
+            received_bytes: bytes,
+            data_bytes: received.counts.records * received.record_size.bytes() as u64,
+            hole_bytes: received
+                .counts
+                .hole_records
+                .saturating_mul(received.record_size.bytes() as u64),
+            dry_run: receive.dry_run,
+            is_new: received.is_new,
+            rolled_back: received.rolled_back,
+        })
+    }
+
+    pub(crate) async fn stop_receive(&self, session: String) -> Result<Removed, ApiError> {
+        let found = self.transfers.receives.lock().remove(&session);
+        end(found.ok_or_else(|| over(&session))?).await;
+        Ok(Removed { outcome: Outcome::Removed, name: session })
+    }
+
+    pub(crate) async fn token_of(&self, volume: String) -> Result<ReceiveToken, ApiError> {
+        let (pool, own) = split(&volume)?;
+        let own = own.to_owned();
+        let open = self.pool(pool)?;
+        let found = open.call(move |engine| async move {
+            let token = engine.receive_token(&own).await?;
+            let snapshot = engine.volume(&own)?.receiving().unwrap_or_default();
+            Ok((token, snapshot))
+        });
+        let (token, snapshot) = found.await?;
+        Ok(ReceiveToken { volume, snapshot, token: token.to_string() })
+    }
+
+    pub(crate) async fn abort_receive(&self, volume: String) -> Result<Removed, ApiError> {
+        let (pool, own) = split(&volume)?;
+        self.take_over(&volume).await?;
+        let _changes = self.changes.lock(pool).await;
+        let own = own.to_owned();
+        let open = self.pool(pool)?;
+        open.call(move |engine| async move { engine.abort_receive(&own).await }).await?;
+        self.follow_names(&open.engine)?;
+        Ok(Removed { outcome: Outcome::Removed, name: volume })
+    }
+}

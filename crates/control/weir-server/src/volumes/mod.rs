@@ -1,0 +1,5 @@
+//! Volumes: create, change, destroy, properties, advice.
+
+pub(crate) mod advice_calls;
+pub(crate) mod property_calls;
+pub(crate) mod volume_calls;

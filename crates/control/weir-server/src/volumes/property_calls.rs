@@ -1,0 +1,494 @@
+//! Properties: telling, setting and inheriting them.
+//!
+//! Not here: their table (weir-api), what they do (weir-dataset).
+//!
+//! Invariants:
+//! - a value is told as the table says, exact; how it prints is the command line's matter;
+//! - a change runs on its pool's thread, one at a time.
+
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{
+    Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
+    VolumeCreate, check_volume_size, is_user_property, record_size,
+};
+use weir_base::ErrorKind;
+use weir_base::RecordSize;
+use weir_base::names::{self, PropertyOf};
+use weir_dataset::{
+    DEFAULT_COMPRESSION, Engine, PropertiesOf, PropertyChange as Change, PropertyTarget,
+    Refreservation, SnapshotId, SnapshotInfo, VolumeSize,
+};
+use weir_format::Compression;
+
+use crate::answer::errors::api_error;
+use crate::answer::errors::not_found;
+use crate::answer::errors::outcome;
+use crate::answer::names::split;
+use crate::answer::pool_status as convert;
+use crate::disks::pool_thread::OpenPool;
+use crate::exports::export_calls::Of;
+use crate::state::server::{Entry, Manager};
+
+fn bad(error: impl Into<weir_api::Error>) -> ApiError {
+    ApiError::from(error.into())
+}
+
+/// Pool, and what of it has properties.
+fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
+    match names::property_of(full).map_err(bad)? {
+        PropertyOf::Pool => Ok((full, PropertyTarget::Pool)),
+        PropertyOf::Volume => {
+            let (pool, own) = split(full)?;
+            Ok((pool, PropertyTarget::Volume(own.to_owned())))
+        }
+        PropertyOf::Snapshot => {
+            let (volume, name) = names::snapshot(full).map_err(bad)?;
+            let (pool, own) = split(volume)?;
+            let id = SnapshotId { volume: own.to_owned(), name: name.to_owned() };
+            Ok((pool, PropertyTarget::Snapshot(id)))
+        }
+    }
+}
+
+/// What the engine is to change, and a new size.
+pub(crate) fn changes(
+    values: &PropertyValues,
+    of: PropertyOf,
+) -> Result<(Vec<Change>, Option<u64>), ApiError> {
+    let (mut changes, mut size) = (Vec::new(), None);
+    for setting in values.settings(of)? {
+        changes.push(match setting {
+            Setting::Compression(value) => Change::Compression(Some(convert::compression(value))),
+            Setting::Dedupe(value) => Change::Dedupe(Some(value)),
+            Setting::ReadOnly(value) => Change::ReadOnly(Some(value)),
+            Setting::Quota(bytes) => Change::Quota(bytes),
+            Setting::Reservation(bytes) => Change::Reservation(bytes),
+            Setting::Refreservation(bytes) => {
+                Change::Refreservation(bytes.map_or(Refreservation::Auto, Refreservation::Bytes))
+            }
+            Setting::User(name, value) => Change::User(name, Some(value)),
+            Setting::Size(bytes) => {
+                size = Some(bytes);
+                continue;
+            }
+        });
+    }
+    Ok((changes, size))
+}
+
+/// The properties of something, as they are told.
+struct Teller<'a> {
+    full: &'a str,
+    set: PropertiesOf,
+    /// What it inherits from, the nearest first.
+    above: Vec<String>,
+}
+
+/// What a property's value comes from.
+enum From {
+    Own,
+    Nowhere,
+    /// Steps up: 1 is the nearest above.
+    Above(usize),
+    Fixed,
+}
+
+impl Teller<'_> {
+    fn tell(&self, property: &str, value: impl Into<String>, from: &From) -> Property {
+        let (source, inherited_from) = match from {
+            From::Own => (PropertySource::Local, None),
+            From::Nowhere => (PropertySource::Default, None),
+            From::Above(steps) => (PropertySource::Inherited, self.above.get(steps - 1).cloned()),
+            From::Fixed => (PropertySource::None, None),
+        };
+        Property {
+            name: self.full.to_owned(),
+            property: property.to_owned(),
+            value: value.into(),
+            source,
+            inherited_from,
+        }
+    }
+
+    /// One that can be inherited, from a volume or the pool itself.
+    fn inherited<T>(
+        &self,
+        of: impl Fn(&weir_format::Properties) -> Option<T>,
+        default: T,
+    ) -> (T, From) {
+        if let Some(own) = of(&self.set.own) {
+            return (own, From::Own);
+        }
+        match self.set.pool.as_ref().and_then(of) {
+            Some(value) => (value, From::Above(1)),
+            None => (default, From::Nowhere),
+        }
+    }
+
+    fn limit(&self, property: &str, bytes: u64) -> Property {
+        let from = if bytes == 0 { From::Nowhere } else { From::Own };
+        self.tell(property, bytes.to_string(), &from)
+    }
+
+    /// A property that can be set, if it is one.
+    fn settable(&self, property: &str) -> Option<Property> {
+        let own = &self.set.own;
+        Some(match property {
+            "quota" => self.limit(property, own.quota_bytes),
+            "reservation" => self.limit(property, own.reservation_bytes),
+            "refreservation" => self.limit(property, own.refreservation_bytes),
+            "compression" => {
+                let (value, from) = self.inherited(|p| p.compression, DEFAULT_COMPRESSION);
+                self.tell(property, compression_name(value), &from)
+            }
+            "dedupe" => self.switch(property, |p| p.dedupe),
+            "readonly" => self.switch(property, |p| p.read_only),
+            _ => return None,
+        })
+    }
+
+    /// A property that is on or off, and off by default.
+    fn switch(
+        &self,
+        property: &str,
+        of: impl Fn(&weir_format::Properties) -> Option<bool>,
+    ) -> Property {
+        let (value, from) = self.inherited(of, false);
+        self.tell(property, if value { "on" } else { "off" }, &from)
+    }
+
+    /// One of users' own; where nobody set it, it has no value.
+    fn user(&self, property: &str) -> Property {
+        match self.set.user(property) {
+            None => self.tell(property, "-", &From::Fixed),
+            Some((value, 0)) => self.tell(property, value, &From::Own),
+            // A volume has no volume above it: what is above is counted by what there is.
+            Some((value, at)) => {
+                let steps = if self.set.volume.is_none() { at - 1 } else { at };
+                self.tell(property, value, &From::Above(steps))
+            }
+        }
+    }
+
+    /// All or some, as the table orders them; `fixed` knows those that cannot be set.
+    fn some(
+        &self,
+        of: PropertyOf,
+        wanted: &[String],
+        fixed: impl Fn(&PropertySpec) -> String,
+    ) -> Vec<Property> {
+        let one = |spec: &PropertySpec| {
+            if !spec.of.contains(&of) {
+                return None;
+            }
+            let settable = self.settable(spec.name);
+            Some(settable.unwrap_or_else(|| self.tell(spec.name, fixed(spec), &From::Fixed)))
+        };
+        if wanted.is_empty() {
+            let names = self.set.user_names();
+            let own = names.iter().map(|name| self.user(name));
+            return PROPERTIES.iter().filter_map(one).chain(own).collect();
+        }
+        let named = |name: &String| {
+            if is_user_property(name) {
+                return Some(self.user(name));
+            }
+            let spec = PropertySpec::find(name).ok()?;
+            Some(one(spec).unwrap_or_else(|| self.tell(name, "-", &From::Fixed)))
+        };
+        wanted.iter().filter_map(named).collect()
+    }
+}
+
+fn compression_name(compression: Compression) -> &'static str {
+    convert::api_compression(compression).name()
+}
+
+fn ratio(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+fn of_pool(engine: &Engine, spec: &PropertySpec) -> String {
+    let pool = engine.pool();
+    match spec.name {
+        "type" => "pool".to_owned(),
+        "guid" => pool.guid().to_string(),
+        "used" => pool.space().live_bytes.to_string(),
+        "available" => engine.available_bytes().to_string(),
+        "compressratio" => ratio(convert::pool_ratio(engine)),
+        _ => "-".to_owned(),
+    }
+}
+
+fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
+    let space = &volume.space;
+    let bytes = match spec.name {
+        "type" => return "volume".to_owned(),
+        "origin" => return volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
+        "compressratio" => return ratio(volume.compression_ratio),
+        "guid" => return guid.to_string(),
+        "creation" => volume.created_unix_ms / 1000,
+        "size" => volume.size_bytes,
+        "record_size" => volume.record_bytes,
+        "used" => space.used_bytes,
+        "available" => space.available_bytes,
+        "referenced" => space.referenced_bytes,
+        "written" => space.written_bytes,
+        "usedbysnapshots" => space.by_snapshots_bytes,
+        "usedbydataset" => space.by_volume_bytes,
+        "usedbyrefreservation" => space.by_refreservation_bytes,
+        _ => return "-".to_owned(),
+    };
+    bytes.to_string()
+}
+
+fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &PropertySpec) -> String {
+    let bytes = match spec.name {
+        "type" => return "snapshot".to_owned(),
+        "guid" => return info.guid.to_string(),
+        "clones" if info.clones.is_empty() => return "-".to_owned(),
+        "clones" => {
+            let full: Vec<_> = info.clones.iter().map(|own| format!("{pool}/{own}")).collect();
+            return full.join(",");
+        }
+        "creation" => info.created_unix_ms / 1000,
+        "size" => info.size_bytes,
+        "record_size" => record.bytes() as u64,
+        "used" => info.used_bytes,
+        "referenced" => info.referenced_bytes,
+        "written" => info.written_bytes,
+        _ => return "-".to_owned(),
+    };
+    bytes.to_string()
+}
+
+impl Manager {
+    pub(crate) async fn get_properties(
+        &self,
+        query: PropertyQuery,
+    ) -> Result<PropertyList, ApiError> {
+        let PropertyQuery { mut of, properties: wanted } = query;
+        if of.is_empty() {
+            of = self.all_names();
+        }
+        let mut properties = Vec::new();
+        for full in &of {
+            properties.append(&mut self.properties_of(full, &wanted).await?);
+        }
+        Ok(PropertyList { properties })
+    }
+
+    /// Full names of all open pools and their volumes.
+    fn all_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (pool, entry) in &*self.pools.read() {
+            let Entry::Open(open) = entry else { continue };
+            names.push(pool.clone());
+            let mut own: Vec<String> =
+                open.engine.volumes().iter().map(|v| format!("{pool}/{}", v.info().name)).collect();
+            own.sort();
+            names.append(&mut own);
+        }
+        names
+    }
+
+    /// Some properties of something, or all.
+    async fn properties_of(
+        &self,
+        full: &str,
+        wanted: &[String],
+    ) -> Result<Vec<Property>, ApiError> {
+        let (pool, target) = target(full)?;
+        let open = self.pool(pool)?;
+        let engine = &open.engine;
+        let set = engine.properties(&target).map_err(|error| api_error(&error))?;
+        let mut teller = Teller { full, set, above: Vec::new() };
+        match target {
+            PropertyTarget::Pool => {
+                Ok(teller.some(PropertyOf::Pool, wanted, |spec| of_pool(engine, spec)))
+            }
+            PropertyTarget::Volume(own) => {
+                teller.above.push(pool.to_owned());
+                let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
+                let guid = volume.guid();
+                let exports = self.exports_of(Of::Dataset(full));
+                let shown = convert::volume(engine, &volume, exports);
+                Ok(teller.some(PropertyOf::Volume, wanted, |spec| of_volume(&shown, guid, spec)))
+            }
+            PropertyTarget::Snapshot(id) => {
+                teller.above.extend([format!("{pool}/{}", id.volume), pool.to_owned()]);
+                let mut infos = self.snapshot_infos(&open, vec![id]).await?;
+                let (own, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
+                // A volume and its snapshots have records of one size.
+                let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
+                let record = volume.record_size();
+                let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, record, spec);
+                Ok(teller.some(PropertyOf::Snapshot, wanted, fixed))
+            }
+        }
+    }
+
+    pub(crate) async fn set_properties(
+        &self,
+        request: PropertySet,
+    ) -> Result<PropertyChange, ApiError> {
+        let PropertySet { name, properties } = request;
+        let (pool, target) = target(&name)?;
+        let of = names::property_of(&name).map_err(bad)?;
+        let (changes, size) = changes(&properties, of)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let made = match (size, &target) {
+            (Some(size), PropertyTarget::Volume(own)) => {
+                let made = resize(&open, own.clone(), size).await;
+                self.tell_size(&name);
+                made
+            }
+            _ => change(&open, vec![target], changes).await,
+        };
+        let outcome = outcome(made?);
+        let wanted: Vec<String> = properties.0.into_keys().collect();
+        Ok(PropertyChange { outcome, properties: self.properties_of(&name, &wanted).await? })
+    }
+
+    pub(crate) async fn inherit_property(
+        &self,
+        request: PropertyInherit,
+    ) -> Result<PropertyChange, ApiError> {
+        let PropertyInherit { name, property, recursive } = request;
+        let (pool, target) = target(&name)?;
+        let inherit = match property.as_str() {
+            "compression" => Change::Compression(None),
+            "dedupe" => Change::Dedupe(None),
+            "readonly" => Change::ReadOnly(None),
+            own if is_user_property(own) => Change::User(own.to_owned(), None),
+            other => {
+                let message = format!("property {other} is not inherited");
+                return Err(ApiError::new(ErrorKind::Invalid, message));
+            }
+        };
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let mut targets = vec![target];
+        if recursive {
+            let snapshots = matches!(inherit, Change::User(..));
+            let below = below(&open.engine, &targets[0], snapshots);
+            targets.extend(below.map_err(|error| api_error(&error))?);
+        }
+        let outcome = outcome(change(&open, targets, vec![inherit]).await?);
+        let properties = self.properties_of(&name, &[property]).await?;
+        Ok(PropertyChange { outcome, properties })
+    }
+
+    pub(crate) async fn create_volume(
+        &self,
+        request: VolumeCreate,
+    ) -> Result<VolumeChange, ApiError> {
+        let VolumeCreate { name, size_bytes, record_bytes, properties } = request;
+        let (changes, _) = changes(&properties, PropertyOf::Volume)?;
+        let size = VolumeSize { bytes: size_bytes, record: record_size(record_bytes)? };
+        self.change_volume(&name, Outcome::Created, move |engine, own| async move {
+            engine.create_volume_with(&own, size, &changes).await
+        })
+        .await
+    }
+}
+
+/// Gives a volume another size: whole records of it.
+pub(crate) async fn resize(
+    open: &OpenPool,
+    own: String,
+    bytes: u64,
+) -> Result<weir_dataset::Outcome, ApiError> {
+    let volume = open.engine.volume(&own).map_err(|error| api_error(&error))?;
+    check_volume_size(bytes, volume.record_size())?;
+    open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
+}
+
+/// What is in something: volumes of a pool, and snapshots of these or of one volume.
+fn below(
+    engine: &Arc<Engine>,
+    of: &PropertyTarget,
+    snapshots: bool,
+) -> Result<Vec<PropertyTarget>, weir_dataset::DatasetError> {
+    let (mut found, volumes) = match of {
+        PropertyTarget::Snapshot(_) => return Ok(Vec::new()),
+        PropertyTarget::Volume(name) => (Vec::new(), vec![name.clone()]),
+        PropertyTarget::Pool => {
+            let names: Vec<String> =
+                engine.volumes().iter().map(|volume| volume.info().name).collect();
+            (names.iter().cloned().map(PropertyTarget::Volume).collect(), names)
+        }
+    };
+    for volume in volumes.into_iter().filter(|_| snapshots) {
+        for name in engine.snapshot_names(&volume)? {
+            found.push(PropertyTarget::Snapshot(SnapshotId { volume: volume.clone(), name }));
+        }
+    }
+    Ok(found)
+}
+
+async fn change(
+    open: &OpenPool,
+    targets: Vec<PropertyTarget>,
+    changes: Vec<Change>,
+) -> Result<weir_dataset::Outcome, ApiError> {
+    let made = move |engine: Arc<Engine>| async move {
+        engine.change_properties(&targets, &changes).await
+    };
+    open.call(made).await
+}
+
+/// Properties as the history tells them.
+pub(crate) fn told(properties: &PropertyValues) -> String {
+    let one = |(name, value): (&String, &String)| format!("{name}={value}");
+    properties.0.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_api::types::PropertyKind;
+
+    use super::*;
+
+    #[test]
+    fn every_property_that_can_be_set_is_told() {
+        let teller = Teller { full: "tank/v", set: PropertiesOf::default(), above: Vec::new() };
+        for spec in PROPERTIES.iter().filter(|spec| spec.name != "size") {
+            let told = teller.settable(spec.name);
+            assert_eq!(told.is_some(), spec.values.is_some(), "{}", spec.name);
+            let Some(told) = told else { continue };
+            assert_eq!(told.source, PropertySource::Default);
+            let default = if spec.kind == PropertyKind::Limit { "0" } else { spec.default };
+            assert_eq!(told.value, default, "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn users_own_are_inherited_over_two_steps() {
+        let with = |value: &str| {
+            let mut properties = weir_format::Properties::default();
+            properties.user.insert("a:b".to_owned(), value.to_owned());
+            properties
+        };
+        let none = weir_format::Properties::default;
+        let source = |own, volume: Option<weir_format::Properties>, pool| {
+            let above = match volume {
+                Some(_) => vec!["tank/v".to_owned(), "tank".to_owned()],
+                None => vec!["tank".to_owned()],
+            };
+            let set = PropertiesOf { own, volume, pool: Some(pool) };
+            let told = Teller { full: "x", set, above }.user("a:b");
+            (told.value, told.inherited_from)
+        };
+        let from = |name: &str| Some(name.to_owned());
+        assert_eq!(source(with("1"), Some(with("2")), with("3")), ("1".into(), None));
+        assert_eq!(source(none(), Some(with("2")), with("3")), ("2".into(), from("tank/v")));
+        assert_eq!(source(none(), Some(none()), with("3")), ("3".into(), from("tank")));
+        assert_eq!(source(none(), None, with("3")), ("3".into(), from("tank")));
+        assert_eq!(source(none(), None, none()), ("-".into(), None));
+    }
+}
