@@ -21,9 +21,9 @@ impl Loop {
         let made = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         let device = text(&made).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
-        // The file is also written past the page cache. If the loop device used that cache, the kernel
-        // could fail to invalidate it, and then the next flush returns EIO. Not every file system
-        // has direct I/O.
+        // The other server writes the file past the page cache. If the loop device used that
+        // cache, the kernel could fail to invalidate it, and then the next flush returns EIO.
+        // Not every file system has direct I/O.
         drop(run("losetup", &["--direct-io=on", &device]));
         Self(device)
     }

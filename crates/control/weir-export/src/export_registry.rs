@@ -16,7 +16,7 @@ use weir_block::ExportError;
 use weir_dataset::{Engine, Volume};
 use weir_net::{AllowList, LiveAllowList};
 
-use crate::volume_export::OpenVolume;
+use crate::volume_export::{Connected, OpenVolume};
 
 /// One export that can be opened.
 struct Offered {
@@ -131,21 +131,5 @@ impl weir_block::Exports for Registry {
             read_only: found.read_only,
             _connection: Some(Connected::to(&found.connections)),
         }))
-    }
-}
-
-/// Counts a connection while it lasts.
-pub(crate) struct Connected(Arc<AtomicU32>);
-
-impl Connected {
-    fn to(connections: &Arc<AtomicU32>) -> Self {
-        connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connections))
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

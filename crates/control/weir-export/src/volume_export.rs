@@ -5,12 +5,11 @@
 //! Invariant: a call that is done at once takes no lock across an await.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, ExportError, ExportFuture, Extent};
 use weir_dataset::{DatasetError, Engine, Volume};
-
-use crate::export_registry::Connected;
 
 /// One volume as the clients of a protocol see it.
 pub struct OpenVolume {
@@ -25,6 +24,22 @@ impl OpenVolume {
     /// One that no connection of an export holds.
     pub fn new(engine: Arc<Engine>, volume: Arc<Volume>) -> Self {
         Self { engine, volume, read_only: false, _connection: None }
+    }
+}
+
+/// Counts a connection while it lasts.
+pub(crate) struct Connected(Arc<AtomicU32>);
+
+impl Connected {
+    pub(crate) fn to(connections: &Arc<AtomicU32>) -> Self {
+        connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

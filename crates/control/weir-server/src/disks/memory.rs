@@ -30,15 +30,15 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 
 /// Memory that the process takes beside `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
 /// for calls of the management interface and streams, 32 MiB for the program and its threads.
-pub const PROCESS_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
 /// ... and more where iSCSI is served: 64 MiB that sessions have of their own, and 1024 receive
 /// buffers with a PDU of 16 KiB each and the tables of a session.
-pub const ISCSI_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// ... and where NBD clients use TLS: [`weir_net::limits::TLS_BYTES`] for each of 1024
 /// connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
-pub const TLS_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
 /// What allocators and their bookkeeping add to `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
@@ -58,13 +58,13 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// What connections share.
-    pub fn connections_bytes(&self) -> u64 {
+    pub(crate) fn connections_bytes(&self) -> u64 {
         let share = self.total_bytes / CONNECTIONS_SHARE;
         share.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
     }
 
     /// What all pools share.
-    pub fn pools_bytes(&self) -> u64 {
+    pub(crate) fn pools_bytes(&self) -> u64 {
         self.total_bytes - self.connections_bytes()
     }
 
@@ -73,12 +73,12 @@ impl MemoryPlan {
     }
 
     /// Most resident memory of the process.
-    pub const fn resident_max_bytes(&self) -> u64 {
+    pub(crate) const fn resident_max_bytes(&self) -> u64 {
         resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
     /// The split, for people, with what of it is in use.
-    pub fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
+    pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
             limit_bytes,
@@ -99,17 +99,17 @@ impl MemoryPlan {
 
 /// The memory that connections of NBD and iSCSI use now.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ConnectionsUse {
+pub(crate) struct ConnectionsUse {
     /// Of the budgets that they share; counts against the part `connections`.
-    pub shared_bytes: u64,
+    pub(crate) shared_bytes: u64,
     /// Above the budgets: a request larger than its budget goes alone, and each connection has some
     /// memory of its own. Counts against the part `process`.
-    pub excess_bytes: u64,
+    pub(crate) excess_bytes: u64,
 }
 
 impl ConnectionsUse {
     /// The use of two budgets together.
-    pub const fn plus(self, other: Self) -> Self {
+    pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             shared_bytes: self.shared_bytes + other.shared_bytes,
             excess_bytes: self.excess_bytes + other.excess_bytes,
@@ -119,11 +119,11 @@ impl ConnectionsUse {
 
 /// The memory that pools use now.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PoolsUse {
+pub(crate) struct PoolsUse {
     /// Caches and data not yet written.
-    pub cells_bytes: u64,
+    pub(crate) cells_bytes: u64,
     /// Dedupe indexes.
-    pub dedupe_bytes: u64,
+    pub(crate) dedupe_bytes: u64,
 }
 
 /// Bytes that the process takes beside `--memory`, by the protocols that it serves.
