@@ -47,7 +47,7 @@ mod room;
 /// What reader, writer and request tasks of one connection share.
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
-    pub(super) terms: Terms,
+    terms: Terms,
     /// Replies for the next send.
     out: RefCell<OutBuf>,
     /// Large replies, each sent from its own memory or in pieces.
@@ -62,9 +62,9 @@ pub(crate) struct Connection {
     /// Bytes set aside for the part of a write that is received.
     part_bytes: Cell<usize>,
     /// Its share of the memory of all connections, and what that was last told.
-    pub(super) share: Share,
+    share: Share,
     accounted_bytes: Cell<usize>,
-    pub(super) place: Arc<Place>,
+    place: Arc<Place>,
     /// No further request comes; the writer ends once all is sent.
     ended: Cell<bool>,
     /// The socket failed or a reply cannot be given.
