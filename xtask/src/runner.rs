@@ -3,12 +3,14 @@
 //! Not here: the tests that a task runs (test.rs, check.rs, e2e.rs), the test code.
 //!
 //! Invariants:
-//! - a test ends within its limit ([`lists::limit`]) or fails; the runner then kills its processes;
+//! - a test ends within its limit ([`lists::limit`]), three times that on a busy machine, or fails;
+//!   the runner then kills its processes;
 //! - a process that outlives its test fails that test;
 //! - the runner repeats a failed test only if the test measures time ([`lists::ALONE`]);
 //! - the runner skips doc tests: the workspace has none, only drawings in `text` blocks.
 
 mod build;
+mod cores;
 pub(crate) mod lists;
 pub(crate) mod process;
 mod processes;

@@ -44,8 +44,9 @@ fn a_hung_test_is_described_and_ended_with_all_it_started() {
     let start = Instant::now();
     let (end, log) = run_script(script, Duration::from_secs(2));
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
-    assert_eq!(end.failure.as_deref(), Some("no end after 2 s"), "{log}");
-    for part in ["begun", "sleep 601", "sleep 602", "served", "thread ", "no end after 2 s"] {
+    let failure = end.failure.expect("it hangs");
+    assert!(failure.starts_with("no end after "), "{failure}: {log}");
+    for part in ["begun", "sleep 601", "sleep 602", "served", "thread ", "no end after "] {
         assert!(log.contains(part), "no {part} in {log}");
     }
     assert_eq!(still_running("60[12]"), "");

@@ -1,0 +1,62 @@
+//! Whether the machine had idle cores: a test on a busy machine needs longer.
+//!
+//! Not here: the limit of a test (lists.rs), its end (process.rs).
+//!
+//! Invariant: without figures of the kernel the machine counts as idle.
+
+use std::fs;
+
+/// A machine with less idle time than this is busy.
+const IDLE_PCT_MIN: u64 = 10;
+
+/// Time of all cores since the machine started, in ticks (proc(5), `/proc/stat`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cores {
+    idle: u64,
+    total: u64,
+}
+
+impl Cores {
+    /// The figures of this moment.
+    pub(super) fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        // Time that waits for disks, and time that the hypervisor took, is not idle.
+        let [_user, _nice, _system, idle, ..] = ticks[..] else { return None };
+        // The last two columns are parts of the first two.
+        Some(Self { idle, total: ticks.iter().take(8).sum() })
+    }
+
+    /// Returns true if the cores had almost no idle time since `before`.
+    pub(super) fn were_busy(self, before: Self) -> bool {
+        let total = self.total.saturating_sub(before.total);
+        let idle = self.idle.saturating_sub(before.idle);
+        total > 0 && idle * 100 < total * IDLE_PCT_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_has_figures() {
+        let now = Cores::now().expect("Linux has /proc/stat");
+        assert!(now.total > now.idle && now.idle > 0, "{now:?}");
+        assert_eq!(Cores::parse("cpu0 1 2 3 4\n"), None);
+        let parsed = Cores::parse("cpu  10 1 5 80 3 0 1 0 9 9\nintr 1\n");
+        assert_eq!(parsed, Some(Cores { idle: 80, total: 100 }));
+    }
+
+    #[test]
+    fn machine_without_idle_time_is_busy() {
+        let at = |idle, total| Cores { idle, total };
+        assert!(at(109, 1100).were_busy(at(100, 1000)));
+        assert!(!at(110, 1100).were_busy(at(100, 1000)));
+        assert!(!at(100, 1000).were_busy(at(100, 1000)), "no time passed");
+    }
+}
