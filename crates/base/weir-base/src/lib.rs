@@ -7,6 +7,7 @@
 //! - a public function elsewhere takes these types, not a bare integer, where two could be mixed
 //!   up.
 
+mod atomic_file;
 pub mod clock;
 mod compression;
 pub mod error;
@@ -21,6 +22,7 @@ pub mod sieve;
 pub mod size;
 pub mod units;
 
+pub use atomic_file::replace_file;
 pub use clock::{Clock, SystemClock};
 pub use compression::ZstdLevel;
 pub use error::ErrorKind;

@@ -16,6 +16,7 @@
 //! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
 //!   poisoned until it is imported again.
 
+mod options;
 mod error;
 mod planted_bugs;
 
@@ -33,42 +34,51 @@ mod damage;
 mod cleaner;
 mod import;
 
-pub use damage::check::WrongCount;
+pub use cleaner::status::CleanerStatus;
 pub use damage::recount::RecountPlan;
+pub use disks::layout::VdevSpec;
+pub use disks::leg_state::LegState;
+pub use disks::scan_kind::ScanKind;
+pub use disks::slowness::Slowness;
 pub use error::{BlockPlace, PoolError};
-pub use import::create::{CreateOptions, VdevSpec, check_create, create};
+pub use import::create::{CreateOptions, check_create, create};
 pub use import::late_disks::LateDisk;
-pub use import::moment::PoolMoment;
-pub use import::open_pool::{Discovered, ImportOptions, Imported, discover, import};
+pub use import::open_pool::{Discovered, Imported, discover, import};
+pub use import::options::ImportOptions;
 pub use import::reads::Reads;
 pub use log::intent_log::LogWriteError;
+pub use options::PoolOptions;
 pub use planted_bugs::PlantedBug;
 pub use read::records::{Blocks, RecordPart, Stored};
-pub use scan::segment_scan::{
-    PlannedSegment, ScanKind, ScanPace, ScanPlace, ScanPlan, ScanState, ScanStatus, SegmentScan,
-};
-pub use segments::reference_counts::{Shared, Sharing};
+pub use scan::segment_scan::{PlannedSegment, ScanPlan, SegmentScan};
+pub use segments::entries::SpaceUse;
+pub use segments::lost_part::LostPart;
 pub use segments::reserve::Reserve;
-pub use segments::segment_table::SpaceUse;
 pub use segments::tables::TableMemory;
-pub use state::cleaner_statistics::{Cleaned, CleanerStatus};
+pub use state::claim::Identity;
+pub use state::cleaner_statistics::Cleaned;
 pub use state::compression::{CompressHistory, RawRecord};
-pub use state::damage_list::DamageList;
+pub use state::damage::DamageList;
 pub use state::dedupe_index::{HintFigures, SLOT_BYTES as HINT_BYTES};
-pub use state::pool::{Pool, PoolOptions};
-pub use topology::claim::{Identity, refuse_owned};
+pub use state::lost_nodes::DiskPlace;
+pub use state::lost_nodes::WrongCount;
+pub use state::moment::PoolMoment;
+pub use state::pool::Pool;
+pub use state::scans::{ScanPace, ScanPlace, ScanState, ScanStatus};
+pub use topology::claim::refuse_owned;
 pub use topology::legs::{DetachedLeg, Replacement};
-pub use topology::status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
-pub use topology::unresponsive::Slowness;
+pub use topology::status::{LegStatus, PoolHealth, PoolStatus, VdevStatus};
 pub use topology::vdevs::Evacuation;
 pub use tree::change::{Becomes, Change, LeafRun, filled};
-pub use tree::diff::{Found, TreeOf, Units, Unshared, Walk};
-pub use tree::lost_nodes::DiskPlace;
-pub use tree::metadata_trees::{LostPart, LostTables, OwnPlace, OwnTree, WholeTree};
-pub use tree::radix_tree::{Delta, Leaf, Past, Tree, TreeHome};
+pub use tree::delta::Delta;
+pub use tree::diff::{Found, Units, Unshared, Walk};
+pub use tree::kind::TreeOf;
+pub use tree::metadata_trees::{LostTables, OwnPlace, OwnTree, WholeTree};
+pub use tree::radix_tree::{Leaf, Past, Tree, TreeHome};
 pub use tree::snapshot_chain::{Held, Line, LostOwners, Roots, Version};
 pub use tree::trace::{Traced, Tracer};
 pub use txg::commit::{CommitInput, write_directory_block};
 pub use txg::dedupe::{Hinted, Looked};
 pub use txg::partial::PartialRecord;
+pub use txg::sharing::{Shared, Sharing};
 pub use txg::write_out::WriteOut;

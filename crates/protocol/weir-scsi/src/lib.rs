@@ -20,13 +20,14 @@ mod unit;
 mod command;
 mod dispatch;
 
+pub use codec::command::{Attribute, Command, Lun, Managed, Management, Status};
 pub use codec::port::{InitiatorPort, Isid, Port};
 pub use codec::sense;
 pub use codec::sense::Sense;
-pub use codec::transport::{
-    Attribute, Command, Completion, Lun, Managed, Management, Nexus, Status,
-};
-pub use dispatch::target::{Directory, Target};
+pub use codec::transport::{Completion, Nexus};
+pub use dispatch::target::Target;
 pub use medium::Medium;
-pub use unit::logical_unit::{Counters, Identity, Options, Unit, UnitStore};
+pub use unit::logical_unit::{Counters, Unit};
+pub use unit::nexus_state::Directory;
+pub use unit::options::{Identity, Options, UnitStore};
 pub use unit::reservation;

@@ -28,12 +28,12 @@ use weir_api::token::{Authority, SecretText, TOKEN_BYTES, TOKEN_PREFIX, unknown_
 use weir_api::types::{
     EventLevel, Outcome, Removed, Token, TokenCreate, TokenCreated, TokenKey, TokenList,
 };
+use weir_base::replace_file;
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
-use crate::state::saved_state::replace_file;
 
 /// Tokens of a server: a driver and a person need one each, and a look-up compares with all.
 const TOKENS_MAX: usize = 1000;

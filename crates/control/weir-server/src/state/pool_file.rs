@@ -13,8 +13,7 @@ use std::{fs, io};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::state::saved_state::replace_file;
+use weir_base::replace_file;
 
 /// Maximum number of pools in a file.
 pub(crate) const POOLS_MAX: usize = 1024;

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
 use weir_base::ErrorKind;
+use weir_base::replace_file;
 use weir_net::AllowList;
 
 /// A pool that was open.
@@ -241,18 +241,4 @@ impl StateFile {
             ApiError::new(ErrorKind::Unavailable, message)
         })
     }
-}
-
-/// Replaces a file whole.
-///
-/// # Durability
-/// The new content is found after any crash once this returns.
-pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension("json.new");
-    let mut file = fs::File::create(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    fs::File::open(dir)?.sync_all()
 }

@@ -85,7 +85,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::state::saved_state::replace_file;
+    use weir_base::replace_file;
 
     #[test]
     fn records_are_read_back_and_a_bad_file_is_named() {

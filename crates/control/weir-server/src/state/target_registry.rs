@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_api::types::{ANYBODY, EventLevel};
 use weir_base::ErrorKind;
+use weir_base::replace_file;
 use weir_block::ExportError;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{Engine, Volume};
@@ -36,7 +37,7 @@ use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit,
 
 use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
-use crate::state::saved_state::{KnownLun, replace_file};
+use crate::state::saved_state::KnownLun;
 
 /// One group for all ports: every path is as good as another.
 const PORT_GROUP: u16 = 1;

@@ -29,7 +29,9 @@ use weir_format::{
 use weir_pool::{DamageList, LostPart, PlantedBug, Pool, PoolError, Reads, Tree, WholeTree};
 
 use crate::error::DatasetError;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::directory_losses::DirectoryLosses;
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
 use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
@@ -64,37 +66,6 @@ pub(crate) struct Directory {
     pub(crate) renamed: HashSet<DatasetId>,
     /// Losses found at import.
     pub(crate) losses: DirectoryLosses,
-}
-
-/// Losses of the directory, found at import and kept until the pool is closed.
-#[derive(Debug, Default)]
-pub(crate) struct DirectoryLosses {
-    /// Places that the next commit empties: a person gave them up.
-    pub(crate) emptied: Vec<Range<u64>>,
-    /// Places whose records cannot be read, ascending.
-    pub(crate) unread: Vec<Range<u64>>,
-    /// Numbers of datasets that may be there.
-    pub(crate) numbers: Vec<Range<u64>>,
-    /// Newest birth of the blocks that such a dataset may have.
-    unread_until: Txg,
-    /// Records of snapshots and bookmarks without their volume.
-    pub(crate) orphans: Vec<DatasetRecord>,
-    /// What was born up to here may be part of a lost snapshot that a clone began as.
-    held_for_clones: Txg,
-    /// The pool's own record is among what was lost.
-    pub(crate) own: bool,
-}
-
-impl DirectoryLosses {
-    /// True if the record of the dataset with this number cannot be read.
-    pub(crate) fn is_unread(&self, dataset: DatasetId) -> bool {
-        self.numbers.iter().any(|numbers| numbers.contains(&dataset.0))
-    }
-
-    /// Newest birth of the blocks that no volume may free.
-    pub(crate) fn held(&self) -> Txg {
-        self.held_for_clones.max(self.unread_until)
-    }
 }
 
 impl Engine {

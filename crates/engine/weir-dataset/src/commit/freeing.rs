@@ -21,7 +21,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{PlantedBug, Pool, PoolError, Unshared, WriteOut};
 
-use crate::commit::txg::Written;
+use crate::commit::written::Written;
 use crate::state::snapshot::Snapshot;
 use crate::state::volume::State;
 

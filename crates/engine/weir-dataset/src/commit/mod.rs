@@ -6,3 +6,4 @@ pub(crate) mod partial;
 pub(crate) mod replay;
 pub(crate) mod txg;
 pub(crate) mod write_table;
+pub(crate) mod written;

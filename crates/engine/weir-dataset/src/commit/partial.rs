@@ -23,9 +23,10 @@ use weir_format::{BlockOwner, DamagedRange};
 use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
 
 use crate::error::DatasetError;
+use crate::objects::record::{Wish, ZERO_BLOCK};
 use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
-use crate::volume::records::{self, Wish, ZERO_BLOCK};
+use crate::volume::records;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -19,12 +19,12 @@ use weir_block::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
-use crate::commit::directory::DirectoryLosses;
 use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
+use crate::objects::record::Wish;
+use crate::state::directory_losses::DirectoryLosses;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
-use crate::volume::records::Wish;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -27,10 +27,11 @@ use weir_pool::{
 
 use crate::commit::freeing;
 use crate::commit::partial::write_partial;
-use crate::copy::block_clone::RangeClone;
-use crate::damage::find::changed_records;
+use crate::commit::written::Written;
 use crate::error::DatasetError;
 use crate::objects::dirty::DirtyTable;
+use crate::state::block_clone::RangeClone;
+use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::state::timer::{Timer, boxed_timer};
@@ -72,47 +73,6 @@ pub(crate) struct Frozen {
     grown_from: Option<u64>,
     /// Whether something destroyed is to be freed.
     frees: bool,
-}
-
-/// What write-out made of it.
-#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
-pub(crate) struct Written {
-    pub(crate) volume: Arc<Volume>,
-    /// `None`: the tree was not touched, or its record goes.
-    pub(crate) record: Option<DatasetRecord>,
-    /// The volume and all its snapshots are gone.
-    pub(crate) is_gone: bool,
-    data_blocks: u64,
-    charge: u64,
-    /// Of [`State::cloning_bytes`], its part.
-    cloned_bytes: u64,
-    /// By a client, not by a commit that rewrites what it must.
-    changed: bool,
-    delta: Delta,
-    /// What it did to the tree.
-    changes: Vec<Change>,
-    /// Records that the volume gained: nothing of them is lost.
-    gained: Option<Range<u64>>,
-    /// Records that the txg stores as damage: partial ones, and clones of damaged ones.
-    new_damage: Vec<Range<u64>>,
-    /// Whether snapshots, or the volume as a whole, came, went or changed hands.
-    is_reshaped: bool,
-    taken: Option<DatasetRecord>,
-    frees: bool,
-    /// Records of snapshots and bookmarks to be stored; `None` for one that is gone.
-    others: BTreeMap<DatasetId, Option<DatasetRecord>>,
-}
-
-impl Written {
-    /// Stores a snapshot's record with this txg.
-    pub(crate) fn note(&mut self, record: DatasetRecord) {
-        self.others.insert(record.id, Some(record));
-    }
-
-    /// Takes a snapshot's record out of the directory with this txg.
-    pub(crate) fn forget(&mut self, snapshot: DatasetId) {
-        self.others.insert(snapshot, None);
-    }
 }
 
 impl Engine {

@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use parking_lot::Mutex;
 use weir_base::RecordSize;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
@@ -28,6 +27,7 @@ use crate::commit::txg::Frozen;
 use crate::error::DatasetError;
 use crate::objects::dirty::DirtyTable;
 use crate::objects::range_set::RangeSet;
+use crate::state::block_clone::{Failure, RangeClone};
 use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
 
@@ -38,44 +38,6 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const FANOUT: u64 = NODE_FANOUT as u64;
 /// What a reference adds to the tables that count, at most.
 const COUNT_BYTES: u64 = 8;
-
-/// A range that is to become what another one is.
-pub(crate) struct RangeClone {
-    source: Arc<Volume>,
-    /// First record there.
-    from: u64,
-    /// Records here.
-    to: Range<u64>,
-    /// Of both volumes.
-    size: RecordSize,
-    /// Bytes of the pool's space that were promised to it.
-    pub(crate) charge: u64,
-    failed: Failure,
-}
-
-/// Why a clone came to nothing.
-type Failure = Arc<Mutex<Option<DatasetError>>>;
-
-impl RangeClone {
-    /// The most that it can add to what its volume uses: references count there as blocks do.
-    pub(crate) fn weight(&self) -> u64 {
-        (self.to.end - self.to.start) * self.size.bytes() as u64 + self.charge
-    }
-
-    /// Where it is from: the volume, and the first record there.
-    pub(crate) fn source(&self) -> (&Volume, u64) {
-        (&self.source, self.from)
-    }
-
-    /// The records that it changes.
-    pub(crate) fn range(&self) -> Range<u64> {
-        self.to.clone()
-    }
-
-    pub(crate) fn fail(&self, error: DatasetError) {
-        self.failed.lock().get_or_insert(error);
-    }
-}
 
 /// Records of a volume that a clone is about to replace. From now on no change of a part of them
 /// brings the rest into the open txg: it waits until the clone is committed.

@@ -15,9 +15,10 @@ use weir_base::DatasetId;
 use weir_format::DatasetState;
 
 use crate::error::DatasetError;
-use crate::properties::change::of_clone;
-use crate::snapshots::take::SnapshotId;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
+use crate::state::properties::of_clone;
+use crate::state::snapshot::SnapshotId;
 use crate::state::volume::Volume;
 
 /// A snapshot that is kept though it is destroyed; its space comes back once this is dropped.

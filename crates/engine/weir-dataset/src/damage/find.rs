@@ -24,16 +24,15 @@ use weir_base::RecordSize;
 use weir_base::hash::HashSet;
 use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
 use weir_base::{DatasetId, ErrorKind, Txg};
-use weir_format::{
-    BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetKind, DatasetRecord, TreeRoot,
-};
+use weir_format::{BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetRecord, TreeRoot};
 use weir_pool::{
     Change, DamageList, Pool, PoolError, Traced, Tracer, TreeOf, Unshared, WriteOut,
     write_directory_block,
 };
 
-use crate::copy::block_clone::RangeClone;
 use crate::error::DatasetError;
+use crate::state::block_clone::RangeClone;
+use crate::state::damage::tree_of;
 use crate::state::engine::Engine;
 use crate::state::snapshot::{descent, inherits};
 use crate::state::volume::{State, Volume};
@@ -85,15 +84,6 @@ struct Shown {
     root: TreeRoot,
     size: RecordSize,
     records: u64,
-}
-
-/// The version that a volume or snapshot shows.
-pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
-    let (volume, version) = match &record.kind {
-        DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
-        _ => (record.id, DamagedRange::NOW),
-    };
-    TreeOf { volume, version }
 }
 
 impl Shown {
@@ -660,17 +650,4 @@ fn to_records(list: &DamageList) -> Vec<DamageRecord> {
             parts: parts.unwrap_or_default().to_vec(),
         });
     }
-}
-
-/// The ranges of records that changes are of, neighbours together.
-pub(crate) fn changed_records(changes: &[Change]) -> Vec<Range<u64>> {
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for change in changes {
-        let end = change.start + change.count;
-        match ranges.last_mut() {
-            Some(last) if last.end >= change.start => last.end = last.end.max(end),
-            _ => ranges.push(change.start..end),
-        }
-    }
-    ranges
 }

@@ -4,3 +4,4 @@ pub(crate) mod block_map;
 pub(crate) mod dirty;
 pub(crate) mod leaves;
 pub(crate) mod range_set;
+pub(crate) mod record;

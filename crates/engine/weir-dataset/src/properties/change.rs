@@ -17,15 +17,13 @@ use weir_format::{
     USER_VALUE_BYTES_MAX,
 };
 
-use crate::accounting::limits::thick_bytes;
 use crate::error::DatasetError;
-use crate::snapshots::take::SnapshotId;
-use crate::state::engine::{Engine, Outcome};
+use crate::objects::record::VolumeSize;
+use crate::state::engine::Engine;
+use crate::state::limits::thick_bytes;
+use crate::state::outcome::Outcome;
+use crate::state::snapshot::SnapshotId;
 use crate::state::volume::{State, Volume};
-use crate::volume::records::VolumeSize;
-
-/// How blocks are compressed where nobody said so.
-pub const DEFAULT_COMPRESSION: Compression = Compression::Lz4;
 
 /// What a property is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,11 +401,6 @@ fn check_promises(
         return limit("refreservation", refreservation, most, "all that the volume can take");
     }
     Ok(())
-}
-
-/// What a clone keeps of what was set on its origin's volume: how blocks are stored.
-pub(crate) fn of_clone(origin: &Properties) -> Properties {
-    Properties { compression: origin.compression, dedupe: origin.dedupe, ..Properties::default() }
 }
 
 impl PropertiesOf {

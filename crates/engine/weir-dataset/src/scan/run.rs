@@ -11,16 +11,15 @@
 //! - a scrub of an earlier opening, restored by the server, resumes at its place; it clears nothing
 //!   from the list of damage, because it reads only a part of the pool.
 
-use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::{self, StreamExt as _};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 use weir_base::Guid;
 use weir_base::limits::{
     OWN_TREES_INTERVAL, SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES,
@@ -32,62 +31,13 @@ use weir_pool::{
 };
 
 use crate::error::DatasetError;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
+use crate::state::scan_requests::{Places, Wanted};
 use crate::state::timer::{Timer, boxed_timer};
 
 /// How often a scan that cannot go on looks whether it can.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// What was asked of a scrub.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wanted {
-    #[default]
-    Nothing,
-    Running,
-    Paused,
-}
-
-/// What people ask of the scans of one pool.
-#[derive(Default)]
-pub(crate) struct ScanDesk {
-    wanted: parking_lot::Mutex<Wanted>,
-    /// A scrub of an earlier opening, to be resumed.
-    resume: parking_lot::Mutex<Option<(ScanStatus, ScanPlace)>>,
-    /// Position of the scrub.
-    places: parking_lot::Mutex<Places>,
-    /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
-    stops: AtomicU64,
-    /// Resilvers in a row that did not succeed.
-    failures: parking_lot::Mutex<u32>,
-    /// When the pool's own trees were last verified.
-    own_trees_at: parking_lot::Mutex<Option<Duration>>,
-    /// Recounts in a row that corrected something.
-    pub(crate) recounts: AtomicU32,
-    /// Clients used the pool during the last step.
-    saw_load: AtomicBool,
-    pub(crate) wake: Notify,
-}
-
-/// Position of a scrub, in the order of places.
-#[derive(Default)]
-struct Places {
-    /// Segments that the scrub reads now.
-    under_way: BTreeSet<ScanPlace>,
-    /// Last segment that the scrub completed.
-    last: ScanPlace,
-}
-
-impl Places {
-    /// Place before which the scrub has read everything.
-    fn place(&self) -> ScanPlace {
-        self.under_way.first().copied().unwrap_or(self.last)
-    }
-
-    fn end(&mut self, place: ScanPlace) {
-        self.under_way.remove(&place);
-        self.last = self.last.max(place);
-    }
-}
 
 /// A scan on its way through the segments, several at the same time.
 struct Walk {

@@ -14,15 +14,14 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::RecordSize;
 use weir_base::{DatasetId, Txg};
-use weir_format::{
-    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, TreeRoot,
-};
+use weir_format::{BOOKMARKS_MAX, Bookmark, DatasetRecord};
 
 use crate::error::DatasetError;
-use crate::snapshots::take::SnapshotId;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::mark::{BookmarkInfo, Mark, record};
+use crate::state::outcome::Outcome;
+use crate::state::snapshot::SnapshotId;
 use crate::state::snapshot::{descent, moment};
 use crate::state::volume::{State, Volume};
 
@@ -33,46 +32,6 @@ pub struct BookmarkId {
     pub volume: String,
     /// The bookmark's own.
     pub name: String,
-}
-
-/// What is known of a bookmark, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BookmarkInfo {
-    /// Its own name.
-    pub name: String,
-    /// The guid of the snapshot it was made of.
-    pub guid: u64,
-    /// The last txg before its moment.
-    pub txg: Txg,
-    /// Wall clock when that snapshot was asked for.
-    pub created_unix_ms: u64,
-}
-
-/// One bookmark as its volume's state keeps it.
-#[derive(Debug)]
-pub(crate) struct Mark {
-    pub(crate) record: DatasetRecord,
-    /// Whether the record must be stored.
-    pub(crate) dirty: bool,
-}
-
-impl Mark {
-    pub(crate) fn new(record: DatasetRecord, dirty: bool) -> Self {
-        Self { record, dirty }
-    }
-
-    pub(crate) fn bookmark(&self) -> Bookmark {
-        match self.record.kind {
-            DatasetKind::Bookmark(bookmark) => bookmark,
-            _ => unreachable!("only bookmarks are in a volume's list of them"),
-        }
-    }
-
-    fn info(&self) -> BookmarkInfo {
-        let Bookmark { txg, guid, .. } = self.bookmark();
-        let DatasetRecord { ref name, created_unix_ms, .. } = self.record;
-        BookmarkInfo { name: name.clone(), guid, txg, created_unix_ms }
-    }
 }
 
 impl State {
@@ -234,27 +193,5 @@ impl Engine {
             volume = self.owner_of_snapshot(origin.snapshot)?;
             (until, is_clone) = (origin.txg, true);
         }
-    }
-}
-
-/// The record of a bookmark: nothing of a dataset but a name and a time.
-fn record(id: DatasetId, name: &str, of: Bookmark, created_unix_ms: u64) -> DatasetRecord {
-    DatasetRecord {
-        id,
-        kind: DatasetKind::Bookmark(of),
-        state: DatasetState::Active,
-        name: name.to_owned(),
-        size_bytes: 0,
-        record_size: RecordSize::BLOCK,
-        properties: Properties::default(),
-        created_txg: of.txg,
-        created_unix_ms,
-        root: TreeRoot::default(),
-        used_blocks: 0,
-        stored_units: 0,
-        shared_units: 0,
-        tree_units: 0,
-        born_units: 0,
-        freed_to: 0,
     }
 }

@@ -12,8 +12,8 @@ use weir_codec::checksum::xxh3_64;
 
 use crate::accounting::unique::Pair;
 use crate::error::DatasetError;
-use crate::snapshots::take::SnapshotId;
 use crate::state::engine::Engine;
+use crate::state::snapshot::SnapshotId;
 use crate::state::snapshot::{Snapshot, descent};
 use crate::state::volume::{State, Volume};
 

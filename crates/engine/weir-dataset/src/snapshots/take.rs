@@ -19,22 +19,15 @@ use weir_format::{
 };
 use weir_pool::Unshared;
 
-use crate::damage::find::tree_of;
 use crate::error::DatasetError;
-use crate::properties::change::of_clone;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::damage::tree_of;
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
+use crate::state::properties::of_clone;
 use crate::state::snapshot::{Snapshot, descent, descent_mut, inherits, moment};
+use crate::state::snapshot::{SnapshotId, newer_than};
 use crate::state::taken_by::{TakenBy, give_to_user};
 use crate::state::volume::{State, Volume};
-
-/// Which snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotId {
-    /// The volume's name inside the pool.
-    pub volume: String,
-    /// The snapshot's own.
-    pub name: String,
-}
 
 /// What is known of a snapshot, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -741,16 +734,6 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
         return Ok(());
     }
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
-}
-
-/// The snapshots and bookmarks of a volume that are newer than a snapshot, which is one of its own
-/// or the one it was cloned from.
-pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {
-    let state = volume.state.lock();
-    let at = state.snapshots.iter().position(|s| s.record.id == snapshot.id);
-    let later = state.snapshots.iter().skip(at.map_or(0, |at| at + 1));
-    let later = later.filter(|s| s.is_active()).map(|s| s.record.id);
-    later.chain(state.bookmarks_after(moment(snapshot).txg).map(|m| m.record.id)).collect()
 }
 
 /// Who wrote a line up to a txg, and who wrote it after.

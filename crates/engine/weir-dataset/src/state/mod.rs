@@ -1,7 +1,16 @@
 //! The engine and its volumes in RAM: `Engine`, `Volume`, and the types of their fields.
 
+pub(crate) mod block_clone;
+pub(crate) mod damage;
+pub(crate) mod directory_losses;
 pub(crate) mod engine;
+pub(crate) mod limits;
+pub(crate) mod mark;
+pub(crate) mod outcome;
 pub(crate) mod pressure;
+pub(crate) mod properties;
+pub(crate) mod replacement;
+pub(crate) mod scan_requests;
 pub(crate) mod shared;
 pub(crate) mod snapshot;
 pub(crate) mod taken_by;

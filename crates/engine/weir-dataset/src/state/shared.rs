@@ -19,12 +19,12 @@ use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::{Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{LostOwners, Pool, PoolError};
 
-use crate::accounting::limits::OVERWRITE_BYTES;
-use crate::commit::directory::DirectoryLosses;
 use crate::error::DatasetError;
-use crate::properties::change::DEFAULT_COMPRESSION;
+use crate::objects::record::VolumeSize;
+use crate::state::directory_losses::DirectoryLosses;
+use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
-use crate::volume::records::VolumeSize;
+use crate::state::properties::DEFAULT_COMPRESSION;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// the largest change of a write needs is not worth a txg of its own.

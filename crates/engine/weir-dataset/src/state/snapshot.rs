@@ -16,9 +16,9 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
 use weir_pool::{Delta, Held, Line, Past, Version};
 
-use crate::accounting::limits::{Has, by_refreservation};
 use crate::error::DatasetError;
-use crate::state::engine::Outcome;
+use crate::state::limits::{Has, by_refreservation};
+use crate::state::outcome::Outcome;
 use crate::state::volume::{State, Volume, VolumeSpace};
 
 /// One snapshot of a volume.
@@ -200,4 +200,23 @@ impl State {
             by_refreservation: by_refreservation(&self.record.properties, has),
         }
     }
+}
+
+/// Which snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotId {
+    /// The volume's name inside the pool.
+    pub volume: String,
+    /// The snapshot's own.
+    pub name: String,
+}
+
+/// The snapshots and bookmarks of a volume that are newer than a snapshot, which is one of its own
+/// or the one it was cloned from.
+pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {
+    let state = volume.state.lock();
+    let at = state.snapshots.iter().position(|s| s.record.id == snapshot.id);
+    let later = state.snapshots.iter().skip(at.map_or(0, |at| at + 1));
+    let later = later.filter(|s| s.is_active()).map(|s| s.record.id);
+    later.chain(state.bookmarks_after(moment(snapshot).txg).map(|m| m.record.id)).collect()
 }

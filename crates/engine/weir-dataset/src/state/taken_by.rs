@@ -16,8 +16,9 @@ use weir_base::DatasetId;
 use weir_format::Properties;
 
 use crate::error::DatasetError;
-use crate::snapshots::take::SnapshotId;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
+use crate::state::snapshot::SnapshotId;
 
 /// Name of the user property with the creator of a snapshot.
 pub const TAKEN_BY: &str = "weir:taken-by";

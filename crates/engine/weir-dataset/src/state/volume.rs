@@ -21,15 +21,15 @@ use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 
-use crate::accounting::limits::Limits;
-use crate::copy::block_clone::RangeClone;
 use crate::error::DatasetError;
 use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::objects::leaves::Leaves;
-use crate::snapshots::bookmarks::Mark;
+use crate::objects::record::Wish;
+use crate::state::block_clone::RangeClone;
+use crate::state::limits::Limits;
+use crate::state::mark::Mark;
 use crate::state::shared::{Core, Nodes};
 use crate::state::snapshot::{Snapshot, descent};
-use crate::volume::records::Wish;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

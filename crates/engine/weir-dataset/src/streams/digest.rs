@@ -14,8 +14,8 @@ use weir_format::BlockPtr;
 use weir_pool::Tree;
 
 use crate::error::DatasetError;
-use crate::snapshots::take::SnapshotId;
 use crate::state::engine::Engine;
+use crate::state::snapshot::SnapshotId;
 
 /// Bytes of a volume that one digest is of.
 pub const DIGEST_BYTES: u64 = 1 << 20;

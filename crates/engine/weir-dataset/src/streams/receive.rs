@@ -28,11 +28,11 @@ use weir_pool::Blocks;
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
 use crate::state::snapshot::{Snapshot, descent, descent_mut};
 use crate::state::taken_by::TakenBy;
 use crate::state::volume::{State, Volume};
-use start::stands_at;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -501,4 +501,12 @@ impl Engine {
             state.snapshots.iter().find(|s| s.is_active() && is(s)).map(|s| s.record.clone())
         })
     }
+}
+
+/// Whether a volume is what a snapshot shows.
+pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
+    state.open.is_empty()
+        && state.syncing.is_none()
+        && state.record.root == snapshot.root
+        && state.record.size_bytes == snapshot.size_bytes
 }

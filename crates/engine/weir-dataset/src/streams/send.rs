@@ -21,9 +21,10 @@ use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
 use weir_pool::{PlantedBug, Stored, Unshared, Walk};
 
 use crate::error::DatasetError;
-use crate::snapshots::bookmarks::{BookmarkId, Mark};
-use crate::snapshots::take::SnapshotId;
+use crate::snapshots::bookmarks::BookmarkId;
 use crate::state::engine::Engine;
+use crate::state::mark::Mark;
+use crate::state::snapshot::SnapshotId;
 use crate::state::snapshot::{Snapshot, descent};
 use crate::state::volume::Volume;
 

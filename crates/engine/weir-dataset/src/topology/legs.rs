@@ -20,13 +20,7 @@ use weir_pool::{Pool, PoolError, Replacement};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
-
-/// A leg that waits for its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Succession {
-    pub(crate) old: Guid,
-    pub(crate) new: Guid,
-}
+use crate::state::replacement::Succession;
 
 impl Engine {
     /// Adds a disk to the disk or mirror that `beside` is a leg of.

@@ -17,7 +17,8 @@ use weir_format::VdevRole;
 use weir_pool::{Evacuation, PoolError, VdevSpec};
 
 use crate::error::DatasetError;
-use crate::state::engine::{Engine, Outcome};
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
 use crate::state::timer::Timer;
 
 /// Commits after which a log vdev that is to leave is not needed any more: one that moves the log,

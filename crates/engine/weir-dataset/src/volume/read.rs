@@ -15,8 +15,8 @@ use weir_pool::{PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
+use crate::objects::record::ZERO_BLOCK;
 use crate::state::volume::{Source, State, Volume};
-use crate::volume::records::ZERO_BLOCK;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

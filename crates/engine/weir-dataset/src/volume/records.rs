@@ -12,7 +12,6 @@
 //!   acknowledged, and costs what a record costs.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -24,48 +23,10 @@ use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
+use crate::objects::record::{VolumeSize, Wish, ZERO_BLOCK};
 use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// What blocks are that read as zeros and are part of a record that is data: all the same cell.
-pub(crate) static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
-
-/// The size of a volume, and of what its tree has a pointer for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VolumeSize {
-    /// Whole records.
-    pub bytes: u64,
-    /// Of a record.
-    pub record: RecordSize,
-}
-
-impl From<u64> for VolumeSize {
-    /// Of a volume whose records are blocks.
-    fn from(bytes: u64) -> Self {
-        Self { bytes, record: RecordSize::BLOCK }
-    }
-}
-
-impl VolumeSize {
-    pub(crate) fn records(self) -> u64 {
-        self.record.records_in(self.bytes)
-    }
-
-    /// Levels of nodes over its records.
-    pub(crate) fn height(self) -> u8 {
-        TreeRoot::height_for(self.records())
-    }
-}
-
-/// Why a record is wanted whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// To change what it holds.
-    Write,
-    /// To make a part of it a hole: nothing is to be done where all of it is one.
-    Zero,
-}
 
 /// What was found in the place of a record under this root; `None`: a hole.
 type Known = (TreeRoot, Option<Vec<Block>>);

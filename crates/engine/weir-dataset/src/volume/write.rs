@@ -22,8 +22,9 @@ use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;
 use crate::objects::dirty::{Dirty, Payload};
+use crate::objects::record::Wish;
 use crate::state::volume::{State, Volume};
-use crate::volume::records::{Change, Wish};
+use crate::volume::records::Change;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

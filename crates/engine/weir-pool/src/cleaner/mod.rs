@@ -2,3 +2,4 @@
 
 pub(crate) mod mover;
 pub(crate) mod run;
+pub(crate) mod status;

@@ -23,8 +23,9 @@ use crate::read::records::{RUN_BYTES_MAX, Wanted, split_runs};
 use crate::scan::copies::proves;
 use crate::segments::tables::Table;
 use crate::segments::victims::Moved;
+use crate::state::live_of::LiveOf;
 use crate::state::pool::Pool;
-use crate::tree::live::{FoundLive, LiveOf, Proof, address_of};
+use crate::tree::live::{FoundLive, Proof, address_of};
 use crate::tree::snapshot_chain::Roots;
 use crate::txg::write_out::WriteOut;
 

@@ -18,43 +18,10 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, ReferenceTable};
 
 use crate::error::PoolError;
+use crate::state::lost_nodes::WrongCount;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Held, Roots};
-
-/// A count of references that is not what the trees say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrongCount {
-    /// Of one block.
-    References {
-        /// Segment that pointers to it name.
-        vseg: VsegId,
-        /// Byte offset in it.
-        offset: u64,
-        /// As the segment's table says; 0 if the block is not in it.
-        counted: u64,
-        /// Pointers that lead to it.
-        found: u64,
-    },
-    /// Of all: the bytes that sharing saves.
-    Saved {
-        /// As the pool says.
-        counted: u64,
-        /// As the trees say.
-        found: u64,
-    },
-}
-
-impl WrongCount {
-    /// Whether more is counted than was found.
-    pub(crate) fn exceeds(&self) -> bool {
-        match self {
-            Self::References { counted, found, .. } | Self::Saved { counted, found } => {
-                counted > found
-            }
-        }
-    }
-}
 
 impl Pool {
     /// Compares the live-byte counter of every segment with what the trees refer to.

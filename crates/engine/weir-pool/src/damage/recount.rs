@@ -18,19 +18,11 @@ use weir_base::{Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{RemapTable, SegmentClass, SegmentState};
 
-use crate::damage::check::WrongCount;
 use crate::error::PoolError;
+use crate::state::lost_nodes::Excess;
+use crate::state::lost_nodes::WrongCount;
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
-
-/// What a segment counts beyond what lives of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Excess {
-    vseg: VsegId,
-    bytes: u64,
-    /// As of this commit.
-    seen: Txg,
-}
 
 /// Segments that a recount looks at, by number.
 pub struct RecountPlan {

@@ -19,7 +19,7 @@ use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError, DiskOp, ReadFuture};
 
-use crate::disks::vdev::{Doubt, Leg};
+use crate::disks::leg::{Doubt, Leg};
 
 /// How long a read of a disk is waited for before others are asked too.
 pub(crate) fn patience(device: &dyn Device) -> Duration {
@@ -150,8 +150,8 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::disks::vdev::Vdev;
+    use crate::options::PoolOptions;
     use crate::planted_bugs::PlantedBug;
-    use crate::state::pool::PoolOptions;
 
     struct TestClock(SystemClock);
 

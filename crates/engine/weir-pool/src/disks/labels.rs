@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use weir_base::Guid;
+use weir_base::{BLOCK_BYTES, Txg};
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError, Durability};
 use weir_format::layout::{
@@ -17,7 +18,7 @@ use weir_format::layout::{
 };
 use weir_format::{FormatError, Label, Owner, Uberblock};
 
-use crate::disks::vdev::Vdevs;
+use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 
 /// Writes both labels of one new disk: config, empty ring.
@@ -264,4 +265,22 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
         })
     });
     join_all(writes).await.into_iter().collect()
+}
+
+/// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses
+/// `disk_bytes` has them, and where one that used all of the disk had them.
+pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
+    let len = device.geometry().len_bytes;
+    for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
+        erase_labels(device, used).await.map_err(Arc::new)?;
+    }
+    Ok(())
+}
+
+/// A ring slot that was found damaged.
+pub(crate) struct DamagedSlot {
+    pub(crate) leg: Guid,
+    pub(crate) slot: u64,
+    /// The newest txg before it was found.
+    pub(crate) seen: Txg,
 }

@@ -18,15 +18,15 @@ use std::{fmt, io};
 use weir_base::limits::OWNER_LOOK_MAX;
 use weir_base::{Clock, Guid};
 use weir_block::IoBuf;
+use weir_device::WatchedDevice;
 use weir_device::{
     Device, DeviceError, DeviceOp, DeviceStats, DiskWatch, Durability, Geometry, IoFuture,
     ReadFuture,
 };
 use weir_format::Owner;
 
-use crate::import::create::watched;
+use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
-use crate::topology::claim::read_slot;
 
 /// Times that one write reads the slot of a disk that answers later than [`OWNER_LOOK_MAX`].
 const LOOKS_MAX: usize = 3;
@@ -237,5 +237,13 @@ impl Device for GuardedDevice {
             self.check(DeviceOp::Discard, offset).await?;
             self.behind.discard(offset, len_bytes).await
         })
+    }
+}
+
+/// A disk with its watch.
+pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
+    match disk.watch() {
+        Some(_) => disk,
+        None => Arc::new(WatchedDevice::new(disk, Arc::clone(clock))),
     }
 }

@@ -25,10 +25,11 @@ use weir_base::clock::Sleep;
 use weir_base::limits::{DISK_SILENT, HEDGE_MAX};
 use weir_block::IoBuf;
 
-use super::rows::{Piece, Rows};
-use super::vdev::{Leg, Vdev};
+use crate::disks::leg::Leg;
+use crate::disks::raidz::gather::{Gather, Reading};
+use crate::disks::rows::{Piece, Rows};
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
-use gather::{Gather, Reading};
 
 mod gather;
 mod reconstruct;
@@ -36,7 +37,7 @@ mod reconstruct;
 mod tests;
 mod write;
 
-pub(crate) use reconstruct::subsets;
+pub(crate) use crate::disks::raidz::reconstruct::subsets;
 
 /// Pieces, and which of them were answered.
 struct Own<'a> {

@@ -19,12 +19,15 @@
 //!   txg named there: a copy of a disk that was being resilvered, for example;
 //! - of what the uberblock lists and what the ring says, the earlier txg counts.
 
-use weir_base::{Guid, Txg};
-use weir_format::{Opening, StaleLeg, Uberblock};
+use weir_base::Txg;
+use weir_format::{StaleLeg, Uberblock};
 
-use crate::disks::vdev::{Leg, Vdev, Vdevs};
-use crate::import::found::Found;
-use crate::import::open_pool::{is_part_of, lead_to_same, leads_to};
+use crate::disks::leg::Leg;
+use crate::disks::lineage::{RingEnd, ring_end};
+use crate::disks::lineage::{lead_to_same, leads_to};
+use crate::disks::vdev::Vdev;
+use crate::disks::vdevs::Vdevs;
+use crate::import::found_disk::Found;
 use crate::planted_bugs::PlantedBug;
 
 /// Marks each leg as `uberblock` and the leg's own ring say.
@@ -88,36 +91,6 @@ fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
         tracing::error!(disk, end, newest, "disk holds an older state than the pool: it is stale");
     }
     leg.set_stale_since(end.complete);
-}
-
-/// The end of a leg's own uberblocks, as far as they belong to a history.
-#[derive(Clone, Copy)]
-pub(crate) struct RingEnd {
-    /// Txg of its newest uberblock.
-    pub(crate) last: Txg,
-    /// The leg holds everything up to this txg. Earlier than `last` where that uberblock calls the
-    /// leg itself stale or unconfirmed: it was being resilvered then.
-    pub(crate) complete: Txg,
-}
-
-impl RingEnd {
-    /// Of a leg without any uberblock of the history.
-    pub(crate) const NONE: Self = Self { last: Txg(0), complete: Txg(0) };
-}
-
-/// The end of the uberblocks `own` of a leg in a history that ends with `newest`.
-pub(crate) fn ring_end(
-    leg: Guid,
-    own: &[Uberblock],
-    lineage: &[Opening],
-    newest: Txg,
-) -> Option<RingEnd> {
-    let shared = own.iter().filter(|own| is_part_of(own, lineage, newest));
-    let end = shared.max_by_key(|own| own.txg)?;
-    let lists = end.stale_legs.iter().chain(&end.unconfirmed_legs);
-    let of_leg = lists.filter(|listed| listed.guid == leg).map(|listed| listed.after);
-    let complete = of_leg.min().map_or(end.txg, |after| after.min(end.txg));
-    Some(RingEnd { last: end.txg, complete })
 }
 
 /// The oldest txg of the history of `newest` that any leg of a vdev has an uberblock of. A vdev

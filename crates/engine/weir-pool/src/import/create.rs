@@ -10,35 +10,24 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::limits::STREAM_WRITE_BYTES;
-use weir_base::{BLOCK_BYTES, Clock, Guid, Txg, VsegId};
-use weir_block::IoBuf;
-use weir_device::{Device, Durability, WatchedDevice};
+use weir_base::{BLOCK_BYTES, Guid, Txg, VsegId};
 use weir_format::layout::{
-    DISK_BYTES_MIN, DISKS_MAX, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROWS_WANTED,
-    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED, STRIP_BYTES,
+    DISK_BYTES_MIN, DISKS_MAX, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, STRIP_BYTES,
 };
-use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind, VdevRole};
+use weir_format::{Label, TreeRoot, VdevConfig, VdevRole};
 
+use crate::disks::labels::forget_disk;
 use crate::disks::labels::write_labels;
-use crate::disks::owner_guard::OwnerGuard;
-use crate::disks::vdev::{Leg, Vdev, Vdevs};
+use crate::disks::layout::{
+    VdevSpec, build_vdevs, check_disks, check_roles, segment_bytes, vdev_config, zero_log,
+};
 use crate::error::PoolError;
-use crate::import::open_pool::forget_disk;
+use crate::options::PoolOptions;
 use crate::segments::areas::Areas;
-use crate::segments::segment_table::{Entries, Segments};
-use crate::state::pool::{Committed, History, Pool, PoolOptions};
+use crate::segments::entries::Entries;
+use crate::segments::segment_table::Segments;
+use crate::state::pool::{Committed, History, Pool};
 use crate::txg::commit::CommitInput;
-
-/// One vdev to make.
-pub struct VdevSpec {
-    /// Redundancy.
-    pub kind: VdevKind,
-    /// What it is for: data, the log, or to wait as a spare.
-    pub role: VdevRole,
-    /// Open disks.
-    pub disks: Vec<Arc<dyn Device>>,
-}
 
 /// Sizes a user rarely sets; `None` = chosen from the disks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,125 +135,4 @@ fn plan(
     let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(label.segment_bytes);
     assert!(label.vdevs.iter().all(row_fits), "a segment holds a row");
     Ok(label)
-}
-
-/// Checks the number of a vdev's disks and their sizes.
-pub(crate) fn check_disks(vdev: &VdevSpec, min: u64) -> Result<(), PoolError> {
-    check_width(vdev.kind, vdev.disks.len())?;
-    for disk in &vdev.disks {
-        let bytes = disk.geometry().len_bytes;
-        if bytes < min {
-            return Err(PoolError::TooSmall { path: disk.path().to_owned(), bytes, min });
-        }
-    }
-    Ok(())
-}
-
-/// A vdev as a label will have it.
-pub(crate) fn vdev_config(vdev: &VdevSpec, guid: &mut dyn FnMut() -> Guid) -> VdevConfig {
-    let smallest = vdev.disks.iter().map(|disk| disk.geometry().len_bytes).min();
-    let disk_bytes = smallest.unwrap_or_default();
-    let leg = |disk: &Arc<dyn Device>| LegConfig { guid: guid(), path: disk.path().to_owned() };
-    VdevConfig {
-        kind: vdev.kind,
-        role: vdev.role,
-        disk_bytes: disk_bytes - disk_bytes % BLOCK_BYTES as u64,
-        legs: vdev.disks.iter().map(leg).collect(),
-    }
-}
-
-/// Checks that each vdev can be what it is for.
-pub(crate) fn check_roles(vdevs: &[VdevConfig]) -> Result<(), PoolError> {
-    let layout = |why: String| Err(PoolError::Layout { why });
-    let data = || vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
-    for vdev in vdevs {
-        let path = || vdev.legs.first().map_or("", |leg| leg.path.as_str());
-        match vdev.role {
-            VdevRole::Log if vdev.kind.parity() > 0 => {
-                return layout("the log is kept on a disk or a mirror, not on raidz".to_owned());
-            }
-            VdevRole::Spare if data().all(|data| data.disk_bytes > vdev.disk_bytes) => {
-                let why = format!("{} is smaller than every disk it could replace", path());
-                return layout(why);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn check_width(kind: VdevKind, legs: usize) -> Result<(), PoolError> {
-    let (least, most) = kind.legs().into_inner();
-    if kind.legs().contains(&legs) {
-        return Ok(());
-    }
-    let name = kind.name();
-    let why = match kind {
-        VdevKind::Disk => "a disk vdev is one disk".to_owned(),
-        _ => format!("a {name} is {least} to {most} disks, not {legs}"),
-    };
-    Err(PoolError::Layout { why })
-}
-
-/// So large that the smallest vdev has the segments it should have, and every segment the rows.
-fn segment_bytes(vdevs: &[&VdevConfig], strip_bytes: u32) -> u32 {
-    let room = vdevs.iter().map(|vdev| vdev.disk_bytes * vdev.data_strips() as u64);
-    let row = vdevs.iter().map(|vdev| u64::from(strip_bytes) * vdev.data_strips() as u64);
-    let wanted = (room.min().unwrap_or_default() / SEGMENTS_WANTED).next_power_of_two();
-    let least = (row.max().unwrap_or_default() * ROWS_WANTED).next_power_of_two();
-    wanted.max(least).clamp(SEGMENT_BYTES_MIN.max(1 << 20), SEGMENT_BYTES_MAX) as u32
-}
-
-/// Zero-fills the log region, so that no later log write converts unwritten extents or meets old
-/// batches.
-pub(crate) async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
-    let zeros = Arc::new(IoBuf::zeroed(STREAM_WRITE_BYTES));
-    let mut offset = 0;
-    while offset < log_bytes {
-        let len = (log_bytes - offset).min(STREAM_WRITE_BYTES as u64) as usize;
-        let write =
-            disk.write_at(LABEL_BYTES + offset, Arc::clone(&zeros), 0..len, Durability::Cached);
-        write.await.map_err(Arc::new)?;
-        offset += len as u64;
-    }
-    Ok(disk.flush().await.map_err(Arc::new)?)
-}
-
-/// Vdevs of a label over the disks that are there, in label order; every disk is watched from here
-/// on.
-pub(crate) fn build_vdevs(
-    label: &Label,
-    disks: Vec<Vec<Option<Arc<dyn Device>>>>,
-    options: &PoolOptions,
-) -> Vdevs {
-    let guard = OwnerGuard::new(&options.clock, options.bug);
-    let vdevs = label
-        .vdevs
-        .iter()
-        .zip(disks)
-        .enumerate()
-        .map(|(index, (config, disks))| {
-            let legs = config
-                .legs
-                .iter()
-                .zip(disks)
-                .map(|(leg, disk)| {
-                    let disk = disk.map(|disk| guard.guard(disk));
-                    let path =
-                        disk.as_ref().map_or(leg.path.as_str(), |disk| disk.path()).to_owned();
-                    Leg::new(leg.guid, path, disk)
-                })
-                .collect();
-            Vdev::new(label, index, legs, options)
-        })
-        .collect();
-    Vdevs::new(vdevs, guard)
-}
-
-/// A disk with its watch.
-pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
-    match disk.watch() {
-        Some(_) => disk,
-        None => Arc::new(WatchedDevice::new(disk, Arc::clone(clock))),
-    }
 }

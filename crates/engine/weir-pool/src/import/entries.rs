@@ -25,10 +25,11 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::import::reads::Reads;
+use crate::segments::entries::{Entries, LostEntries};
+use crate::segments::lost_part::LostPart;
 use crate::segments::sanity;
-use crate::segments::segment_table::{Entries, LostEntries};
 use crate::state::pool::Pool;
-use crate::tree::metadata_trees::{LostPart, WholeTree};
+use crate::tree::metadata_trees::WholeTree;
 use crate::tree::radix_tree::Tree;
 
 const SEGMENT_TABLE: &str = "segment table";

@@ -12,35 +12,21 @@ use weir_format::layout::RING_SLOTS;
 use weir_format::{Label, Owner, Uberblock, VdevConfig, VdevRole};
 
 use crate::disks::labels::DiskLabels;
-use crate::disks::vdev::{Leg, Vdev, Vdevs};
+use crate::disks::layout::build_vdevs;
+use crate::disks::leg::Leg;
+use crate::disks::lineage::{age, follows, lead_to_same, leads_to, leads_to_but_for_cuts};
+use crate::disks::vdev::Vdev;
+use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
+use crate::import::answer::{Answer, Unlabelled};
 use crate::import::confirm::mark_legs;
-use crate::import::create::build_vdevs;
-use crate::import::late_disks::{Answer, LateDisk, Unlabelled};
-use crate::import::moment::PoolMoment;
-use crate::import::open_pool::{
-    ImportOptions, age, follows, lead_to_same, leads_to, leads_to_but_for_cuts,
-};
+use crate::import::found_disk::{Found, FoundDisk};
+use crate::import::late_disks::LateDisk;
+use crate::import::options::ImportOptions;
+use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
-use crate::state::pool::PoolOptions;
+use crate::state::moment::PoolMoment;
 use crate::topology::claim::Labelled;
-
-/// A disk of a pool and what its labels say.
-struct FoundDisk {
-    guid: Guid,
-    device: Arc<dyn Device>,
-    uberblocks: Vec<Uberblock>,
-    damaged_slots: Vec<u64>,
-    owner: Option<Owner>,
-}
-
-/// The labels of all disks of one pool.
-pub(crate) struct Found {
-    pub(crate) label: Label,
-    disks: Vec<FoundDisk>,
-    /// Disks that were left out, by path, each with the reason.
-    left_out: Vec<(String, String)>,
-}
 
 impl Found {
     /// Collects the labels of all disks of one pool, in the order of the disks.

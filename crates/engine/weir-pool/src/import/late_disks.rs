@@ -15,32 +15,18 @@ use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, select};
 use futures_util::stream::{self, StreamExt as _};
 use weir_base::limits::{LABELS_AT_ONCE, LABELS_WAIT};
-use weir_device::{Device, DeviceError};
-use weir_format::FormatError;
+use weir_device::Device;
 
 use crate::disks::labels::{DiskLabels, read_labels};
-use crate::disks::vdev::Leg;
+use crate::disks::leg::Leg;
+use crate::disks::leg_state::LegState;
+use crate::disks::owner_guard::watched;
 use crate::error::PoolError;
-use crate::import::create::watched;
-use crate::import::found::Found;
-use crate::import::open_pool::ImportOptions;
-use crate::state::pool::{Pool, PoolOptions};
-use crate::topology::status::LegState;
-
-/// Why a disk has no usable label.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unlabelled {
-    #[error(transparent)]
-    Device(DeviceError),
-    #[error(transparent)]
-    Format(FormatError),
-}
-
-/// What one disk answered.
-pub(crate) struct Answer {
-    pub(crate) disk: Arc<dyn Device>,
-    pub(crate) labels: Result<DiskLabels, Unlabelled>,
-}
+use crate::import::answer::{Answer, Unlabelled};
+use crate::import::found_disk::Found;
+use crate::import::options::ImportOptions;
+use crate::options::PoolOptions;
+use crate::state::pool::Pool;
 
 /// A disk that did not answer while its pool was opened.
 pub struct LateDisk(Arc<dyn Device>);

@@ -14,30 +14,35 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
+use weir_base::{ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::log::Batch;
-use weir_format::{Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock};
+use weir_format::{Bootstrap, FormatError, Label, StaleLeg, Uberblock};
 
-use crate::disks::labels::{DiskLabels, erase_labels, read_labels};
-use crate::disks::vdev::{Leg, Vdevs};
+use crate::disks::labels::{DiskLabels, read_labels};
+use crate::disks::layout::build_vdevs;
+use crate::disks::leg::Leg;
+use crate::disks::lineage::lead_to_same;
+use crate::disks::vdevs::Vdevs;
 use crate::error::{BlockPlace, PoolError};
 use crate::import::confirm::mark_legs;
-use crate::import::create::build_vdevs;
 use crate::import::entries::read_entries;
-use crate::import::found::Found;
+use crate::import::found_disk::Found;
 use crate::import::late_disks::{LateDisk, read_all_labels};
-use crate::import::moment::PoolMoment;
+use crate::import::options::ImportOptions;
 use crate::import::reads::Reads;
 use crate::log::intent_log::LogStart;
 use crate::log::replay::Replay;
+use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::areas::Areas;
+use crate::segments::entries::Entries;
 use crate::segments::sanity;
-use crate::segments::segment_table::{Entries, Segments};
-use crate::state::pool::{Committed, History, Pool, PoolOptions};
-use crate::topology::claim::{self, Identity};
+use crate::segments::segment_table::Segments;
+use crate::state::claim::Identity;
+use crate::state::pool::{Committed, History, Pool};
+use crate::topology::claim;
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -64,33 +69,6 @@ pub async fn discover(
         txg: uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default(),
         label,
     }))
-}
-
-/// How to import.
-#[derive(Clone, Copy, Debug)]
-pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log when the newest cannot be used, a missing log,
-    /// the newest of halves that diverged, disks whose history lacks `newest_seen`, and a pool that
-    /// another server has open; the other server then stops using it.
-    pub force: bool,
-    /// The newest txg that the caller has seen of the pool. Import refuses disks whose history
-    /// lacks it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
-    pub newest_seen: Option<PoolMoment>,
-    /// The process that opens the pool and checks for another owner; `None` if the import writes
-    /// nothing to the disks.
-    pub owner: Option<&'static Identity>,
-    /// Wait for unresponsive disks, however long: the pool is known to have run without some disk,
-    /// and the responding disks may lack its last writes.
-    pub waits_for_all: bool,
-    /// Drawn at random: names this opening of the pool in its history.
-    pub opening: Guid,
-}
-
-impl ImportOptions {
-    /// An import without force, by a caller that has seen nothing of the pool and does not own it.
-    pub const fn new(opening: Guid) -> Self {
-        Self { force: false, newest_seen: None, owner: None, waits_for_all: false, opening }
-    }
 }
 
 /// A pool and the log records its volumes still need.
@@ -301,74 +279,6 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
     Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
 
-/// Whether two uberblocks lead to the same blocks.
-pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
-    (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
-}
-
-/// Whether the opening of `late` came after that of `early`. A claim has epoch and number of a txg
-/// that another opening did not finish.
-pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
-    let before = early.lineage.first();
-    before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
-}
-
-/// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
-/// where a leg that was absent holds a txg of the same number.
-pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
-    (uberblock.log_epoch, uberblock.txg)
-}
-
-/// Last txg of an opening that is part of the history of `new`.
-fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
-    shared_with(opening, &new.lineage, new.txg)
-}
-
-/// Last txg of an opening that is part of a history that ends with `newest`.
-pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
-    let index = lineage.iter().position(|known| known.id == opening)?;
-    Some(match index.checked_sub(1) {
-        Some(next) => Txg(lineage[next].first.0.saturating_sub(1)),
-        None => newest,
-    })
-}
-
-/// Whether everything that `old` knows is known to `new`.
-pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
-    is_part_of(old, &new.lineage, new.txg)
-}
-
-/// Whether `old` is part of a history that ends with `newest`.
-pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> bool {
-    let opening = old.lineage.first().map(|opening| opening.id);
-    opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
-}
-
-/// Whether each opening that led to `old` has at most one txg, beside its claim, that is unknown to
-/// `new`: the last, which power cuts between the writes to two disks leave on one of them, any
-/// number in a row.
-/// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
-/// disks.
-pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
-    let mut end = old.txg;
-    for opening in &old.lineage {
-        let shared = shared_until(opening.id, new);
-        let (unknown, most) = match shared {
-            Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // It began with its claim.
-            None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
-        };
-        if unknown > most {
-            return false;
-        }
-        if shared.is_some() {
-            return true;
-        }
-        end = Txg(opening.first.0.saturating_sub(1));
-    }
-    false
-}
-
 /// Refuses disks that went on without the others, or makes them miss everything.
 fn refuse_diverged(
     label: &Label,
@@ -524,19 +434,11 @@ async fn read_bootstrap_once(
     Err(failure)
 }
 
-/// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses
-/// `disk_bytes` has them, and where one that used all of the disk had them.
-pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
-    let len = device.geometry().len_bytes;
-    for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
-        erase_labels(device, used).await.map_err(Arc::new)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use weir_format::BootstrapCopy;
+    use weir_format::{BootstrapCopy, Opening};
+
+    use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts};
 
     use super::*;
 

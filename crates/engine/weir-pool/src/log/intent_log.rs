@@ -24,7 +24,7 @@ use weir_device::Durability;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::log::{BatchBuilder, BatchId};
 
-use crate::disks::vdev::Vdevs;
+use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 
@@ -206,10 +206,11 @@ mod tests {
     use weir_format::log::ALIGN_BYTES;
 
     use super::*;
+    use crate::disks::leg::Leg;
     use crate::disks::owner_guard::OwnerGuard;
-    use crate::disks::vdev::{Leg, Vdev};
+    use crate::disks::vdev::Vdev;
     use crate::log::replay::Replay;
-    use crate::state::pool::PoolOptions;
+    use crate::options::PoolOptions;
 
     const REGION_BYTES: u64 = 64 << 10;
 

@@ -1,3 +1,4 @@
 //! Reads of blocks: translate, verify, decompress.
 
 pub(crate) mod records;
+pub(crate) mod tables;

@@ -26,12 +26,14 @@ use weir_block::IoBuf;
 use weir_codec::parity::{self, Recovery};
 use weir_device::Durability;
 
+use crate::disks::leg::Leg;
 use crate::disks::raidz::subsets;
 use crate::disks::rows::Rows;
-use crate::disks::vdev::{Leg, Vdev};
+use crate::disks::scan_kind::ScanKind;
+use crate::disks::vdev::Vdev;
 use crate::planted_bugs::PlantedBug;
-use crate::scan::copies::{Checked, Part, Scope, proves};
-use crate::scan::segment_scan::ScanKind;
+use crate::scan::copies::proves;
+use crate::scan::part::{Checked, Part, Scope};
 use crate::tree::live::Live;
 
 /// Rows read at once: a mebibyte of each leg.

@@ -22,8 +22,9 @@ use std::sync::Arc;
 use weir_block::IoBuf;
 use weir_device::Durability;
 
-use crate::disks::vdev::{Leg, Vdev};
-use crate::scan::copies::{Part, Unread};
+use crate::disks::leg::Leg;
+use crate::disks::vdev::Vdev;
+use crate::scan::part::{Part, Unread};
 use crate::tree::live::Live;
 
 /// Bytes of one leg, rounded out to sectors.

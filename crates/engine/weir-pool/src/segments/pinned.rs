@@ -6,9 +6,14 @@
 //! Invariant: the place of a segment becomes free only while its number of pins is zero.
 
 use weir_base::{Txg, VsegId};
+use weir_format::BlockPtr;
 use weir_format::SegmentEntry;
+use weir_format::SegmentState;
+use weir_format::layout::PACK_BYTES;
 
-use crate::segments::segment_table::{Inner, Segments};
+use crate::segments::entries::Inner;
+use crate::segments::segment_table::Segments;
+use crate::segments::tables::Unread;
 
 /// Where a segment is; its place is not reused while this is held.
 pub(crate) struct Pinned<'a> {
@@ -49,5 +54,47 @@ impl Segments {
         let second = (second_at > 0).then_some((vdev, at + u64::from(second_at)));
         let third = self.third_place(inner, vseg).map(|(vdev, start)| (vdev, start + offset));
         Pinned { segments: self, vseg, vdev, at, others: [second, third], last_txg }
+    }
+}
+
+impl Segments {
+    /// Where a segment is, pinned; `None` when it has no place.
+    pub(crate) fn pin(&self, vseg: VsegId) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        let slot = inner.slots.get_mut(&vseg)?;
+        if slot.entry.state == SegmentState::Remapped {
+            return None;
+        }
+        Some(self.pin_offset(&mut inner, vseg, 0))
+    }
+
+    /// Where a block is, its segment pinned; `None` when it is no more.
+    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
+        let mut inner = self.inner.lock();
+        let place = inner.translate(ptr)?;
+        Ok(place.and_then(|place| self.pin_at(&mut inner, place, ptr)))
+    }
+
+    /// As [`Self::locate`], for a block of a segment that is never cleaned.
+    pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;
+        self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
+    }
+
+    /// Pins the segment in which a block stands; `None` if it does not fit there.
+    fn pin_at(
+        &self,
+        inner: &mut Inner,
+        (vseg, units): (VsegId, u32),
+        ptr: &BlockPtr,
+    ) -> Option<Pinned<'_>> {
+        let slot = inner.slots.get_mut(&vseg)?;
+        let end = u64::from(units) * PACK_BYTES as u64 + ptr.stored_bytes() as u64;
+        let is_placed = slot.entry.state != SegmentState::Remapped;
+        if !is_placed || end > self.bytes_on(slot.entry.vdev) {
+            return None;
+        }
+        Some(self.pin_offset(inner, vseg, u64::from(units) * PACK_BYTES as u64))
     }
 }

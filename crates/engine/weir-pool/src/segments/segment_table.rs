@@ -20,180 +20,17 @@ use parking_lot::Mutex;
 use weir_base::hash::{HashMap, HashSet};
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
-use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockPtr, FREE_RUNS_MAX, FreeRun, ReferenceTable, RemapTable, SEGMENT_ENTRIES_PER_BLOCK,
-    SegmentClass, SegmentEntry, SegmentState, SummaryPlace,
+    BlockPtr, FREE_RUNS_MAX, FreeRun, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry,
+    SegmentState, SummaryPlace,
 };
 
 use crate::planted_bugs::PlantedBug;
 use crate::segments::areas::{Areas, SegmentArea};
-use crate::segments::pinned::Pinned;
-use crate::segments::reference_counts::Freed;
-use crate::segments::root_copies::find_third_copies;
-use crate::segments::tables::{Table, Tables, Unread};
-use crate::tree::metadata_trees::LostPart;
-
-/// Space of a pool in bytes of its segment area (one copy counted).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceUse {
-    /// All segments.
-    pub total_bytes: u64,
-    /// Segments that can be written now or after a few commits.
-    pub free_bytes: u64,
-    /// Blocks that committed or written pointers refer to.
-    pub live_bytes: u64,
-    /// What those would take beside if none were shared.
-    pub saved_bytes: u64,
-}
-
-pub(crate) struct Slot {
-    pub(crate) entry: SegmentEntry,
-    pub(crate) pins: u32,
-}
-
-impl Slot {
-    /// Whether so many bytes can go of what it counts: a counter may be wrong on disk.
-    const fn counts(&self, bytes: usize) -> bool {
-        self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
-    }
-
-    /// Whether its blocks are found through its remap table.
-    const fn is_moved(&self) -> bool {
-        matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
-    }
-}
-
-/// What a stored pool says of its segments.
-#[derive(Default)]
-pub(crate) struct Entries {
-    pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
-    /// Where the remap tables are stored, and those that were read along.
-    pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
-    /// Where the reference tables are stored.
-    pub(crate) references: Vec<(VsegId, BlockPtr)>,
-    /// What sharing saves.
-    pub(crate) saved_bytes: u64,
-    /// Parts of the tables that cannot be read.
-    pub(crate) lost: LostEntries,
-}
-
-/// What cannot be read of the segment table and of the tables of segments.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LostEntries {
-    /// Segments that may exist, and whose entries are lost.
-    pub(crate) segments: Vec<Range<VsegId>>,
-    /// Places that no segment had at the last commit: others may belong to those segments.
-    pub(crate) free: Vec<FreeRun>,
-    /// Cleaned segments whose remap tables cannot be found, and what of their tree is lost.
-    pub(crate) remaps: Vec<VsegId>,
-    pub(crate) remap_parts: Vec<LostPart>,
-    /// Those that were found and cannot be read.
-    pub(crate) unread_remaps: Vec<VsegId>,
-    /// Segments of which blocks may be shared, and how often is not known; what of their tree is
-    /// lost.
-    pub(crate) references: Vec<VsegId>,
-    pub(crate) reference_parts: Vec<LostPart>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) slots: HashMap<VsegId, Slot>,
-    /// Remap tables of cleaned segments.
-    pub(crate) remaps: Tables<RemapTable>,
-    /// Counts of the references to shared blocks, by the segment that their pointers name.
-    pub(crate) references: Tables<ReferenceTable>,
-    /// Stored bytes of all references but the first of each block.
-    pub(crate) saved_bytes: u64,
-    /// Segments that could not be cleaned; not tried again before the next import.
-    pub(crate) unclean: HashSet<VsegId>,
-    /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
-    /// short and a disk is reused rather than spread over.
-    pub(crate) free: Vec<BTreeSet<PsegIndex>>,
-    /// Segments whose places come back a few txgs later.
-    pub(crate) dead: Vec<VsegId>,
-    /// Cleaned segments of which nothing lives any more. Readers of the tree before this txg still
-    /// ask where their blocks went, so they stay in the table until its commit.
-    emptied: Vec<VsegId>,
-    /// Segment table blocks that changed since the last commit.
-    dirty_blocks: HashSet<u64>,
-    /// The segments that repeat root segments, by those.
-    pub(crate) third_copies: HashMap<VsegId, VsegId>,
-    next_vseg: VsegId,
-    pub(crate) live_bytes: u64,
-    /// Segments whose entries are lost, ascending: what is in them cannot be found.
-    pub(crate) lost: Vec<Range<VsegId>>,
-    /// Places per vdev that may be those of lost segments: they are never written.
-    pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
-    /// The txg since which nothing refers to those, as far as was looked.
-    pub(crate) unreached_since: Option<Txg>,
-}
-
-impl Inner {
-    /// Notes that the stored table must change. Root segments are in the bootstrap table, which
-    /// every commit writes anyway.
-    pub(crate) fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
-        if class != SegmentClass::Root {
-            self.dirty_blocks.insert(table_block(vseg));
-        }
-    }
-
-    /// Adds a segment under the next number.
-    pub(crate) fn add(&mut self, entry: SegmentEntry) -> VsegId {
-        let vseg = self.next_vseg;
-        self.next_vseg = VsegId(vseg.0 + 1);
-        let before = self.slots.insert(vseg, Slot { entry, pins: 0 });
-        assert!(before.is_none(), "I2: vseg {vseg} exists already");
-        self.mark(vseg, entry.class);
-        vseg
-    }
-
-    /// Whether a segment's entry was lost.
-    pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
-        self.lost.iter().any(|range| range.contains(&vseg))
-    }
-
-    /// The segment a block stands in and its offset there, in 64-byte units.
-    pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
-        let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
-        if !slot.is_moved() {
-            return Ok(Some((ptr.vseg, ptr.offset_units)));
-        }
-        let units = u32::from(ptr.stored_units);
-        let table = self.remaps.get(ptr.vseg)?;
-        if table.is_some_and(|table| table.is_unknown()) {
-            return Err(Unread::lost::<RemapTable>(ptr.vseg));
-        }
-        Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
-    }
-
-    /// Takes live bytes from a segment; its place comes back later if they were the last.
-    pub(crate) fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
-        let slot = self.slots.get_mut(&vseg).expect("the caller found it");
-        let entry = &mut slot.entry;
-        entry.live_bytes -= bytes as u32;
-        let class = entry.class;
-        if entry.live_bytes == 0 && self.references.has(vseg) {
-            // Its counter was wrong on disk: what is referred to lives.
-            tracing::error!(vseg = vseg.0, "a segment with shared blocks counts none");
-        } else if entry.live_bytes == 0 {
-            match entry.state {
-                SegmentState::Sealed => {
-                    entry.state = SegmentState::Dead;
-                    entry.last_txg = txg;
-                    self.dead.push(vseg);
-                    self.drop_third_copy(vseg);
-                }
-                SegmentState::Leaving => {
-                    entry.state = SegmentState::Dead;
-                    self.remaps.remove(vseg);
-                }
-                SegmentState::Remapped => self.emptied.push(vseg),
-                SegmentState::Open | SegmentState::Dead => {}
-            }
-        }
-        self.mark(vseg, class);
-    }
-}
+use crate::segments::entries::Freed;
+use crate::segments::entries::{Entries, Inner, Slot, SpaceUse, table_block};
+use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
+use crate::segments::third_copies::find_third_copies;
 
 /// The segment table of one pool.
 pub(crate) struct Segments {
@@ -326,46 +163,6 @@ impl Segments {
     /// Where a segment starts in its vdev's segment area.
     pub(crate) fn start(&self, entry: &SegmentEntry) -> u64 {
         u64::from(entry.pseg.0) * self.bytes_on(entry.vdev)
-    }
-
-    /// Where a segment is, pinned; `None` when it has no place.
-    pub(crate) fn pin(&self, vseg: VsegId) -> Option<Pinned<'_>> {
-        let mut inner = self.inner.lock();
-        let slot = inner.slots.get_mut(&vseg)?;
-        if slot.entry.state == SegmentState::Remapped {
-            return None;
-        }
-        Some(self.pin_offset(&mut inner, vseg, 0))
-    }
-
-    /// Where a block is, its segment pinned; `None` when it is no more.
-    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
-        let mut inner = self.inner.lock();
-        let place = inner.translate(ptr)?;
-        Ok(place.and_then(|place| self.pin_at(&mut inner, place, ptr)))
-    }
-
-    /// As [`Self::locate`], for a block of a segment that is never cleaned.
-    pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
-        let mut inner = self.inner.lock();
-        inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;
-        self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
-    }
-
-    /// Pins the segment in which a block stands; `None` if it does not fit there.
-    fn pin_at(
-        &self,
-        inner: &mut Inner,
-        (vseg, units): (VsegId, u32),
-        ptr: &BlockPtr,
-    ) -> Option<Pinned<'_>> {
-        let slot = inner.slots.get_mut(&vseg)?;
-        let end = u64::from(units) * PACK_BYTES as u64 + ptr.stored_bytes() as u64;
-        let is_placed = slot.entry.state != SegmentState::Remapped;
-        if !is_placed || end > self.bytes_on(slot.entry.vdev) {
-            return None;
-        }
-        Some(self.pin_offset(inner, vseg, u64::from(units) * PACK_BYTES as u64))
     }
 
     /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
@@ -621,8 +418,11 @@ impl Segments {
     }
 
     /// A segment's table of this kind, if it has one.
-    pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread> {
-        Ok(T::of(&mut self.inner.lock()).get(vseg)?.cloned())
+    pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread>
+    where
+        Inner: HoldsTables<T>,
+    {
+        Ok(self.inner.lock().tables_of::<T>().get(vseg)?.cloned())
     }
 
     /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments
@@ -765,9 +565,4 @@ fn withhold(
 /// not to be written again.
 fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
     lost.iter().map(|range| range.end).fold(next, VsegId::max)
-}
-
-/// Block of the stored table that holds a segment's entry.
-pub(crate) fn table_block(vseg: VsegId) -> u64 {
-    vseg.0 / SEGMENT_ENTRIES_PER_BLOCK as u64
 }

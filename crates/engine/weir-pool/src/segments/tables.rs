@@ -16,15 +16,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_base::{ErrorKind, VsegId};
+use weir_base::VsegId;
 use weir_format::{BlockPtr, FormatError, PoolPart, ReferenceTable, RemapTable};
 
-use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
-use crate::segments::segment_table::{Inner, Segments};
-use crate::state::pool::Pool;
-use crate::tree::live::LiveOf;
-use crate::tree::metadata_trees::LostPart;
+use crate::segments::lost_part::LostPart;
 
 /// Something that a segment may have one of.
 pub(crate) trait Table: Clone + Sized {
@@ -40,8 +36,11 @@ pub(crate) trait Table: Clone + Sized {
     fn memory_bytes(&self) -> u64;
     fn encode(&self, vseg: VsegId) -> Vec<u8>;
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
-    /// All tables of this kind.
-    fn of(inner: &mut Inner) -> &mut Tables<Self>;
+}
+
+/// The owner of all tables of a kind.
+pub(crate) trait HoldsTables<T: Table> {
+    fn tables(&mut self) -> &mut Tables<T>;
 }
 
 impl Table for RemapTable {
@@ -68,10 +67,6 @@ impl Table for RemapTable {
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
         Self::decode(bytes, vseg)
     }
-
-    fn of(inner: &mut Inner) -> &mut Tables<Self> {
-        &mut inner.remaps
-    }
 }
 
 impl Table for ReferenceTable {
@@ -97,10 +92,6 @@ impl Table for ReferenceTable {
 
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
         Self::decode(bytes, vseg)
-    }
-
-    fn of(inner: &mut Inner) -> &mut Tables<Self> {
-        &mut inner.references
     }
 }
 
@@ -147,10 +138,10 @@ pub(crate) struct TableFigures {
 /// A table that must be read first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
-    kind: TableKind,
-    vseg: VsegId,
+    pub(crate) kind: TableKind,
+    pub(crate) vseg: VsegId,
     /// `None`: it was lost.
-    ptr: Option<BlockPtr>,
+    pub(crate) ptr: Option<BlockPtr>,
 }
 
 /// One table.
@@ -380,7 +371,7 @@ impl<T: Table> Tables<T> {
     }
 
     /// A table was read; it is forgotten if it is out of date.
-    fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
+    pub(crate) fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
         let Some(entry) = self.entries.get_mut(&vseg) else { return };
         if entry.stored == ptr && entry.content.is_none() {
             if table.is_unknown() {
@@ -393,7 +384,7 @@ impl<T: Table> Tables<T> {
         }
     }
 
-    fn is_stored_at(&self, Unread { vseg, ptr, .. }: Unread) -> bool {
+    pub(crate) fn is_stored_at(&self, Unread { vseg, ptr, .. }: Unread) -> bool {
         self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
     }
 
@@ -472,73 +463,6 @@ impl<T: Table> Tables<T> {
     /// Bytes of the tables in RAM.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-}
-
-impl Pool {
-    /// Asks the segment table, and reads the tables of segments that it needs for the answer.
-    ///
-    /// # Errors
-    /// The table cannot be read.
-    pub(crate) async fn translated<'a, T>(
-        &'a self,
-        mut ask: impl FnMut(&'a Segments) -> Result<T, Unread>,
-    ) -> Result<T, PoolError> {
-        loop {
-            match ask(&self.segments) {
-                Ok(answer) => return Ok(answer),
-                Err(unread) => self.bring(unread).await?,
-            }
-        }
-    }
-
-    async fn bring(&self, unread: Unread) -> Result<(), PoolError> {
-        match unread.kind {
-            TableKind::Remap => self.bring_table::<RemapTable>(unread).await,
-            TableKind::References => self.bring_table::<ReferenceTable>(unread).await,
-        }
-    }
-
-    async fn bring_table<T: Table>(&self, unread: Unread) -> Result<(), PoolError> {
-        let Unread { vseg, ptr, .. } = unread;
-        let Some(ptr) = ptr else {
-            return Err(PoolError::TableLost {
-                pool: self.label.name.clone(),
-                what: T::WHAT,
-                vseg,
-            });
-        };
-        match self.read_table::<T>(vseg, &ptr).await {
-            Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
-            Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
-                if error.kind() == ErrorKind::Data {
-                    let is_new = T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
-                    if is_new {
-                        self.note_lost(&LiveOf::Part(T::PART, vseg.0));
-                    }
-                }
-                return Err(error);
-            }
-            // A commit stored it elsewhere meanwhile.
-            Err(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Reads a stored table.
-    pub(crate) async fn read_table<T: Table>(
-        &self,
-        vseg: VsegId,
-        ptr: &BlockPtr,
-    ) -> Result<T, PoolError> {
-        let len = ptr.stored_bytes();
-        let bad = |source| self.bad_block(ptr, T::WHAT, source);
-        // Root segments are never cleaned: no table is needed to find one.
-        let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
-        let (buf, start) = self.read_placed(&place, ptr, None).await?;
-        let bytes = buf.get(start..start + len);
-        let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: T::WHAT }))?;
-        T::decode(bytes, vseg).map_err(bad)
     }
 }
 

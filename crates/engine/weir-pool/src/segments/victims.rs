@@ -16,7 +16,8 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted_bugs::PlantedBug;
-use crate::segments::segment_table::{Inner, Segments, Slot};
+use crate::segments::entries::{Inner, Slot};
+use crate::segments::segment_table::Segments;
 use crate::segments::tables::{TableMemory, Unread};
 
 /// Rows that cleaning a segment must gain at least: more than a commit pads.

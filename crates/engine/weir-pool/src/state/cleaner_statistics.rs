@@ -9,11 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::segments::reserve::Reserve;
-use crate::state::pool::Pool;
-
 /// What counts as lately: two txgs of a pool that is not in a hurry.
-const LATELY: Duration = Duration::from_secs(10);
+pub(crate) const LATELY: Duration = Duration::from_secs(10);
 /// Cleanings that are told apart within it; of more, neighbours count as one.
 const TOLD_APART_MAX: usize = 256;
 
@@ -31,27 +28,6 @@ impl Cleaned {
         self.segments += other.segments;
         self.moved_bytes += other.moved_bytes;
     }
-}
-
-/// The cleaner of a pool, for people.
-#[derive(Clone, Copy, Debug)]
-pub struct CleanerStatus {
-    /// Since the pool was opened.
-    pub total: Cleaned,
-    /// In the last `lately_ms`.
-    pub lately: Cleaned,
-    /// What that is; shorter while the pool was not open for as long.
-    pub lately_ms: u64,
-    /// Free segments now.
-    pub free_segments: u64,
-    /// Dead and cleaned ones that come back within a few txgs.
-    pub pending_segments: u64,
-    /// All segments.
-    pub segments: u64,
-    /// Below which free and pending segments it works.
-    pub reserve: Reserve,
-    /// RAM of the remap tables.
-    pub remap_bytes: u64,
 }
 
 /// Counts of one pool.
@@ -79,7 +55,7 @@ impl Cleanings {
     }
 
     /// Since the pool was opened, and lately.
-    fn at(&self, now: Duration) -> (Cleaned, Cleaned) {
+    pub(crate) fn at(&self, now: Duration) -> (Cleaned, Cleaned) {
         let mut counts = self.0.lock();
         counts.forget(now);
         let mut lately = Cleaned::default();
@@ -92,25 +68,6 @@ impl Counts {
     fn forget(&mut self, now: Duration) {
         while self.lately.front().is_some_and(|(at, _)| *at + LATELY < now) {
             self.lately.pop_front();
-        }
-    }
-}
-
-impl Pool {
-    /// What the cleaner did, and what it goes by. Asks no disk.
-    pub fn cleaner_status(&self) -> CleanerStatus {
-        let now = self.clock.monotonic();
-        let (total, lately) = self.cleanings.at(now);
-        let (free, pending) = self.free_segments();
-        CleanerStatus {
-            total,
-            lately,
-            lately_ms: LATELY.min(now).as_millis() as u64,
-            free_segments: free as u64,
-            pending_segments: pending as u64,
-            segments: self.segments.areas.total_segments(),
-            reserve: self.reserve(),
-            remap_bytes: self.segments.remap_bytes(),
         }
     }
 }

@@ -19,22 +19,24 @@ use weir_format::{
     LINEAGE_MAX, Label, Opening, PtrKind, SegmentClass, StaleLeg, TreeRoot, VdevRole,
 };
 
-use crate::disks::vdev::Vdevs;
+use crate::disks::labels::DamagedSlot;
+use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
-use crate::import::moment::PoolMoment;
 use crate::log::intent_log::{IntentLog, LogWriteError};
+use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
-use crate::scan::segment_scan::Scans;
-use crate::segments::segment_table::{Segments, SpaceUse};
+use crate::segments::entries::SpaceUse;
+use crate::segments::segment_table::Segments;
 use crate::segments::tables::TableMemory;
+use crate::state::claim::Keeper;
 use crate::state::cleaner_statistics::Cleanings;
 use crate::state::compression::Unpackers;
-use crate::state::damage_list::Damage;
+use crate::state::damage::Damage;
 use crate::state::dedupe_index::{HintFigures, Hints};
-use crate::topology::claim::Keeper;
-use crate::tree::lost_nodes::LostNodes;
-use crate::txg::commit::DamagedSlot;
-use crate::txg::write_out::Streams;
+use crate::state::lost_nodes::LostNodes;
+use crate::state::moment::PoolMoment;
+use crate::state::scans::Scans;
+use crate::state::write_heads::Streams;
 
 /// Why a destroyed pool takes no more writes.
 const DESTROYED: &str = "the pool was destroyed";
@@ -48,17 +50,6 @@ const CACHE_SHARE_MIN: u64 = 4;
 
 /// Data and nodes.
 const READ_CLASSES: usize = CacheClass::Node as usize + 1;
-
-/// How to run a pool; nothing of it is stored.
-#[derive(Clone)]
-pub struct PoolOptions {
-    /// Budget of the caches: blocks, tree nodes, remap tables.
-    pub cache_bytes: u64,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// A deliberate fault, for the simulator.
-    pub bug: PlantedBug,
-}
 
 /// What the newest committed uberblock says.
 #[derive(Clone, Copy, Debug)]

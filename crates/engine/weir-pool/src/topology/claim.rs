@@ -23,100 +23,19 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use parking_lot::Mutex;
 use weir_base::limits::{OWNER_BEAT, OWNER_LOOK, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, Guid, Txg};
-use weir_block::IoBuf;
-use weir_device::{Device, DeviceError, Durability};
-use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
+use weir_device::Device;
+use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES};
 use weir_format::{Label, Owner};
 
 use crate::disks::labels::{DiskLabels, read_labels};
-use crate::disks::vdev::Leg;
+use crate::disks::leg::Leg;
+use crate::disks::owner_guard::watched;
+use crate::disks::owner_slot::{read_slot, write_slot};
 use crate::error::PoolError;
-use crate::import::create::watched;
+use crate::state::claim::{Identity, Keeper, OPEN};
 use crate::state::pool::Pool;
-
-/// The process that runs this code, as owner slots name it.
-#[derive(Debug)]
-pub struct Identity {
-    /// Identity of the machine.
-    pub machine: String,
-    /// Its name.
-    pub host: String,
-    /// Identity of its boot.
-    pub boot: String,
-    /// Inode of the PID namespace.
-    pub pid_namespace: u64,
-    /// Process.
-    pub pid: u32,
-    /// Its start, ticks since boot.
-    pub pid_start: u64,
-    /// Whether a process of this machine and PID namespace that started then still runs.
-    pub runs: fn(pid: u32, start: u64) -> bool,
-}
-
-/// Openings of this process: its own slots tell nothing about a pool that it gave up.
-static OPEN: Mutex<Vec<Guid>> = Mutex::new(Vec::new());
-
-impl Identity {
-    fn slot(&self, pool: Guid, opening: Guid, beat: u64, clock: &dyn Clock) -> Owner {
-        Owner {
-            pool,
-            opening,
-            is_closed: false,
-            machine: self.machine.clone(),
-            host: self.host.clone(),
-            boot: self.boot.clone(),
-            pid_namespace: self.pid_namespace,
-            pid: self.pid,
-            pid_start: self.pid_start,
-            beat,
-            unix_ms: clock.unix_ms(),
-            txg: Txg(0),
-        }
-    }
-
-    /// True if an owner is known to have stopped using its pool.
-    fn knows_gone(&self, owner: &Owner) -> bool {
-        if owner.is_closed {
-            return true;
-        }
-        if owner.machine != self.machine {
-            return false;
-        }
-        if owner.boot != self.boot {
-            return true;
-        }
-        if owner.pid_namespace != self.pid_namespace {
-            return false;
-        }
-        if (owner.pid, owner.pid_start) == (self.pid, self.pid_start) {
-            return !OPEN.lock().contains(&owner.opening);
-        }
-        !(self.runs)(owner.pid, owner.pid_start)
-    }
-}
-
-/// The slot of an open pool.
-pub(crate) struct Keeper {
-    identity: &'static Identity,
-    opening: Guid,
-    beat: AtomicU64,
-}
-
-impl Keeper {
-    /// From here on its slot counts as that of an owner that is gone.
-    fn end(&self) {
-        OPEN.lock().retain(|opening| *opening != self.opening);
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 /// A disk of a pool and what its label says.
 pub(crate) struct Labelled<'a> {
@@ -155,23 +74,6 @@ async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -
         }
     }
     None
-}
-
-pub(crate) async fn read_slot(disk: &dyn Device) -> Option<Owner> {
-    let (done, slot) = disk.read_at(OWNER_OFFSET, IoBuf::zeroed(SLOT_BYTES)).await;
-    done.ok()?;
-    Owner::decode(&slot).ok()
-}
-
-async fn write_slot(disk: &dyn Device, owner: &Owner, disk_bytes: u64) -> Result<(), DeviceError> {
-    let mut slot = IoBuf::zeroed(SLOT_BYTES);
-    slot.copy_from_slice(&owner.encode());
-    let slot = Arc::new(slot);
-    for label in label_offsets(disk_bytes) {
-        let at = label + OWNER_OFFSET;
-        disk.write_at(at, Arc::clone(&slot), 0..SLOT_BYTES, Durability::Cached).await?;
-    }
-    Ok(())
 }
 
 fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {

@@ -27,16 +27,17 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
+use crate::disks::labels::forget_disk;
 use crate::disks::labels::{
     DiskLabels, erase_labels, find_damaged_slots, read_labels, repair_config, write_labels,
 };
-use crate::disks::vdev::{Leg, Vdev};
+use crate::disks::layout::zero_log;
+use crate::disks::leg::Leg;
+use crate::disks::leg_state::LegState;
+use crate::disks::lineage::{RingEnd, ring_end};
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
-use crate::import::confirm::{RingEnd, ring_end};
-use crate::import::create::zero_log;
-use crate::import::open_pool::forget_disk;
 use crate::state::pool::Pool;
-use crate::topology::status::LegState;
 
 /// Legs that left which uberblocks go on calling stale, at most.
 const LEFT_LEGS_MAX: usize = 32;

@@ -11,37 +11,22 @@ use weir_base::{Guid, Txg};
 use weir_device::DiskFigures;
 use weir_format::{VdevKind, VdevRole};
 
-use crate::disks::vdev::Leg;
+use crate::disks::labels::forget_disk;
+use crate::disks::leg::Leg;
+use crate::disks::leg_state::LegState;
+use crate::disks::slowness::Slowness;
 use crate::error::PoolError;
-use crate::import::open_pool::forget_disk;
-use crate::scan::segment_scan::ScanStatus;
-use crate::segments::segment_table::SpaceUse;
+use crate::segments::entries::SpaceUse;
 use crate::state::pool::Pool;
-use crate::topology::unresponsive::{self, Slowness};
+use crate::state::scans::ScanStatus;
 use crate::topology::vdevs::Evacuation;
-
-/// State of one disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LegState {
-    /// In use and up to date.
-    Online,
-    /// In use, but it missed writes: it takes new ones, and reads do not rely on it before a
-    /// resilver has copied the rest.
-    Stale,
-    /// A write or flush failed; not used any more.
-    Faulted,
-    /// A person took it out of use.
-    Offline,
-    /// Not there.
-    Missing,
-}
 
 /// Compares the disks of a pool that are in use.
 fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
     let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
     let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
     let figures: Vec<_> = legs.iter().map(|leg| leg.io.filter(|_| used(leg))).collect();
-    for (leg, judged) in legs.iter_mut().zip(unresponsive::judge(&figures)) {
+    for (leg, judged) in legs.iter_mut().zip(crate::disks::slowness::judge(&figures)) {
         leg.slow = judged;
     }
 }

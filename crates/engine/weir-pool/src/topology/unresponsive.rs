@@ -14,122 +14,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use weir_base::limits::{DISK_SILENT, HEDGE_MIN, OPEN_SILENT, SLOW_FACTOR, SLOW_MIN};
-use weir_device::{Device, DeviceError, DeviceOp, DiskFigures, DiskOp};
+use weir_base::limits::{DISK_SILENT, OPEN_SILENT};
+use weir_device::{Device, DeviceError, DeviceOp};
 
-use crate::disks::hedge::patience;
-use crate::disks::vdev::{Leg, Vdev};
 use crate::state::pool::Pool;
-
-/// Fewer operations than this say nothing about a disk.
-const JUDGED_OPS_MIN: u64 = 16;
 
 /// How often the legs of a pool that is being opened are looked at.
 const OPEN_LOOK: Duration = Duration::from_millis(500);
-
-/// What is wrong with a disk's speed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slowness {
-    /// It has completed nothing for this long, though it was asked.
-    Silent(Duration),
-    /// It takes far longer than the pool's other disks.
-    Slow {
-        /// For what.
-        op: DiskOp,
-        /// Its recent mean time.
-        recent_us: u64,
-        /// The median of the others'.
-        others_us: u64,
-    },
-    /// Reads went around it a moment ago.
-    Avoided,
-}
-
-/// What is wrong with the speed of each disk of a pool, if anything.
-pub(crate) fn judge(disks: &[Option<DiskFigures>]) -> Vec<Option<Slowness>> {
-    (0..disks.len())
-        .map(|index| {
-            let own = disks[index].as_ref()?;
-            if let Some(silent) = own.silent.filter(|silent| *silent >= DISK_SILENT) {
-                return Some(Slowness::Silent(silent));
-            }
-            let compared = DiskOp::ALL.into_iter().find_map(|op| compare(disks, index, op));
-            compared.or(own.avoided.then_some(Slowness::Avoided))
-        })
-        .collect()
-}
-
-fn compare(disks: &[Option<DiskFigures>], index: usize, op: DiskOp) -> Option<Slowness> {
-    let recent = |disk: &Option<DiskFigures>| {
-        let figures = disk.as_ref()?.of(op);
-        (figures.count >= JUDGED_OPS_MIN).then_some(figures.recent_us)
-    };
-    let recent_us = recent(&disks[index])?;
-    let mut others: Vec<u64> = (0..disks.len())
-        .filter(|other| *other != index)
-        .filter_map(|other| recent(&disks[other]))
-        .collect();
-    others.sort_unstable();
-    let others_us = *others.get(others.len() / 2)?;
-    let slow = u128::from(recent_us) >= SLOW_MIN.as_micros()
-        && recent_us >= others_us.saturating_mul(SLOW_FACTOR);
-    slow.then_some(Slowness::Slow { op, recent_us, others_us })
-}
-
-impl Leg {
-    pub(crate) fn figures(&self) -> Option<DiskFigures> {
-        Some(self.device()?.watch()?.figures())
-    }
-
-    pub(crate) fn silent(&self) -> Option<Duration> {
-        self.usable()?.watch()?.silent()
-    }
-
-    /// How long a read of it is waited for before others are asked too.
-    pub(crate) fn patience(&self) -> Duration {
-        self.device().map_or(HEDGE_MIN, |device| patience(&*device))
-    }
-
-    /// Notes that a read went around it.
-    pub(crate) fn note_bypass(&self) {
-        if let Some(watch) = self.device().as_ref().and_then(|device| device.watch()) {
-            watch.bypass();
-        }
-    }
-
-    /// Whether another leg should rather be read.
-    pub(crate) fn is_avoided(&self) -> bool {
-        let device = self.usable();
-        device.as_ref().and_then(|device| device.watch()).is_some_and(|watch| {
-            watch.is_avoided() || watch.silent().is_some_and(|silent| silent >= DISK_SILENT)
-        })
-    }
-}
-
-impl Vdev {
-    /// Lets go of legs that have been silent for `limit` while those that answer have
-    /// everything; each then fails its writes and is faulted like any leg that fails one.
-    fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        let answers =
-            |leg: &Leg| leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_SILENT);
-        if self.legs.iter().filter(|leg| answers(leg)).count() < self.legs_needed() {
-            return Vec::new();
-        }
-        let silent = self.legs.iter().filter(|leg| leg.silent().is_some_and(|s| s >= limit));
-        let mut gone = Vec::new();
-        for leg in silent {
-            if let Some(device) = leg.usable()
-                && let Some(watch) = device.watch()
-                && !watch.is_let_go()
-            {
-                tracing::error!(disk = %leg.path(), "disk does not answer: it is let go of");
-                watch.let_go();
-                gone.push(leg.path().to_owned());
-            }
-        }
-        gone
-    }
-}
 
 impl Pool {
     /// Disks that have completed nothing for `limit` though they were asked: any of them holds up
@@ -228,39 +119,5 @@ impl Pool {
                 watch.let_go();
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn figures(reads: u64, recent_us: u64) -> DiskFigures {
-        let mut figures = DiskFigures::default();
-        figures.ops[DiskOp::Read as usize].count = reads;
-        figures.ops[DiskOp::Read as usize].recent_us = recent_us;
-        figures
-    }
-
-    #[test]
-    fn slow_is_who_takes_far_longer_than_the_others() {
-        let disk = |recent_us| Some(figures(100, recent_us));
-        let judged = judge(&[disk(900), disk(90_000), None, disk(1000)]);
-        let slow = Slowness::Slow { op: DiskOp::Read, recent_us: 90_000, others_us: 1000 };
-        assert_eq!(judged, [None, Some(slow), None, None]);
-    }
-
-    #[test]
-    fn a_slow_kind_of_disk_few_operations_and_short_times_are_no_fault() {
-        assert_eq!(judge(&[Some(figures(100, 90_000)), Some(figures(100, 80_000))]), [None, None]);
-        assert_eq!(judge(&[Some(figures(100, 1000)), Some(figures(3, 90_000))]), [None, None]);
-        assert_eq!(judge(&[Some(figures(100, 100)), Some(figures(100, 20_000))]), [None, None]);
-        assert_eq!(judge(&[Some(figures(100, 9_000_000))]), [None]);
-    }
-
-    #[test]
-    fn silence_needs_no_comparison() {
-        let silent = DiskFigures { silent: Some(DISK_SILENT), ..figures(0, 0) };
-        assert_eq!(judge(&[Some(silent)]), [Some(Slowness::Silent(DISK_SILENT))]);
     }
 }

@@ -19,17 +19,19 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, LABEL_BYTES, segments_offset};
 use weir_format::{Label, VDEVS_MAX, VdevConfig, VdevRole};
 
+use crate::disks::labels::forget_disk;
 use crate::disks::labels::{write_labels, write_second_label};
-use crate::disks::vdev::{Leg, Vdev};
+use crate::disks::layout::{VdevSpec, check_disks, check_roles, vdev_config, zero_log};
+use crate::disks::leg::Leg;
+use crate::disks::leg_state::LegState;
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
-use crate::import::create::{VdevSpec, check_disks, check_roles, vdev_config, zero_log};
-use crate::import::open_pool::forget_disk;
+use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::areas::SegmentArea;
 use crate::segments::reserve::Reserve;
-use crate::state::pool::{Pool, PoolOptions};
+use crate::state::pool::Pool;
 use crate::topology::legs::DetachedLeg;
-use crate::topology::status::LegState;
 
 /// Segments that a new vdev has at least: the streams keep one open each.
 const SEGMENTS_MIN: u64 = 8;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use weir_base::BLOCK_BYTES;
 use weir_format::{BlockPtr, NODE_FANOUT};
 
-use crate::tree::radix_tree::Delta;
+use crate::tree::delta::Delta;
 
 /// A change to a tree: blocks `start .. start + count` become something else.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,15 +12,16 @@
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
-use weir_base::{DatasetId, ErrorKind, Txg};
+use weir_base::{ErrorKind, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;
 use crate::segments::sanity::Met;
+use crate::state::live_of::LiveOf;
+use crate::state::lost_nodes::{Marker, Unreadable};
 use crate::state::pool::Pool;
-use crate::tree::live::LiveOf;
-use crate::tree::lost_nodes::{Marker, Unreadable};
+use crate::tree::kind::TreeOf;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::end_of;
 
@@ -33,16 +34,6 @@ pub struct Found {
     pub index: u64,
     /// The pointer to it; a hole where the other tree has something.
     pub ptr: BlockPtr,
-}
-
-/// The version of a volume that a tree belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TreeOf {
-    /// The volume.
-    pub volume: DatasetId,
-    /// The last txg that the version shows; [`Version::NOW`](crate::Version::NOW) of a volume as it
-    /// is.
-    pub version: Txg,
 }
 
 /// What to look for.

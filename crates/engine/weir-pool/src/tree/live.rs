@@ -16,7 +16,7 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
+use weir_base::{ErrorKind, Txg, VsegId};
 use weir_block::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
@@ -29,8 +29,9 @@ use crate::error::{BlockPlace, PoolError};
 use crate::planted_bugs::PlantedBug;
 use crate::segments::sanity::{self, Met};
 use crate::segments::segment_table::Segments;
+use crate::state::live_of::LiveOf;
+use crate::state::lost_nodes::{Marker, Unreadable};
 use crate::state::pool::Pool;
-use crate::tree::lost_nodes::{Marker, Unreadable};
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Roots, node_above};
 
@@ -51,17 +52,6 @@ pub(crate) struct Live {
     pub(crate) other: Option<u64>,
     /// Where its pointers say that it is; `None` of a summary.
     pub(crate) address: Option<(VsegId, u32)>,
-}
-
-/// What is lost with something that lives in a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LiveOf {
-    /// A record or node of a volume, in the version that ended with this txg and maybe later ones.
-    Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
-    /// A block with several references, by its address.
-    Shared(u64),
-    /// A part of the pool's own structures.
-    Part(PoolPart, u64),
 }
 
 impl Live {

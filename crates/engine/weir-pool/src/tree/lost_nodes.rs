@@ -15,53 +15,22 @@
 //!   names it, stays in the counters until a recount finds that nothing leads there.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
-use parking_lot::Mutex;
-use weir_base::hash::{HashMap, HashSet};
 use weir_base::{ErrorKind, Txg, VsegId};
-use weir_block::{Block, BlockMut};
-use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, set_node_pointer};
+use weir_block::Block;
+use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind};
 
-use crate::damage::recount::Excess;
 use crate::error::PoolError;
 use crate::segments::sanity::Met;
+use crate::state::lost_nodes::{DiskPlace, Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::{Tree, slot_of};
 
 /// Nodes that one marker may lead through: a tree that damage met at every level, one after the
 /// other, takes 21. Bounds markers that lead in a circle.
 const STEPS_MAX: usize = 64;
-
-/// Nodes that were found unreadable in one piece of work, by address, so that each is tried once.
-pub(crate) type Unreadable = HashMap<u64, PoolError>;
-
-/// Where stored bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskPlace {
-    /// Vdev, by place in the label.
-    pub vdev: u16,
-    /// Byte offset on each of its disks.
-    pub offset: u64,
-    /// Bytes.
-    pub len: usize,
-}
-
-/// What a pool knows of its damaged trees.
-#[derive(Default)]
-pub(crate) struct LostNodes {
-    /// Txg; 0: none.
-    since: AtomicU64,
-    /// Counts up whenever damage is met by something that changes the pool.
-    met: AtomicU64,
-    /// Whether something went since the last recount.
-    recount: AtomicBool,
-    /// What the next write-out takes from counters.
-    pub(crate) excess: Mutex<Vec<Excess>>,
-    /// Copies of the pool's own trees that were bad at the last look, by segment and place there.
-    pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
-}
 
 impl Pool {
     /// The txg in which a change first met a tree node that could not be read. From then on trees
@@ -144,14 +113,6 @@ impl Pool {
         let source = FormatError::Field { what, field, value: 0 };
         PoolError::Structure { pool: self.name().to_owned(), what, place: None, source }
     }
-}
-
-/// A node in which the first `slots` are this marker. The others are holes.
-pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
-    assert!(marker.is_damaged(), "{marker:?} is no marker");
-    let mut node = BlockMut::zeroed();
-    (0..slots).for_each(|slot| set_node_pointer(&mut node, slot, marker));
-    node
 }
 
 impl Tree<'_> {
@@ -320,15 +281,4 @@ impl Tree<'_> {
             Ok(found)
         })
     }
-}
-
-/// What damage markers tell of a node that is not at its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Marker {
-    /// None needs it.
-    None,
-    /// One may need it: that cannot be told before the node that it names is read.
-    Unknown,
-    /// One names it.
-    Names,
 }

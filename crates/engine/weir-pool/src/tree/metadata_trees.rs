@@ -16,31 +16,16 @@ use weir_base::{ErrorKind, Txg, VsegId};
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, SegmentClass, TreeRoot};
 
 use crate::error::PoolError;
+use crate::segments::entries::table_block;
+use crate::segments::lost_part::LostPart;
 use crate::segments::sanity::Met;
-use crate::segments::segment_table::{Segments, table_block};
+use crate::segments::segment_table::Segments;
+use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
-use crate::tree::lost_nodes::Unreadable;
 use crate::tree::radix_tree::Tree;
 
 /// Nodes read at the same time.
 const NODES_TOGETHER: usize = 256;
-
-/// A part of a tree that cannot be read on any leg.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostPart {
-    /// Level of the node; 0 is a block.
-    pub level: u8,
-    /// Position in its level.
-    pub index: u64,
-}
-
-impl LostPart {
-    /// The blocks below it.
-    pub fn blocks(&self) -> Range<u64> {
-        let span = TreeRoot::capacity(self.level);
-        self.index * span..(self.index + 1) * span
-    }
-}
 
 /// The pool's own trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,11 @@
 //! Trees of block pointers, the side that reads.
 
 pub(crate) mod change;
+pub(crate) mod delta;
 pub(crate) mod diff;
+pub(crate) mod kind;
 pub(crate) mod live;
+pub(crate) mod losses;
 pub(crate) mod lost_nodes;
 pub(crate) mod metadata_trees;
 pub(crate) mod radix_tree;

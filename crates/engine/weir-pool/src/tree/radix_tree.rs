@@ -14,91 +14,23 @@
 //!   it (see `lost_nodes`); every lookup sees through markers or fails;
 //! - I8: a child's birth is at most its parent's.
 
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 use std::pin::Pin;
 
 use async_recursion::async_recursion as boxed;
-use futures_util::StreamExt as _;
 use weir_base::hash::HashSet;
-use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_block::{Block, BlockMut};
 use weir_format::{
-    BlockOwner, BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass,
-    TreeRoot, node_pointer, set_node_pointer,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass, TreeRoot,
+    node_pointer, set_node_pointer,
 };
 
 use crate::error::PoolError;
 use crate::segments::sanity::{self, Met};
-use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
-use crate::tree::change::{Change, within};
-use crate::tree::lost_nodes::Unreadable;
 use crate::tree::snapshot_chain::{Held, end_of};
-use crate::txg::apply_nodes::Apply;
-use crate::txg::write_out::WriteOut;
-
-/// What a set of changes did to a tree's use of space: gained less lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// Blocks of 4 KiB.
-    pub blocks: i64,
-    /// Stored units, nodes not counted.
-    pub stored_units: i64,
-    /// Of those, what was there before and is referred to.
-    pub shared_units: i64,
-    /// Stored units, nodes included.
-    pub tree_units: i64,
-    /// Of those, what was born after everything earlier versions hold: what is not freed leaves
-    /// them behind.
-    pub born_units: i64,
-    /// Freed of a version that is being destroyed: it was passed there, so nothing else holds it.
-    pub leaving_units: i64,
-    /// What the newest snapshot has for itself now that the tree has it no more.
-    pub unique_units: i64,
-    /// What was inherited from the line it was cloned from.
-    pub inherited_units: i64,
-}
-
-impl Delta {
-    pub(crate) fn gain(&mut self, ptr: &BlockPtr) {
-        self.count(ptr, 1);
-        if ptr.leads_to_block() {
-            self.born_units += i64::from(ptr.stored_units);
-        }
-    }
-
-    /// Counts what a walk found.
-    pub fn count_found(&mut self, ptr: &BlockPtr) {
-        self.count(ptr, 1);
-    }
-
-    pub(crate) fn count(&mut self, ptr: &BlockPtr, sign: i64) {
-        if !ptr.leads_to_block() {
-            return;
-        }
-        let units = sign * i64::from(ptr.stored_units);
-        self.tree_units += units;
-        if ptr.kind == PtrKind::Data {
-            self.blocks += sign * ptr.record.blocks().cast_signed();
-            self.stored_units += units;
-            self.shared_units += if ptr.shared { units } else { 0 };
-        }
-    }
-}
-
-impl AddAssign for Delta {
-    fn add_assign(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.stored_units += other.stored_units;
-        self.shared_units += other.shared_units;
-        self.tree_units += other.tree_units;
-        self.born_units += other.born_units;
-        self.leaving_units += other.leaving_units;
-        self.unique_units += other.unique_units;
-        self.inherited_units += other.inherited_units;
-    }
-}
 
 /// The versions before a tree that is changed, and when they ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,14 +58,14 @@ pub enum TreeHome {
 }
 
 impl TreeHome {
-    fn class(self) -> SegmentClass {
+    pub(crate) fn class(self) -> SegmentClass {
         match self {
             Self::Root => SegmentClass::Root,
             Self::Dataset(_) => SegmentClass::Meta,
         }
     }
 
-    fn owner(self, level: u8, index: u64) -> Option<BlockOwner> {
+    pub(crate) fn owner(self, level: u8, index: u64) -> Option<BlockOwner> {
         match self {
             Self::Root => None,
             Self::Dataset(dataset) => Some(BlockOwner { dataset, level, index }),
@@ -531,107 +463,6 @@ impl<'a> Tree<'a> {
         }
         Ok((!ptr.is_hole()).then_some(base))
     }
-
-    /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
-    /// node that cannot be read is left for [`Self::apply`] to report.
-    pub(crate) async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
-        let mut here = vec![(top, base)];
-        for level in (1..=top_level).rev() {
-            let reads =
-                here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
-                    let node = self.pool.read_block(ptr).await.ok()?;
-                    // Leaves are only wanted in the cache; holding all of them here could be much.
-                    (level > 1).then_some((*ptr, node, *base))
-                });
-            let nodes: Vec<_> = futures_util::stream::iter(reads)
-                .buffer_unordered(NODE_READS_IN_FLIGHT)
-                .filter_map(std::future::ready)
-                .collect()
-                .await;
-            here.clear();
-            for (ptr, node, base) in nodes {
-                for index in touched_slots(changes, base, level) {
-                    let Ok(child) = self.slot((&ptr, level), &node, index) else { continue };
-                    here.push((child, base + index as u64 * span(level - 1)));
-                }
-            }
-        }
-    }
-
-    /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
-    ///
-    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if
-    /// nothing of the past holds it.
-    #[boxed(?Send)]
-    pub async fn apply(
-        &self,
-        out: &mut WriteOut<'_>,
-        home: TreeHome,
-        past: &Past,
-        changes: &[Change],
-    ) -> Result<(TreeRoot, Delta), PoolError> {
-        let mut delta = Delta::default();
-        assert!(changes.is_sorted_by(|a, b| a.end() <= b.start), "changes are sorted and disjoint");
-        if let Some(last) = changes.last() {
-            assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
-        }
-        let (unreadable, met) = (Unreadable::default(), Met::default());
-        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable, met };
-        let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
-        Ok((TreeRoot { ptr, height: self.root.height }, delta))
-    }
-
-    /// A root of at least this height with the same content (old blocks keep their numbers), and
-    /// what the new nodes take.
-    #[boxed(?Send)]
-    pub async fn grow(
-        &self,
-        out: &mut WriteOut<'_>,
-        home: TreeHome,
-        height: u8,
-    ) -> Result<(TreeRoot, Delta), PoolError> {
-        let mut root = self.root;
-        let mut delta = Delta::default();
-        while root.height < height {
-            if !root.ptr.is_hole() {
-                let mut node = BlockMut::zeroed();
-                set_node_pointer(&mut node, 0, &root.ptr);
-                let node = node.freeze();
-                root.ptr = write_node(out, home, (root.height + 1, 0), &node).await?;
-                delta.gain(&root.ptr);
-                out.keep(root.ptr, node);
-            }
-            root.height += 1;
-        }
-        Ok((root, delta))
-    }
-}
-
-pub(crate) async fn write_node(
-    out: &mut WriteOut<'_>,
-    home: TreeHome,
-    (level, index): (u8, u64),
-    node: &Block,
-) -> Result<BlockPtr, PoolError> {
-    // Checksums make nodes compress to about 60 % at best; always worth one try.
-    let mut history = CompressHistory::default();
-    let (class, owner) = (home.class(), home.owner(level, index));
-    let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
-    out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
-}
-
-/// Slots of the node at `base` (a node of `level`) that some change touches.
-pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
-    let child = span(level - 1);
-    let mut slots: Vec<usize> = Vec::new();
-    for change in within(changes, base, span(level)) {
-        let first = (change.start.max(base) - base) / child;
-        let last = (change.end().min(base + span(level)) - 1 - base) / child;
-        // The change before may have ended in the same slot.
-        let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
-        slots.extend(first..=last as usize);
-    }
-    slots
 }
 
 /// A scan under way.

@@ -21,7 +21,7 @@ use weir_base::hash::HashMap;
 use weir_base::{DatasetId, Txg};
 use weir_format::{BlockOwner, NODE_SHIFT, TreeRoot};
 
-use crate::tree::diff::TreeOf;
+use crate::tree::kind::TreeOf;
 
 /// First block behind a block (`level` 0) or node.
 pub(crate) fn end_of(level: u8, index: u64) -> u64 {

@@ -10,18 +10,20 @@
 use std::pin::Pin;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_block::Block;
 use weir_block::BlockMut;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, node_pointer, set_node_pointer};
+use weir_format::{Compression, PtrKind};
 
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::sanity::Met;
+use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::live_of::LiveOf;
+use crate::state::lost_nodes::{Unreadable, node_of_markers};
 use crate::tree::change::{Becomes, Change, within};
-use crate::tree::live::LiveOf;
-use crate::tree::lost_nodes::{Unreadable, node_of_markers};
-use crate::tree::radix_tree::{
-    Delta, Past, Tree, TreeHome, WARM_LEVEL, span, touched_slots, write_node,
-};
+use crate::tree::delta::Delta;
+use crate::tree::radix_tree::{Past, Tree, TreeHome, WARM_LEVEL, span};
 use crate::tree::snapshot_chain::Version;
 use crate::txg::write_out::WriteOut;
 
@@ -343,4 +345,31 @@ impl Apply<'_, '_, '_> {
             self.out.free_some_unread().await
         })
     }
+}
+
+pub(crate) async fn write_node(
+    out: &mut WriteOut<'_>,
+    home: TreeHome,
+    (level, index): (u8, u64),
+    node: &Block,
+) -> Result<BlockPtr, PoolError> {
+    // Checksums make nodes compress to about 60 % at best; always worth one try.
+    let mut history = CompressHistory::default();
+    let (class, owner) = (home.class(), home.owner(level, index));
+    let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
+    out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
+}
+
+/// Slots of the node at `base` (a node of `level`) that some change touches.
+pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
+    let child = span(level - 1);
+    let mut slots: Vec<usize> = Vec::new();
+    for change in within(changes, base, span(level)) {
+        let first = (change.start.max(base) - base) / child;
+        let last = (change.end().min(base + span(level)) - 1 - base) / child;
+        // The change before may have ended in the same slot.
+        let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
+        slots.extend(first..=last as usize);
+    }
+    slots
 }

@@ -21,12 +21,15 @@ use weir_format::{
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
+use crate::disks::labels::DamagedSlot;
 use crate::disks::labels::{write_uberblock, zero_slot};
-use crate::disks::vdev::{Leg, Vdev};
+use crate::disks::leg::Leg;
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
-use crate::segments::segment_table::table_block;
-use crate::segments::tables::Table;
+use crate::segments::entries::Inner;
+use crate::segments::entries::table_block;
+use crate::segments::tables::{HoldsTables, Table};
 use crate::state::compression::{CompressHistory, RawRecord};
 use crate::state::pool::{Committed, Pool};
 use crate::tree::change::{Change, filled};
@@ -52,14 +55,6 @@ pub struct CommitInput {
     pub all: bool,
     /// Whether the commit leaves unreadable parts of the directory in place.
     pub keeps_unread: bool,
-}
-
-/// A ring slot that was found damaged.
-pub(crate) struct DamagedSlot {
-    leg: Guid,
-    slot: u64,
-    /// The newest txg before it was found.
-    seen: Txg,
 }
 
 /// The pool's own trees in the txg to be committed.
@@ -283,10 +278,13 @@ impl Pool {
         out: &mut WriteOut<'_>,
         root: TreeRoot,
         all: bool,
-    ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
+    ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError>
+    where
+        Inner: HoldsTables<T>,
+    {
         let (vsegs, lost, kept) = {
-            let tables = &mut *self.segments.inner.lock();
-            let tables = T::of(tables);
+            let mut inner = self.segments.inner.lock();
+            let tables = inner.tables_of::<T>();
             (tables.take_changed(all), tables.take_lost_parts(), tables.kept_parts().to_vec())
         };
         let root = self.without(out, root, &lost).await?;
@@ -304,7 +302,7 @@ impl Pool {
                 Ok(None) => BlockPtr::HOLE,
                 // One that did not change, and that cannot be read to be rewritten, stays.
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    let ptr = T::of(&mut self.segments.inner.lock()).stored_at(vseg);
+                    let ptr = self.segments.inner.lock().tables_of::<T>().stored_at(vseg);
                     if let Some(ptr) = ptr {
                         out.keep_root(&ptr);
                         changes.push(Change::one(vseg.0, ptr));

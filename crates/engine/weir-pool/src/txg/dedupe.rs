@@ -21,10 +21,10 @@ use weir_format::{BlockOwner, BlockPtr, Codec, Compression, PtrKind, SegmentClas
 
 use crate::error::PoolError;
 use crate::read::records::{Wanted, split_runs};
-use crate::segments::reference_counts::Sharing;
 use crate::state::compression::{CompressHistory, RawRecord};
 use crate::state::dedupe_index::Content;
 use crate::state::pool::Pool;
+use crate::txg::sharing::Sharing;
 use crate::txg::write_out::WriteOut;
 
 /// A record whose content a hint says is on disk: it waits to be compared, many at a time.

@@ -6,7 +6,8 @@
 //!
 //! Invariant: a list that is wrong anywhere is refused as a whole.
 
-use crate::codec::sense::{LIST_LENGTH, Refusal, Sense, invalid_parameter, key};
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{LIST_LENGTH, Sense, invalid_parameter, key};
 use crate::fields::{be16, be24, be32, be64, byte, set};
 use crate::limits::{COPY_LIST_BYTES_MAX, COPY_SEGMENTS_MAX, COPY_TARGETS_MAX};
 

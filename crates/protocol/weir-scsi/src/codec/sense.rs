@@ -6,11 +6,6 @@
 //!
 //! Spec: SPC-4 4.5; additional sense codes of its annex.
 
-use weir_base::ErrorKind;
-use weir_block::ExportError;
-
-use crate::codec::transport::Status;
-
 /// Sense keys (SPC-4 4.5.6).
 pub mod key {
     /// Nothing to say.
@@ -111,41 +106,6 @@ impl Sense {
         let place = bit.map_or(0, |bit| 0x08 | bit & 7);
         let [high, low] = byte.to_be_bytes();
         Some([0x80 | if in_cdb { 0x40 } else { 0 } | place, high, low])
-    }
-}
-
-/// Why a command is not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// CHECK CONDITION with this.
-    Check(Sense),
-    /// A status that says all.
-    Status(Status),
-}
-
-impl From<Sense> for Refusal {
-    fn from(sense: Sense) -> Self {
-        Self::Check(sense)
-    }
-}
-
-impl From<ExportError> for Refusal {
-    /// What the storage said, as SCSI says it; every kind has its code.
-    fn from(error: ExportError) -> Self {
-        let sense = match error.kind() {
-            ErrorKind::Busy => return Self::Status(Status::Busy),
-            ErrorKind::Invalid => OUT_OF_RANGE,
-            ErrorKind::NotFound => NO_UNIT,
-            ErrorKind::NoSpace => NO_SPACE,
-            ErrorKind::ReadOnly | ErrorKind::Permission => WRITE_PROTECTED,
-            ErrorKind::Unavailable => NOT_READY,
-            ErrorKind::Data => UNREADABLE,
-            ErrorKind::Exists | ErrorKind::Poisoned | ErrorKind::Internal => FAILURE,
-        };
-        if error.kind() != ErrorKind::NoSpace {
-            tracing::debug!(%error, "storage refused a SCSI command");
-        }
-        Self::Check(sense)
     }
 }
 

@@ -13,32 +13,20 @@ use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::{Block, OutBuf};
 
 use crate::codec::operation::extent;
-use crate::codec::sense::{
-    Refusal, SOFTWARE_WRITE_PROTECTED, Sense, WRITE_PROTECTED, invalid_cdb_bit,
-};
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{SOFTWARE_WRITE_PROTECTED, Sense, WRITE_PROTECTED, invalid_cdb_bit};
+use crate::command::lost;
+use crate::command::task::{Task, reply};
 use crate::fields::{be64, bit, byte};
 use crate::limits::PIECE_BYTES;
 use crate::unit::logical_unit::Unit;
-use crate::unit::lost;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// Force unit access.
 const FUA: u8 = 0x08;
 /// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: there is no protection information.
 const PROTECT: u8 = 0xE0;
-
-impl Range {
-    /// How many bytes.
-    pub(crate) const fn len_bytes(self) -> u64 {
-        self.end - self.start
-    }
-
-    /// Whether there are none.
-    pub(crate) const fn is_empty(self) -> bool {
-        self.start == self.end
-    }
-}
 
 /// Whether a command of more than 6 bytes asks for what is durable.
 pub(crate) fn forces_access(cdb: &[u8]) -> bool {

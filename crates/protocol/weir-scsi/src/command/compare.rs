@@ -10,14 +10,16 @@
 
 use weir_base::ErrorKind;
 
-use crate::codec::sense::{MISCOMPARE, Refusal, invalid_cdb};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{MISCOMPARE, invalid_cdb};
 use crate::command::block::{
     check_protection, check_writable, forces_access, settle, transfer_range,
 };
-use crate::dispatch::run::{Outcome, Task};
+use crate::command::lost;
+use crate::command::task::Task;
 use crate::fields::{be64, byte};
-use crate::unit::lost;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// What COMPARE AND WRITE was asked for.
 struct Request<'a> {

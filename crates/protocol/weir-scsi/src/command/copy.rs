@@ -14,15 +14,17 @@ use std::sync::atomic::Ordering;
 
 use crate::codec::copy_list::{self, CopyList, Segment, SegmentKind};
 use crate::codec::operation::Access;
+use crate::codec::refusal::Outcome;
 use crate::codec::sense::{Sense, key};
 use crate::command::block::{check_writable, settle};
-use crate::command::copy_results::{ABORTED, CopyName, CopyRun};
+use crate::command::copy_run::{ABORTED, CopyRun};
+use crate::command::task::Task;
 use crate::command::transfer::{self, End, Place, failed};
-use crate::dispatch::run::{Outcome, Task};
 use crate::fields::be32;
 use crate::limits::COPY_SEGMENT_BYTES_MAX;
+use crate::unit::copies::CopyName;
 use crate::unit::logical_unit::Unit;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// COPY TARGET DEVICE NOT REACHABLE.
 pub(crate) const UNREACHABLE: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x02);

@@ -9,162 +9,24 @@
 //! - a copy that ended, in whatever way, counts as under way no longer;
 //! - a copy that was aborted writes nothing once COPY OPERATION ABORT is answered.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use futures_util::lock::{Mutex, OwnedMutexGuard};
 use weir_block::OutBuf;
 
+use crate::codec::command::Status;
 use crate::codec::copy_list::DESCRIPTORS;
 use crate::codec::operation::SERVICE_ACTION;
-use crate::codec::sense::{Refusal, Sense, invalid_cdb, key};
-use crate::codec::transport::Status;
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{Sense, invalid_cdb};
+use crate::command::copy_run::{ABORTED, CLEARED, UNDERRUN};
+use crate::command::task::{Task, reply};
 use crate::fields::{be32, byte, set};
 use crate::limits::{
-    COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_RESULTS_MAX, COPY_SEGMENT_BYTES_MAX,
-    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX,
+    COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_SEGMENT_BYTES_MAX, COPY_SEGMENTS_MAX,
+    COPY_TARGETS_MAX,
 };
-use crate::unit::rod_tokens::Token;
-
-/// OPERATION IN PROGRESS: the list identifier is that of a copy under way.
-const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
-/// Its tasks were aborted by somebody else.
-pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
-/// COMMAND CLEARED BY DEVICE SERVER, by COPY OPERATION ABORT.
-const CLEARED: Sense = Sense::new(key::COPY_ABORTED, 0x2F, 0x02);
-/// COPY TARGET DEVICE DATA UNDERRUN: a token stands for less than was asked for.
-pub(crate) const UNDERRUN: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x04);
-
-/// Copies of a nexus on a logical unit.
-#[derive(Default)]
-pub(crate) struct Copies {
-    running: u8,
-    results: VecDeque<CopyResult>,
-}
-
-/// What a copy and who asks for it share.
-#[derive(Default)]
-struct Progress {
-    is_aborted: AtomicBool,
-    segments: AtomicU64,
-    bytes: AtomicU64,
-    /// Held by the copy until its end.
-    turn: Arc<Mutex<()>>,
-}
-
-#[derive(Clone)]
-struct CopyResult {
-    list: u32,
-    /// Service action of the command.
-    action: u8,
-    /// Answered before it is done, as far as the initiator cares.
-    is_immediate: bool,
-    progress: Arc<Progress>,
-    ended: Option<Outcome>,
-    token: Option<Arc<Token>>,
-}
-
-/// What a copy is called, and by which command.
-#[derive(Clone, Copy)]
-pub(crate) struct CopyName {
-    /// `None` where its outcome is not to be kept.
-    pub(crate) list: Option<u32>,
-    /// Whether the initiator reads the outcome of it as that of a background operation.
-    pub(crate) is_immediate: bool,
-}
-
-/// A copy under way.
-pub(crate) struct CopyRun<'a> {
-    task: &'a Task<'a>,
-    name: CopyName,
-    progress: Arc<Progress>,
-    aborts: u64,
-    _turn: Option<OwnedMutexGuard<()>>,
-}
-
-impl<'a> CopyRun<'a> {
-    /// Counts a copy in.
-    pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
-        let mut copies = task.seat.copies.lock();
-        if copies.running >= COPIES_RUNNING_MAX {
-            return Err(Refusal::Status(Status::Busy));
-        }
-        let progress = Arc::<Progress>::default();
-        if let Some(list) = name.list {
-            if copies.results.iter().any(|known| known.list == list && known.ended.is_none()) {
-                return Err(IN_PROGRESS.into());
-            }
-            copies.results.retain(|known| known.list != list);
-            if copies.results.len() >= COPY_RESULTS_MAX {
-                let oldest = copies.results.iter().position(|known| known.ended.is_some());
-                oldest.and_then(|at| copies.results.remove(at));
-            }
-            copies.results.push_back(CopyResult {
-                list,
-                action: byte(task.cdb, 1) & SERVICE_ACTION,
-                is_immediate: name.is_immediate,
-                progress: Arc::clone(&progress),
-                ended: None,
-                token: None,
-            });
-        }
-        copies.running += 1;
-        let turn = Arc::clone(&progress.turn).try_lock_owned();
-        Ok(Self { task, name, progress, aborts: task.seat.aborts(), _turn: turn })
-    }
-
-    /// Whether it may go on.
-    pub(crate) fn check(&self) -> Result<(), Sense> {
-        if self.task.seat.aborts() != self.aborts {
-            return Err(ABORTED);
-        }
-        if self.progress.is_aborted.load(Ordering::Acquire) {
-            return Err(CLEARED);
-        }
-        Ok(())
-    }
-
-    /// Notes what was copied behind that which was before.
-    pub(crate) fn advance(&self, segments: u64, bytes: u64) {
-        self.progress.segments.fetch_add(segments, Ordering::Relaxed);
-        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Bytes copied so far.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.progress.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Keeps a token for who asks.
-    pub(crate) fn made(&self, token: Arc<Token>) {
-        self.change_result(|result| result.token = Some(token));
-    }
-
-    /// Notes its end, and says how the command ends.
-    pub(crate) fn end(self, outcome: Outcome) -> Outcome {
-        self.change_result(|result| result.ended = Some(outcome.clone()));
-        if self.name.is_immediate { Ok(()) } else { outcome }
-    }
-
-    fn change_result(&self, change: impl FnOnce(&mut CopyResult)) {
-        let mut copies = self.task.seat.copies.lock();
-        let own = |known: &&mut CopyResult| Arc::ptr_eq(&known.progress, &self.progress);
-        if let Some(result) = copies.results.iter_mut().find(own) {
-            change(result);
-        }
-    }
-}
-
-impl Drop for CopyRun<'_> {
-    fn drop(&mut self) {
-        self.change_result(|result| {
-            result.ended.get_or_insert_with(|| Err(ABORTED.into()));
-        });
-        self.task.seat.copies.lock().running -= 1;
-    }
-}
+use crate::unit::copies::CopyResult;
 
 fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
     let copies = task.seat.copies.lock();

@@ -8,24 +8,17 @@
 
 use weir_block::OutBuf;
 
-use crate::codec::sense::{Refusal, Sense, invalid_cdb, invalid_cdb_bit, key};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{Sense, invalid_cdb, invalid_cdb_bit, key};
+use crate::command::identity::{VENDOR, padded};
+use crate::command::task::{Task, reply};
 use crate::command::vital;
-use crate::dispatch::run::{Outcome, Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::attention::Attention;
 
-/// Who made it (T10 vendor identification).
-pub(crate) const VENDOR: &str = "WEIR";
-
 /// Claimed standards (SPC-4 6.6.2, table 180): SAM-5, SPC-4, SBC-3, iSCSI.
 const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
-
-/// ASCII of a fixed length, filled up with spaces; what is no ASCII is left out.
-pub(crate) fn padded(text: &str, len: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = text.bytes().filter(|byte| (0x20..0x7F).contains(byte)).collect();
-    bytes.resize(len, b' ');
-    bytes
-}
 
 /// INQUIRY.
 pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
@@ -71,7 +64,7 @@ fn standard(task: &Task<'_>) -> Vec<u8> {
     let identity = &task.unit.identity;
     // Direct access; SPC-4; HISUP and response format 2; implicit ALUA and third-party copy;
     // MULTIP where there are several ports; CMDQUE.
-    let several_ports = task.nexus.name.target.ports().len() > 1;
+    let several_ports = task.nexus.name.ports.len() > 1;
     let mut bytes = vec![0x00, 0, 0x06, 0x12, 91, 0x18, if several_ports { 0x10 } else { 0 }, 2];
     bytes.extend(padded(VENDOR, 8));
     bytes.extend(padded(&identity.product, 16));

@@ -8,8 +8,9 @@
 
 use weir_block::OutBuf;
 
+use crate::codec::refusal::Outcome;
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::command::task::{Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::logical_unit::Unit;
 

@@ -9,26 +9,18 @@
 //!   write cache where it was saved (SP): an initiator that turned it off counts on that;
 //! - MODE SELECT changes everything that it says, or nothing.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use weir_block::OutBuf;
 
-use crate::codec::sense::{
-    LIST_LENGTH, Refusal, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter,
-};
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{LIST_LENGTH, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter};
+use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
 use crate::unit::attention::Attention;
 use crate::unit::logical_unit::Unit;
-
-/// Write cache enabled: caching page, byte 2.
-const WCE: u8 = 0x04;
-/// Descriptor format sense data: control page, byte 2.
-const D_SENSE: u8 = 0x04;
-/// Software write protect: control page, byte 4.
-const SWP: u8 = 0x08;
-/// Aborted tasks are answered: control page, byte 5.
-const TAS: u8 = 0x40;
+use crate::unit::mode::{D_SENSE, SWP, Settings, TAS, WCE};
 
 const ERROR_RECOVERY: u8 = 0x01;
 const CACHING: u8 = 0x08;
@@ -36,83 +28,6 @@ const CONTROL: u8 = 0x0A;
 const EXCEPTIONS: u8 = 0x1C;
 /// Pages that there are.
 const CODES: [u8; 4] = [ERROR_RECOVERY, CACHING, CONTROL, EXCEPTIONS];
-
-/// What can be selected, as one value: a bit each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Settings(u8);
-
-impl Settings {
-    const WRITE_CACHE: u8 = 1;
-    const DESCRIPTOR_SENSE: u8 = 2;
-    const WRITE_PROTECT: u8 = 4;
-    const TELLS_ABORTED: u8 = 8;
-    const ALL: Self = Self(15);
-
-    const fn has(self, setting: u8) -> bool {
-        self.0 & setting != 0
-    }
-
-    /// `mask` where a setting is on.
-    const fn flag(self, setting: u8, mask: u8) -> u8 {
-        if self.has(setting) { mask } else { 0 }
-    }
-
-    const fn with(self, setting: u8, on: bool) -> Self {
-        Self(if on { self.0 | setting } else { self.0 & !setting })
-    }
-}
-
-/// Mode parameters of a logical unit.
-pub(crate) struct Mode {
-    current: AtomicU8,
-    saved: AtomicU8,
-    default: Settings,
-}
-
-impl Mode {
-    pub(crate) fn new(write_cache: bool, saved_write_cache: Option<bool>) -> Self {
-        let default = Settings(0).with(Settings::WRITE_CACHE, write_cache);
-        let saved = default.with(Settings::WRITE_CACHE, saved_write_cache.unwrap_or(write_cache));
-        Self { current: AtomicU8::new(saved.0), saved: AtomicU8::new(saved.0), default }
-    }
-
-    fn saved(&self) -> Settings {
-        Settings(self.saved.load(Ordering::SeqCst))
-    }
-
-    fn settings(&self) -> Settings {
-        Settings(self.current.load(Ordering::SeqCst))
-    }
-
-    /// Whether writes may be answered before they are durable.
-    pub(crate) fn write_cache(&self) -> bool {
-        self.settings().has(Settings::WRITE_CACHE)
-    }
-
-    /// Whether sense data has the descriptor format.
-    pub(crate) fn descriptor_sense(&self) -> bool {
-        self.settings().has(Settings::DESCRIPTOR_SENSE)
-    }
-
-    /// Whether an initiator forbade writes.
-    pub(crate) fn software_write_protect(&self) -> bool {
-        self.settings().has(Settings::WRITE_PROTECT)
-    }
-
-    /// Whether a task that another nexus aborted is answered.
-    pub(crate) fn tells_aborted(&self) -> bool {
-        self.settings().has(Settings::TELLS_ABORTED)
-    }
-
-    /// Back to what is saved; a cache that an initiator turned off stays off: it may go on without
-    /// looking, and count on that.
-    pub(crate) fn reset(&self) {
-        let saved = self.saved();
-        let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();
-        let begun = saved.with(Settings::WRITE_CACHE, cache);
-        self.current.store(begun.0, Ordering::SeqCst);
-    }
-}
 
 /// Which values of a page (SPC-4 6.13.2, PC).
 #[derive(Clone, Copy, PartialEq, Eq)]

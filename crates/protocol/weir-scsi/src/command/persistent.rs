@@ -9,126 +9,30 @@
 //!   before anybody sees it;
 //! - once PREEMPT is answered, nothing that a victim was still allowed to write is under way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use futures_util::lock::Mutex;
-use parking_lot::RwLock;
 use weir_block::OutBuf;
 
-use crate::codec::operation::{Access, SERVICE_ACTION};
+use crate::codec::operation::SERVICE_ACTION;
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
 use crate::codec::sense::{
-    LIST_LENGTH, Refusal, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter, key,
+    LIST_LENGTH, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter, key,
 };
-use crate::codec::transport::Status;
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, be64, bit, byte};
 use crate::limits::PARAMETER_BYTES_MAX;
 use crate::unit::attention::Attention;
-use crate::unit::itl_nexus::Seat;
-use crate::unit::logical_unit::{Unit, UnitStore};
+use crate::unit::logical_unit::Unit;
 use crate::unit::reservation::{
     Change, Denied, Kind, Path, Registration, Request, ReservationState,
 };
+use crate::unit::reservations::CONFLICT;
 
 /// APTPL: survives a loss of power.
 const APTPL: u8 = 0x01;
 const ALL_TG_PT: u8 = 0x04;
 const SPEC_I_PT: u8 = 0x08;
-
-const CONFLICT: Refusal = Refusal::Status(Status::ReservationConflict);
-
-/// Reservations of a logical unit, of both kinds.
-pub(crate) struct Reservations {
-    /// Whether any reservation stands: all that commands look at otherwise.
-    any: AtomicBool,
-    /// Seat with a reservation of SPC-2, or 0.
-    legacy: AtomicU64,
-    state: RwLock<ReservationState>,
-    /// Held by who changes the state, until it is kept.
-    turn: Mutex<()>,
-    store: Option<Arc<dyn UnitStore>>,
-}
-
-impl Reservations {
-    pub(crate) fn new(state: ReservationState, store: Option<Arc<dyn UnitStore>>) -> Self {
-        Self {
-            any: AtomicBool::new(state.reservation.is_some()),
-            legacy: AtomicU64::new(0),
-            state: RwLock::new(state),
-            turn: Mutex::new(()),
-            store,
-        }
-    }
-
-    /// As it is now.
-    pub(crate) fn state(&self) -> ReservationState {
-        self.state.read().clone()
-    }
-
-    /// Whether a nexus may run a command.
-    pub(crate) fn allows(&self, seat: &Seat, access: Access) -> bool {
-        if !self.any.load(Ordering::SeqCst) {
-            return true;
-        }
-        match access {
-            Access::Always | Access::Reservation => return true,
-            Access::Persistent | Access::Read | Access::Write => {}
-        }
-        let legacy = self.legacy.load(Ordering::SeqCst);
-        if legacy != 0 {
-            return legacy == seat.id;
-        }
-        match access {
-            Access::Read => self.state.read().allows(&seat.name.path, false),
-            Access::Write => self.state.read().allows(&seat.name.path, true),
-            _ => true,
-        }
-    }
-
-    /// Whether an initiator port that has no nexus here may read, or write: what a copy
-    /// asks of the logical unit of another target.
-    pub(crate) fn allows_port(&self, initiator_port: &str, writes: bool) -> bool {
-        if !self.any.load(Ordering::SeqCst) {
-            return true;
-        }
-        if self.legacy.load(Ordering::SeqCst) != 0 {
-            return false;
-        }
-        let state = self.state.read();
-        state.registrations.iter().any(|known| {
-            known.path.initiator_port == initiator_port && state.allows(&known.path, writes)
-        })
-    }
-
-    /// Ends what a reset ends.
-    pub(crate) fn reset(&self) {
-        let state = self.state.write();
-        self.legacy.store(0, Ordering::SeqCst);
-        self.any.store(state.reservation.is_some(), Ordering::SeqCst);
-    }
-
-    /// Ends the SPC-2 reservation of a seat that goes.
-    pub(crate) fn forget(&self, seat: u64) {
-        let state = self.state.write();
-        if self.legacy.load(Ordering::SeqCst) == seat {
-            self.legacy.store(0, Ordering::SeqCst);
-            self.any.store(state.reservation.is_some(), Ordering::SeqCst);
-        }
-    }
-
-    /// Makes a change be seen, unless a SPC-2 reservation came first.
-    fn publish(&self, state: ReservationState) -> Outcome {
-        let mut current = self.state.write();
-        if self.legacy.load(Ordering::SeqCst) != 0 {
-            return Err(CONFLICT);
-        }
-        let any = state.reservation.is_some();
-        *current = state;
-        self.any.store(any, Ordering::SeqCst);
-        Ok(())
-    }
-}
 
 /// RESERVE (6) and (10). Who persistent reservations give access needs no other (SPC-4 5.13.3).
 pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
@@ -397,7 +301,7 @@ fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal>
     }
     let mut ports = vec![name.path.relative_port];
     if flags & ALL_TG_PT != 0 {
-        ports.extend(name.target.ports().iter().map(|port| port.relative));
+        ports.extend(name.ports.iter().map(|port| port.relative));
     }
     let target = &name.path.target;
     let path = |initiator: &String, relative_port: u16| Path {
@@ -422,13 +326,13 @@ fn move_request(task: &Task<'_>, list: &[u8]) -> Result<Request, Refusal> {
         return Err(invalid_parameter(20).into());
     }
     let relative_port = be16(list, 18);
-    let target = &task.seat.name.target;
-    if !target.ports().iter().any(|port| port.relative == relative_port) {
+    let name = &task.seat.name;
+    if !name.ports.iter().any(|port| port.relative == relative_port) {
         return Err(invalid_parameter(18).into());
     }
     Ok(Request::Move {
         new_key: be64(list, 8),
-        to: Path { initiator_port, target: target.name().to_owned(), relative_port },
+        to: Path { initiator_port, target: name.path.target.clone(), relative_port },
         leaves: flags & 0x02 != 0,
         persists: persists(task, flags, 17)?,
     })

@@ -13,17 +13,18 @@ use std::sync::atomic::Ordering;
 use weir_block::OutBuf;
 
 use crate::codec::operation::extent;
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
 use crate::codec::sense::{
-    DATA_LENGTH, LIST_LENGTH, OUT_OF_RANGE, Refusal, invalid_cdb, invalid_cdb_bit,
-    invalid_parameter,
+    DATA_LENGTH, LIST_LENGTH, OUT_OF_RANGE, invalid_cdb, invalid_cdb_bit, invalid_parameter,
 };
 use crate::command::block::{check_protection, check_writable, settle};
-use crate::dispatch::run::{Outcome, Task, reply};
+use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, be64, bit, byte};
 use crate::limits::{
     STATUS_DESCRIPTORS_MAX, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX, WRITE_SAME_BYTES_MAX,
 };
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// WRITE SAME (10) and (16).
 pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {

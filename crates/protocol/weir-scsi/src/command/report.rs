@@ -8,12 +8,14 @@
 
 use weir_block::OutBuf;
 
+use crate::codec::command::Lun;
 use crate::codec::operation::{OPERATIONS, Operation};
+use crate::codec::refusal::Outcome;
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};
-use crate::codec::transport::Lun;
-use crate::dispatch::run::{Outcome, Task, luns_were_told, reply};
-use crate::dispatch::target::NexusState;
+use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
+use crate::unit::nexus_state::NexusState;
+use crate::unit::nexus_state::luns_were_told;
 
 /// REPORT LUNS, which any logical unit number answers.
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {
@@ -38,7 +40,7 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
         1 => true,
         _ => return Err(invalid_cdb_bit(1, 7).into()),
     };
-    let ports = task.nexus.name.target.ports();
+    let ports = &task.nexus.name.ports;
     let mut groups: Vec<u16> = ports.iter().map(|port| port.group).collect();
     groups.sort_unstable();
     groups.dedup();

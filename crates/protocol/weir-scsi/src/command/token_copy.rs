@@ -19,22 +19,27 @@ use std::time::Duration;
 
 use crate::codec::copy_list::{designate, designated};
 use crate::codec::operation::Access;
-use crate::codec::sense::{LIST_LENGTH, Refusal, Sense, invalid_parameter, key};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{LIST_LENGTH, Sense, invalid_parameter, key};
 use crate::command::block::{check_writable, settle};
 use crate::command::copy::UNREACHABLE;
-use crate::command::copy_results::{CopyName, CopyRun, UNDERRUN};
+use crate::command::copy_run::{CopyRun, UNDERRUN};
+use crate::command::task::Task;
 use crate::command::transfer::{self, End, Place, failed};
-use crate::dispatch::run::{Outcome, Task};
 use crate::fields::{be16, be32, be64, bit, set};
 use crate::limits::{
     TOKEN_DATA_BYTES_MAX, TOKEN_RANGES_MAX, TOKEN_STEP_BYTES, TOKEN_TIMEOUT_SECONDS,
     TOKEN_TIMEOUT_SECONDS_MAX,
 };
+use crate::unit::copies::CopyName;
 use crate::unit::logical_unit::Unit;
-use crate::unit::range_lock::{Held, Hold, Range};
+use crate::unit::range::Range;
+use crate::unit::range_lock::{Held, Hold};
 use crate::unit::rod_tokens::{
-    CHANGE_VULNERABLE, REMOTE, TOKEN_BYTES, TOKEN_LENGTH, Token, UNSUPPORTED, Use, WRONG_LENGTH,
+    CHANGE_VULNERABLE, REMOTE, TOKEN_BYTES, TOKEN_LENGTH, Token, UNSUPPORTED, WRONG_LENGTH,
 };
+use crate::unit::token_use::Use;
 
 /// Point in time copy - any: the kind that is made is told in the token.
 const ANY: u32 = 0x0080_FFFF;
@@ -164,7 +169,7 @@ fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     set(&mut bytes, 96, &options.block_bytes.to_be_bytes());
     set(&mut bytes, 100, &[0, (4096 / options.block_bytes).trailing_zeros() as u8, 0xC0]);
     // The target device by its SCSI name, if that fits.
-    let name = task.nexus.name.target.name().as_bytes();
+    let name = task.nexus.name.path.target.as_bytes();
     if name.len() < 124 {
         let len = (name.len() + 1).next_multiple_of(4);
         bytes.extend([0x53, 0xA8, 0, len as u8]);

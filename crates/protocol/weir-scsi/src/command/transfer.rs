@@ -13,14 +13,16 @@ use weir_base::ErrorKind;
 use weir_block::ExportError;
 
 use crate::codec::operation::Access;
-use crate::codec::sense::{Refusal, Sense, key};
-use crate::command::copy_results::CopyRun;
-use crate::dispatch::run::{Outcome, Task};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{Sense, key};
+use crate::command::copy_run::CopyRun;
+use crate::command::task::Task;
 use crate::limits::PIECE_BYTES;
 use crate::medium::Medium;
 use crate::unit::itl_nexus::Seat;
 use crate::unit::logical_unit::Unit;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// A logical unit of a copy.
 pub(crate) struct End {
@@ -36,8 +38,7 @@ impl End {
         match seats.into_iter().find(|seat| seat.unit.identity.naa == naa) {
             Some(seat) => Some(Self { unit: Arc::clone(&seat.unit), seat: Some(seat) }),
             None => {
-                let name = &task.seat.name;
-                let unit = name.target.find(&name.initiator, naa)?;
+                let unit = task.nexus.find(naa)?;
                 Some(Self { unit, seat: None })
             }
         }
@@ -46,7 +47,7 @@ impl End {
     /// Whether reservations let this nexus read it, or write to it.
     pub(crate) fn allows(&self, task: &Task<'_>, access: Access) -> bool {
         match &self.seat {
-            Some(seat) => self.unit.reservations.allows(seat, access),
+            Some(seat) => self.unit.reservations.allows(seat.id, &seat.name.path, access),
             None => {
                 let port = &task.seat.name.path.initiator_port;
                 self.unit.reservations.allows_port(port, access == Access::Write)

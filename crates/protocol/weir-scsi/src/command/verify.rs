@@ -7,13 +7,14 @@
 //! Invariant: at most a piece of the medium is held at a time.
 
 use crate::codec::operation::extent;
+use crate::codec::refusal::Outcome;
 use crate::codec::sense::{MISCOMPARE, invalid_cdb_bit};
 use crate::command::block::{check_protection, settle, write_request};
-use crate::dispatch::run::{Outcome, Task};
+use crate::command::lost;
+use crate::command::task::Task;
 use crate::fields::byte;
 use crate::limits::PIECE_BYTES;
-use crate::unit::lost;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// VERIFY: reads everything, which checks it against its checksums, and compares it if asked to.
 pub(crate) async fn verify(task: &Task<'_>) -> Outcome {

@@ -8,10 +8,10 @@
 
 use crate::codec::operation::OPERATIONS;
 use crate::codec::port::Port;
-use crate::command::inquiry::{VENDOR, padded};
+use crate::command::identity::{VENDOR, padded};
 use crate::command::log::THRESHOLD_EXPONENT;
+use crate::command::task::Task;
 use crate::command::token_copy::ZEROS;
-use crate::dispatch::run::Task;
 use crate::limits::{
     COMPARE_BLOCKS_MAX, COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_SEGMENT_BYTES_MAX,
     COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, OPTIMAL_BYTES, TOKEN_DATA_BYTES_MAX, TOKEN_RANGES_MAX,
@@ -66,16 +66,16 @@ fn identification(task: &Task<'_>) -> Vec<u8> {
     let mut bytes = designator(1, 0, 3, &identity.naa);
     let vendor = [padded(VENDOR, 8), padded(&identity.serial, identity.serial.len().min(200))];
     bytes.extend(designator(2, 0, 1, &vendor.concat()));
-    let target = &task.nexus.name.target;
-    let here = |port: &&Port| port.relative == task.nexus.name.path.relative_port;
-    if let Some(port) = target.ports().iter().find(here) {
+    let name = &task.nexus.name;
+    let here = |port: &&Port| port.relative == name.path.relative_port;
+    if let Some(port) = name.ports.iter().find(here) {
         let [high, low] = port.relative.to_be_bytes();
         bytes.extend(designator(1, 1, 4, &[0, 0, high, low]));
         let [high, low] = port.group.to_be_bytes();
         bytes.extend(designator(1, 1, 5, &[0, 0, high, low]));
         bytes.extend(designator(3, 1, 8, &name_string(&port.name)));
     }
-    bytes.extend(designator(3, 2, 8, &name_string(target.name())));
+    bytes.extend(designator(3, 2, 8, &name_string(&name.path.target)));
     bytes
 }
 

@@ -13,37 +13,22 @@ use std::sync::Arc;
 
 use weir_block::{Block, OutBuf};
 
+use crate::codec::command::{Command, Status};
 use crate::codec::operation::{Access, Action, Operation, extent};
-use crate::codec::sense::{BECOMING_READY, DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};
-use crate::codec::transport::{Command, Completion, Status};
+use crate::codec::refusal::Outcome;
+use crate::codec::refusal::Refusal;
+use crate::codec::sense::{BECOMING_READY, DATA_LENGTH, FAILURE, NO_UNIT, Sense};
+use crate::codec::transport::Completion;
+use crate::command::task::{Task, reply};
 use crate::command::{
     block, compare, copy, copy_results, inquiry, log, mode, persistent, provision, report,
     token_copy, verify,
 };
-use crate::dispatch::target::NexusState;
 use crate::fields::{be16, be32, bit, byte};
 use crate::limits::{STATUS_DESCRIPTORS_MAX, TRANSFER_BYTES_MAX};
-use crate::unit::attention::Attention;
 use crate::unit::itl_nexus::Seat;
 use crate::unit::logical_unit::Unit;
-
-/// How a command ended: nothing, or why it was not done.
-pub(crate) type Outcome = Result<(), Refusal>;
-
-/// One command under way.
-#[derive(Clone, Copy)]
-pub(crate) struct Task<'a> {
-    pub(crate) nexus: &'a NexusState,
-    pub(crate) seat: &'a Arc<Seat>,
-    pub(crate) unit: &'a Unit,
-    pub(crate) cdb: &'a [u8],
-    pub(crate) data: &'a [u8],
-}
-
-/// Puts parameter data out, as much of it as the initiator has room for.
-pub(crate) fn reply(out: &mut OutBuf, bytes: &[u8], allocation: usize) {
-    out.put(bytes.get(..allocation).unwrap_or(bytes));
-}
+use crate::unit::nexus_state::NexusState;
 
 impl<'a> Task<'a> {
     /// A command at a seat.
@@ -130,7 +115,7 @@ impl<'a> Task<'a> {
             Action::StartStop if byte(self.cdb, 4) & 0xF1 == 0x01 => Access::Persistent,
             _ => operation.access,
         };
-        if self.unit.reservations.allows(self.seat, access) {
+        if self.unit.reservations.allows(self.seat.id, &self.seat.name.path, access) {
             Ok(())
         } else {
             Err(Refusal::Status(Status::ReservationConflict))
@@ -287,12 +272,13 @@ pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
 /// not yet.
 pub(crate) fn without_unit(
     nexus: &NexusState,
+    is_awaited: bool,
     command: &Command<'_>,
     out: &mut OutBuf,
 ) -> Completion {
     let start = out.len();
     let cdb = command.cdb;
-    let why = if nexus.name.target.awaits(command.lun) { BECOMING_READY } else { NO_UNIT };
+    let why = if is_awaited { BECOMING_READY } else { NO_UNIT };
     let outcome = match byte(cdb, 0) {
         0x12 => Operation::find(cdb).map_err(Refusal::from).and_then(|_| inquiry::absent(cdb, out)),
         0xA0 => {
@@ -308,11 +294,4 @@ pub(crate) fn without_unit(
         out.truncate(start);
     }
     complete(outcome, 0, false)
-}
-
-/// REPORT LUNS tells what REPORTED LUNS DATA HAS CHANGED would (SPC-4 6.33).
-pub(crate) fn luns_were_told(nexus: &NexusState) {
-    for seat in nexus.seats() {
-        seat.attentions.clear(Attention::LUNS_CHANGED);
-    }
 }

@@ -16,33 +16,23 @@ use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
 use weir_block::{Block, OutBuf};
 
+use crate::codec::command::{Command, Lun, Managed, Management};
 use crate::codec::port::{InitiatorPort, Port};
-use crate::codec::transport::{Command, Completion, Lun, Managed, Management, Nexus};
-use crate::dispatch::run::{self, Task};
+use crate::codec::transport::{Completion, Nexus};
+use crate::command::task::Task;
+use crate::dispatch::run;
 use crate::limits::LUN_MAX;
 use crate::unit::attention::Attention;
 use crate::unit::itl_nexus::Seat;
 use crate::unit::logical_unit::Unit;
+use crate::unit::nexus_name::NexusName;
+use crate::unit::nexus_state::{Directory, NexusState};
 use crate::unit::reservation::Path;
-
-/// Finds logical units of other targets, for copies between volumes.
-pub trait Directory: Send + Sync + 'static {
-    /// The logical unit with that designator, if this initiator may use it.
-    fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
-}
-
-/// Both ends of a nexus.
-pub(crate) struct NexusName {
-    pub(crate) initiator: InitiatorPort,
-    pub(crate) target: Arc<Target>,
-    /// Both ends, as reservations keep them.
-    pub(crate) path: Path,
-}
 
 /// A SCSI target device.
 pub struct Target {
     name: String,
-    ports: Vec<Port>,
+    ports: Arc<[Port]>,
     directory: Option<Arc<dyn Directory>>,
     state: Mutex<TargetState>,
 }
@@ -55,29 +45,6 @@ struct TargetState {
     nexuses: Vec<Weak<NexusState>>,
 }
 
-/// What a nexus consists of; the target reaches it when the map changes.
-pub(crate) struct NexusState {
-    pub(crate) name: Arc<NexusName>,
-    seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
-}
-
-impl NexusState {
-    /// The seat on a logical unit.
-    pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
-        self.seats.read().get(&lun.number()?).cloned()
-    }
-
-    /// Logical unit numbers, in order.
-    pub(crate) fn luns(&self) -> Vec<u16> {
-        self.seats.read().keys().copied().collect()
-    }
-
-    /// All seats.
-    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
-        self.seats.read().values().cloned().collect()
-    }
-}
-
 impl Target {
     /// A target without logical units. `name` is its SCSI device name (an iSCSI name).
     pub fn new(
@@ -85,7 +52,12 @@ impl Target {
         ports: Vec<Port>,
         directory: Option<Arc<dyn Directory>>,
     ) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), ports, directory, state: Mutex::default() })
+        Arc::new(Self {
+            name: name.into(),
+            ports: ports.into(),
+            directory,
+            state: Mutex::default(),
+        })
     }
 
     /// Its SCSI device name.
@@ -161,22 +133,18 @@ impl Target {
             target: self.name.clone(),
             relative_port,
         };
-        let name = Arc::new(NexusName { initiator, target: Arc::clone(self), path });
+        let name = Arc::new(NexusName { initiator, ports: Arc::clone(&self.ports), path });
         let mut state = self.state.lock();
         let seats = state
             .luns
             .iter()
             .map(|(&number, unit)| (number, Seat::new(Arc::clone(unit), Arc::clone(&name))))
             .collect();
-        let nexus = Arc::new(NexusState { name, seats: RwLock::new(seats) });
+        let (seats, directory) = (RwLock::new(seats), self.directory.clone());
+        let nexus = Arc::new(NexusState { name, seats, directory });
         state.nexuses.retain(|nexus| nexus.strong_count() > 0);
         state.nexuses.push(Arc::downgrade(&nexus));
-        TargetNexus { state: nexus }
-    }
-
-    /// A logical unit that this nexus may copy from and to.
-    pub(crate) fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>> {
-        self.directory.as_ref()?.find(initiator, naa)
+        TargetNexus { target: Arc::clone(self), state: nexus }
     }
 }
 
@@ -194,14 +162,21 @@ fn tell_change(nexus: &NexusState) {
 
 /// A nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
 pub struct TargetNexus {
+    target: Arc<Target>,
     state: Arc<NexusState>,
+}
+
+impl TargetNexus {
+    fn without_unit(&self, command: &Command<'_>, out: &mut OutBuf) -> Completion {
+        run::without_unit(&self.state, self.target.awaits(command.lun), command, out)
+    }
 }
 
 impl Nexus for TargetNexus {
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
         match self.state.seat(command.lun) {
             Some(seat) => Task::new(&self.state, &seat, *command).try_run(data_in),
-            None => Some(run::without_unit(&self.state, command, data_in)),
+            None => Some(self.without_unit(command, data_in)),
         }
     }
 
@@ -223,7 +198,7 @@ impl Nexus for TargetNexus {
         async move {
             match self.state.seat(command.lun) {
                 Some(seat) => Task::new(&self.state, &seat, command).run(data_in).await,
-                None => run::without_unit(&self.state, &command, data_in),
+                None => self.without_unit(&command, data_in),
             }
         }
         .boxed_local()

@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::command::copy_results::Copies;
-use crate::dispatch::target::NexusName;
 use crate::unit::attention::Attentions;
+use crate::unit::copies::Copies;
 use crate::unit::logical_unit::Unit;
+use crate::unit::nexus_name::NexusName;
 
 /// Seats are told apart by number; 0 is nobody.
 static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::unit::range::Range;
 use crate::unit::rod_tokens::Tokens;
 
 /// Counters of writers that need not wait: threads on different ones do not share a cache line.
@@ -32,22 +33,6 @@ const SHARDS: usize = 8;
 #[repr(align(64))]
 #[derive(Default)]
 struct Shard(AtomicUsize);
-
-/// Bytes from `start` up to `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
-    /// First.
-    pub(crate) start: u64,
-    /// First one behind it.
-    pub(crate) end: u64,
-}
-
-impl Range {
-    /// Whether they have bytes in common.
-    pub(crate) fn overlaps(self, other: Self) -> bool {
-        self.start < other.end && other.start < self.end
-    }
-}
 
 /// How a range is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +60,7 @@ impl Hold {
     }
 }
 
-struct Entry {
+pub(crate) struct Entry {
     ticket: u64,
     range: Range,
     hold: Hold,
@@ -83,10 +68,10 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     next: u64,
     /// In the order of arrival, those that wait and those that hold alike.
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
 }
 
 impl Table {

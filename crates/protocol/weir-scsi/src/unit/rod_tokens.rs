@@ -20,13 +20,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use subtle::ConstantTimeEq;
 
 use crate::codec::sense::{FAILURE, Sense, key};
 use crate::fields::{be64, set};
 use crate::limits::TOKENS_MAX;
-use crate::unit::logical_unit::Unit;
-use crate::unit::range_lock::Range;
+use crate::unit::range::Range;
 
 /// Length of a token, the shortest that there are (SPC-4 5.17.6.4).
 pub(crate) const TOKEN_BYTES: usize = 512;
@@ -50,7 +48,7 @@ pub(crate) const UNSUPPORTED: Sense = invalid_token(0x01);
 /// initiator.
 pub(crate) const REMOTE: Sense = invalid_token(0x02);
 /// TOKEN UNKNOWN.
-const UNKNOWN: Sense = invalid_token(0x04);
+pub(crate) const UNKNOWN: Sense = invalid_token(0x04);
 /// INVALID TOKEN LENGTH.
 pub(crate) const WRONG_LENGTH: Sense = invalid_token(0x0A);
 /// INSUFFICIENT RESOURCES TO CREATE ROD TOKEN.
@@ -58,7 +56,7 @@ const NO_ROOM: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x0D);
 
 /// Why a token is no longer good (SPC-4 5.17.6.5.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+pub(crate) enum Ended {
     /// By somebody who manages the logical unit.
     Revoked,
     /// Nobody used it.
@@ -70,7 +68,7 @@ enum Ended {
 }
 
 impl Ended {
-    const fn sense(self) -> Sense {
+    pub(crate) const fn sense(self) -> Sense {
         invalid_token(match self {
             Self::Revoked => 0x06,
             Self::Expired => 0x07,
@@ -82,7 +80,7 @@ impl Ended {
 
 /// What does not change about a token.
 pub(crate) struct Token {
-    bytes: [u8; TOKEN_BYTES],
+    pub(crate) bytes: [u8; TOKEN_BYTES],
     /// What it stands for, in this order.
     ranges: Vec<Range>,
 }
@@ -121,7 +119,7 @@ impl Token {
         self.ranges.iter().map(|range| range.len_bytes()).sum()
     }
 
-    fn identifier(&self) -> u64 {
+    pub(crate) fn identifier(&self) -> u64 {
         be64(&self.bytes, 8)
     }
 
@@ -130,12 +128,12 @@ impl Token {
     }
 }
 
-struct Entry {
-    token: Arc<Token>,
-    ended: Option<Ended>,
+pub(crate) struct Entry {
+    pub(crate) token: Arc<Token>,
+    pub(crate) ended: Option<Ended>,
     /// Commands that use it now.
-    users: usize,
-    used: Instant,
+    pub(crate) users: usize,
+    pub(crate) used: Instant,
     timeout: Duration,
 }
 
@@ -146,15 +144,15 @@ impl Entry {
 }
 
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     /// Those used last at the end.
-    entries: VecDeque<Entry>,
+    pub(crate) entries: VecDeque<Entry>,
     /// Others than commands change the medium too.
     is_shared: bool,
 }
 
 impl Table {
-    fn find(&mut self, token: &Arc<Token>) -> Option<&mut Entry> {
+    pub(crate) fn find(&mut self, token: &Arc<Token>) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.token, token))
     }
 
@@ -165,7 +163,7 @@ impl Table {
     }
 
     /// Ends what nobody used for long, and forgets what ended long ago.
-    fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         self.entries.retain(|entry| entry.ended.is_none() || !entry.is_over(now));
         for entry in self.entries.iter_mut().filter(|entry| entry.is_over(now)) {
             entry.ended = Some(Ended::Expired);
@@ -196,11 +194,11 @@ impl Table {
 pub(crate) struct Tokens {
     /// How many are alive: all that a writer looks at otherwise.
     alive: AtomicUsize,
-    table: Mutex<Table>,
+    pub(crate) table: Mutex<Table>,
 }
 
 impl Tokens {
-    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
         let result = change(&mut table);
         self.alive.store(table.alive(), Ordering::SeqCst);
@@ -249,75 +247,6 @@ impl Tokens {
         self.change(|table| {
             table.is_shared = true;
             table.end_all(Ended::Revoked);
-        });
-    }
-}
-
-/// A token in use: it does not expire meanwhile.
-pub(crate) struct Use {
-    unit: Arc<Unit>,
-    token: Arc<Token>,
-}
-
-impl Use {
-    /// Finds the token with these bytes among those of a unit, if it is still good.
-    pub(crate) fn begin(unit: &Arc<Unit>, bytes: &[u8]) -> Result<Self, Sense> {
-        let now = Instant::now();
-        let token = unit.ranges.tokens.change(|table| {
-            table.expire(now);
-            let identifier = be64(bytes, 8);
-            let at = table.entries.iter().position(|entry| {
-                entry.token.identifier() == identifier && bool::from(entry.token.bytes.ct_eq(bytes))
-            });
-            let mut entry = at.and_then(|at| table.entries.remove(at)).ok_or(UNKNOWN)?;
-            let (token, ended) = (Arc::clone(&entry.token), entry.ended);
-            if ended.is_none() {
-                entry.users += 1;
-                entry.used = now;
-            }
-            table.entries.push_back(entry);
-            ended.map_or(Ok(token), |ended| Err(ended.sense()))
-        })?;
-        Ok(Self { unit: Arc::clone(unit), token })
-    }
-
-    /// The unit that it is of.
-    pub(crate) fn unit(&self) -> &Arc<Unit> {
-        &self.unit
-    }
-
-    /// The token.
-    pub(crate) fn token(&self) -> &Token {
-        &self.token
-    }
-
-    /// Whether it is still good. The caller holds its ranges steady.
-    pub(crate) fn check(&self) -> Result<(), Sense> {
-        let mut table = self.unit.ranges.tokens.table.lock();
-        let ended = table.find(&self.token).ok_or(UNKNOWN)?.ended;
-        ended.map_or(Ok(()), |ended| Err(ended.sense()))
-    }
-
-    /// Ends it, as the initiator wishes.
-    pub(crate) fn delete(&self) {
-        self.unit.ranges.tokens.change(|table| {
-            if let Some(entry) = table.find(&self.token)
-                && entry.ended.is_none()
-            {
-                entry.ended = Some(Ended::Deleted);
-            }
-        });
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        let now = Instant::now();
-        self.unit.ranges.tokens.change(|table| {
-            if let Some(entry) = table.find(&self.token) {
-                entry.users -= 1;
-                entry.used = now;
-            }
         });
     }
 }

@@ -15,9 +15,9 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use super::*;
+use crate::objects::record::VolumeSize;
 use crate::properties::change::PropertyChange;
 use crate::state::engine::EngineOptions;
-use crate::volume::records::VolumeSize;
 
 const BLOCKS: u64 = 200;
 /// Enough for any future that gets on by itself.

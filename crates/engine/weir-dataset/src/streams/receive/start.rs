@@ -16,11 +16,12 @@ use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
 use super::{BLOCK, Claim, Mark, ReceiveSpec};
 use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
-use crate::snapshots::take::newer_than;
+use crate::objects::record::VolumeSize;
 use crate::state::engine::Engine;
+use crate::state::snapshot::newer_than;
 use crate::state::snapshot::{Snapshot, descent, descent_mut, moment};
 use crate::state::volume::{State, Volume};
-use crate::volume::records::VolumeSize;
+use crate::streams::receive::stands_at;
 
 /// What is to be done with a stream that can be received.
 enum Plan {
@@ -317,14 +318,6 @@ fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), 
         begin.first_record
     );
     Err(DatasetError::Unfit { name: name.to_owned(), why })
-}
-
-/// Whether a volume is what a snapshot shows.
-pub(super) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
-    state.open.is_empty()
-        && state.syncing.is_none()
-        && state.record.root == snapshot.root
-        && state.record.size_bytes == snapshot.size_bytes
 }
 
 fn was_changed(name: String, target: &DatasetRecord) -> DatasetError {

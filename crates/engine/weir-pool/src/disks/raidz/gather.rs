@@ -22,9 +22,10 @@ use weir_base::clock::Sleep;
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError};
 
-use super::super::rows::{Piece, Rows, Slice};
-use super::super::vdev::{Doubt, Leg, Vdev};
 use crate::disks::hedge::patience;
+use crate::disks::leg::{Doubt, Leg};
+use crate::disks::rows::{Piece, Rows, Slice};
+use crate::disks::vdev::Vdev;
 
 /// What is known of one strip of a slice.
 pub(super) enum Strip {

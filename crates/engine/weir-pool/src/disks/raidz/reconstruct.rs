@@ -19,9 +19,10 @@ use weir_base::limits::RECONSTRUCTIONS_MAX;
 use weir_block::IoBuf;
 use weir_codec::parity::Recovery;
 
-use super::super::rows::{Piece, Rows};
-use super::super::vdev::{Doubt, Vdev};
-use super::gather::{Reading, Strip};
+use crate::disks::leg::Doubt;
+use crate::disks::raidz::gather::{Reading, Strip};
+use crate::disks::rows::{Piece, Rows};
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 
 impl Reading {

@@ -15,8 +15,8 @@ use weir_block::IoBuf;
 use weir_codec::parity;
 use weir_device::Durability;
 
-use super::super::rows::Rows;
-use super::super::vdev::Vdev;
+use crate::disks::rows::Rows;
+use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 

@@ -2,7 +2,12 @@
 //!
 //! Not here: which command ends with which.
 
+use weir_base::ErrorKind;
+use weir_block::ExportError;
+
 use super::*;
+use crate::Status;
+use crate::codec::refusal::Refusal;
 
 #[test]
 fn fixed_format() {

@@ -1,5 +1,7 @@
 //! The list by itself.
 
+use weir_base::{DatasetId, Txg};
+
 use super::*;
 
 const VOLUME: DatasetId = DatasetId(1);

@@ -16,10 +16,10 @@ use weir_base::ErrorKind;
 use weir_format::{PoolPart, TreeRoot};
 
 use crate::error::PoolError;
-use crate::state::damage_list::DamageList;
+use crate::segments::lost_part::LostPart;
+use crate::state::damage::DamageList;
+use crate::state::live_of::LiveOf;
 use crate::state::pool::Pool;
-use crate::tree::live::LiveOf;
-use crate::tree::metadata_trees::LostPart;
 use crate::tree::trace::Tracer;
 
 impl Pool {

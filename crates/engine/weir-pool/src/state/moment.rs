@@ -10,8 +10,8 @@ use std::time::Duration;
 use weir_base::{Guid, Txg};
 use weir_format::{LINEAGE_MAX, Uberblock};
 
+use crate::disks::lineage::shared_with;
 use crate::error::PoolError;
-use crate::import::open_pool::shared_with;
 
 /// A point in a pool's history: a txg and the opening that committed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@
 use weir_base::ErrorKind;
 use weir_block::ExportError;
 
-use crate::codec::sense::Refusal;
-use crate::dispatch::run::Task;
-use crate::unit::range_lock::Range;
+use crate::codec::refusal::Refusal;
+use crate::command::task::Task;
+use crate::unit::range::Range;
 
 /// The refusal for an error of reading or writing `range`. Of lost data it names the first block
 /// that cannot be read. A write of a part of a record fails if the rest of the record is lost, so

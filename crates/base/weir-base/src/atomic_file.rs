@@ -1,0 +1,27 @@
+//! Replaces a file whole, so that a crash leaves the old content or the new.
+//!
+//! Not here: what files contain, and who may read them.
+//!
+//! Invariant: no name of the file ever shows a part of the new content.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Replaces a file whole. The new content is written to a file beside it with the extension
+/// `json.new`.
+///
+/// # Durability
+/// The new content is found after any crash once this returns.
+///
+/// # Errors
+/// The file cannot be written, synced or renamed.
+pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("json.new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::File::open(dir)?.sync_all()
+}

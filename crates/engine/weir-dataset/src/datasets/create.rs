@@ -1,0 +1,178 @@
+//! Creates volumes.
+//!
+//! Not here: clones (`snapshots`), received volumes (`streams`).
+//!
+//! Invariant: a name belongs to one volume.
+
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::BLOCK_BYTES;
+use weir_base::DatasetId;
+use weir_base::RecordSize;
+use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::size::Human;
+use weir_format::Compression;
+use weir_format::DatasetKind;
+use weir_format::DatasetRecord;
+use weir_format::DatasetState;
+use weir_format::Descent;
+use weir_format::Properties;
+use weir_format::TreeRoot;
+
+use crate::error::DatasetError;
+use crate::objects::record::VolumeSize;
+use crate::properties::change::PropertyChange;
+use crate::properties::change::PropertyTarget;
+use crate::state::engine::Engine;
+use crate::state::engine::RECORDS_OF_SEGMENT;
+use crate::state::engine::VolumeSpec;
+use crate::state::outcome::Outcome;
+use crate::state::volume::Volume;
+
+impl Engine {
+    pub(crate) fn check_size(&self, name: &str, size: VolumeSize) -> Result<(), DatasetError> {
+        let why = match size.bytes {
+            0 => "a volume has at least one block of 4096 bytes",
+            VOLUME_BYTES_MAX.. if size.bytes > VOLUME_BYTES_MAX => "the largest volume is 16 TiB",
+            bytes if !bytes.is_multiple_of(BLOCK_BYTES as u64) => "not a multiple of 4096",
+            bytes if !bytes.is_multiple_of(size.record.bytes() as u64) => {
+                "not a multiple of the record size"
+            }
+            _ => return Ok(()),
+        };
+        Err(DatasetError::Size { name: self.full_name(name), size: size.bytes, why })
+    }
+
+    /// Refuses records that leave much of each segment empty behind the last one that fits.
+    pub(crate) fn check_record(&self, name: &str, size: RecordSize) -> Result<(), DatasetError> {
+        let fits = |size: &RecordSize| {
+            size.is_block()
+                || size.bytes() as u64 * RECORDS_OF_SEGMENT <= self.pool().segment_bytes()
+        };
+        if fits(&size) {
+            return Ok(());
+        }
+        let most = RecordSize::all().rev().find(fits).expect("blocks fit");
+        let why = format!(
+            "cannot have records of {size} in this pool, whose disks were small when it was made: \
+             its segments are of {}; at most {most}",
+            Human(self.pool().segment_bytes())
+        );
+        Err(DatasetError::Unfit { name: self.full_name(name), why })
+    }
+
+    /// Makes a thin volume that compresses in a way of its own.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    #[boxed(?Send)]
+    pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
+        let compression = PropertyChange::Compression(Some(spec.compression));
+        self.create_volume_with(&spec.name, spec.size_bytes.into(), &[compression]).await
+    }
+
+    /// Makes a thin volume with properties.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `Exists` for one of another size or with other properties; those of
+    /// [`Self::change_properties`].
+    #[boxed(?Send)]
+    pub async fn create_volume_with(
+        &self,
+        name: &str,
+        size: VolumeSize,
+        changes: &[PropertyChange],
+    ) -> Result<Outcome, DatasetError> {
+        self.check_size(name, size)?;
+        self.check_record(name, size.record)?;
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let properties = self.plan_new(name, size, changes)?;
+        if let Ok(volume) = self.volume(name) {
+            let state = volume.state.lock();
+            let same = state.size() == size && state.record.properties == properties;
+            let (name, has_bytes) = (self.full_name(name), state.size().bytes);
+            return match has_bytes == size.bytes {
+                _ if same => Ok(Outcome::Unchanged),
+                true => Err(DatasetError::Exists { name }),
+                false => {
+                    let asked_bytes = size.bytes;
+                    Err(DatasetError::ExistsWithSize { name, has_bytes, asked_bytes })
+                }
+            };
+        }
+        self.refuse_too_many(1)?;
+        let record = self.empty_record(self.new_dataset(), name, size, properties);
+        let volume = Volume::new(Arc::clone(&self.core), record, true);
+        self.promise_more(
+            name,
+            "what is reserved",
+            || volume.measure_limits(&mut volume.state.lock()),
+            || volume.give_up_promises(),
+        )?;
+        self.add_volume(volume);
+        self.commit_change().await
+    }
+
+    /// The record of a volume made now in which nothing is written.
+    pub(crate) fn empty_record(
+        &self,
+        id: DatasetId,
+        name: &str,
+        size: VolumeSize,
+        properties: Properties,
+    ) -> DatasetRecord {
+        DatasetRecord {
+            id,
+            kind: DatasetKind::Volume(Descent::default()),
+            state: DatasetState::Active,
+            name: name.to_owned(),
+            size_bytes: size.bytes,
+            record_size: size.record,
+            properties,
+            created_txg: self.core.open_txg(),
+            created_unix_ms: self.core.pool.clock().unix_ms(),
+            root: TreeRoot { height: size.height(), ..TreeRoot::default() },
+            used_blocks: 0,
+            stored_units: 0,
+            shared_units: 0,
+            tree_units: 0,
+            born_units: 0,
+            freed_to: 0,
+        }
+    }
+
+    /// Adds a new volume to the list; nothing of it is logged before its record is stored.
+    pub(crate) fn add_volume(&self, volume: Volume) {
+        // The list is locked against a freeze, so the txg is the one that stores the record.
+        let mut list = self.volume_list.write();
+        {
+            let mut state = volume.state.lock();
+            state.overflow = Some(self.core.open_txg());
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
+        }
+        list.push(Arc::new(volume));
+    }
+
+    /// Changes the compression of blocks written from now on.
+    #[boxed(?Send)]
+    pub async fn set_compression(
+        &self,
+        name: &str,
+        compression: Compression,
+    ) -> Result<Outcome, DatasetError> {
+        let target = PropertyTarget::Volume(name.to_owned());
+        self.change_properties(&[target], &[PropertyChange::Compression(Some(compression))]).await
+    }
+
+    /// Looks for what is written from now on among what is there, or no more.
+    #[boxed(?Send)]
+    pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
+        let target = PropertyTarget::Volume(name.to_owned());
+        self.change_properties(&[target], &[PropertyChange::Dedupe(Some(dedupe))]).await
+    }
+}

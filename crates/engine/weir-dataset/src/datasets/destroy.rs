@@ -1,0 +1,65 @@
+//! Destroys volumes.
+//!
+//! Not here: freeing their blocks (`commit::freeing`).
+//!
+//! Invariant: a volume with clones or held snapshots stays.
+
+use async_recursion::async_recursion as boxed;
+use weir_format::DatasetState;
+
+use crate::error::DatasetError;
+use crate::state::engine::Engine;
+use crate::state::outcome::Outcome;
+use crate::state::volume::Volume;
+
+impl Engine {
+    /// Destroys a volume; its space comes back over the next commits.
+    ///
+    /// # Durability
+    /// It is gone after any crash once this returns.
+    ///
+    /// # Errors
+    /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these. Bookmarks
+    /// go with it.
+    #[boxed(?Send)]
+    pub async fn destroy_volume(
+        &self,
+        name: &str,
+        recursive: bool,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(name)?;
+        self.destroy_found(&volume, recursive).await
+    }
+
+    /// As [`Self::destroy_volume`], for one who holds the admin lock.
+    #[boxed(?Send)]
+    pub(crate) async fn destroy_found(
+        &self,
+        volume: &Volume,
+        recursive: bool,
+    ) -> Result<Outcome, DatasetError> {
+        self.refuse_clones(volume, |_| true)?;
+        {
+            let mut state = volume.state.lock();
+            let count = state.snapshots.iter().filter(|s| s.is_active()).count();
+            if count > 0 && !recursive {
+                let name = self.full_name(&state.record.name);
+                let why = format!("has {count} snapshots; destroy them first, or with it (-r)");
+                return Err(DatasetError::InUse { name, why });
+            }
+            self.refuse_held(&state, |_| true)?;
+            state.record.state = DatasetState::Destroying;
+            state.record_dirty = true;
+            for snapshot in &mut state.snapshots {
+                snapshot.destroy();
+            }
+            state.forget_bookmarks(|_| true);
+            // Its queue is never logged again; who still waits in a flush waits for the commit.
+            state.overflow = Some(self.core.open_txg());
+            volume.measure_limits(&mut state);
+        }
+        self.commit_change().await
+    }
+}

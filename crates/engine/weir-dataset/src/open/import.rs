@@ -1,0 +1,197 @@
+//! Creates and opens pools: replays the intent log and commits before clients see anything.
+//!
+//! Not here: the pool itself (weir-pool), the directory (`commit::directory`).
+//!
+//! Invariant: an import that is refused has written nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
+use weir_base::DatasetId;
+use weir_base::Guid;
+use weir_base::hash::HashSet;
+use weir_base::limits::CLONE_BLOCKS_MAX;
+use weir_base::limits::DATASETS_MAX;
+use weir_device::Device;
+use weir_format::DatasetKind;
+use weir_format::DatasetRecord;
+use weir_pool::CreateOptions;
+use weir_pool::ImportOptions;
+use weir_pool::LostTables;
+use weir_pool::Pool;
+use weir_pool::VdevSpec;
+use weir_pool::create;
+use weir_pool::import;
+
+use crate::commit::directory::Directory;
+use crate::commit::replay::refuse_logged_for_unread;
+use crate::error::DatasetError;
+use crate::state::engine::DIRTY_PERCENT;
+use crate::state::engine::Engine;
+use crate::state::engine::EngineOptions;
+use crate::state::engine::HINT_BYTES_MAX;
+use crate::state::engine::HINT_SHARE;
+use crate::state::mark::Mark;
+use crate::state::scan_requests::ScanDesk;
+use crate::state::shared::Core;
+use crate::state::shared::PoolOwn;
+use crate::state::snapshot::Snapshot;
+use crate::state::snapshot::moment;
+use crate::state::traffic::Traffic;
+use crate::state::volume::Volume;
+
+impl Engine {
+    /// Makes a pool and opens it.
+    ///
+    /// # Durability
+    /// The pool is on every disk when this returns.
+    #[boxed(?Send)]
+    pub async fn create(
+        name: &str,
+        vdevs: &[VdevSpec],
+        sizes: CreateOptions,
+        options: &EngineOptions,
+        guid: &mut dyn FnMut() -> Guid,
+    ) -> Result<Arc<Self>, DatasetError> {
+        let pool = create(name, vdevs, sizes, &options.pool(), guid).await?;
+        Ok(Arc::new(Self::new(pool, options, Vec::new(), &HashSet::default())))
+    }
+
+    /// Opens the pool on `disks`: replays the intent log and commits, so that what clients see is
+    /// on disk before they see it.
+    #[boxed(?Send)]
+    pub async fn open(
+        disks: Vec<Arc<dyn Device>>,
+        how: ImportOptions,
+        options: &EngineOptions,
+    ) -> Result<Arc<Self>, DatasetError> {
+        let imported = import(disks, how, &options.pool()).await?;
+        // Before the claim: an import that is refused has written nothing.
+        let read = Directory::read(&imported.pool, how.force);
+        let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
+        if !how.force {
+            refuse_logged_for_unread(&imported, &directory.losses)?;
+        }
+        imported.pool.around_silent_legs(imported.claim()).await?;
+        let damage = std::mem::take(&mut directory.damage);
+        imported.pool.load_damage_at_import(damage, &directory.losses.unread);
+        let records = std::mem::take(&mut directory.records);
+        let engine = Self::new(imported.pool, options, records, &directory.renamed);
+        engine.adopt(directory);
+        engine.core.measure_space();
+        engine.apply_properties();
+        *engine.late.lock() = imported.late;
+        let settle = async {
+            engine.replay(&imported.batches, imported.replay_after).await?;
+            // Also when nothing was replayed: log batches of this import belong to a new epoch,
+            // which an uberblock must name before the first of them is written.
+            engine.core.want(engine.core.open_txg());
+            engine.commit().await?;
+            engine.pool().refresh_labels().await;
+            Ok::<_, DatasetError>(())
+        };
+        engine.pool().around_silent_legs(Box::pin(settle)).await?;
+        Ok(Arc::new(engine))
+    }
+
+    /// Waits for the disks that did not answer while the pool was opened, and takes each into use
+    /// as soon as it does; a resilver follows.
+    #[boxed(?Send)]
+    pub async fn welcome_late_disks(&self) {
+        let late = std::mem::take(&mut *self.late.lock());
+        let welcome = late.into_iter().map(|disk| async move {
+            match self.pool().welcome(disk).await {
+                Ok(true) => self.leg_came_back(),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "late disk cannot be used"),
+            }
+        });
+        futures_util::future::join_all(welcome).await;
+    }
+
+    /// `renamed`: datasets whose records are to be stored again.
+    fn new(
+        pool: Pool,
+        options: &EngineOptions,
+        records: Vec<DatasetRecord>,
+        renamed: &HashSet<DatasetId>,
+    ) -> Self {
+        let is_renamed = |record: &DatasetRecord| renamed.contains(&record.id);
+        let (_, next_dataset) = pool.datasets();
+        pool.set_hint_bytes((options.memory_bytes / HINT_SHARE).min(HINT_BYTES_MAX));
+        let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
+        let (volumes, others): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
+        let (mut snapshots, bookmarks): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|r| matches!(r.kind, DatasetKind::Snapshot(_)));
+        // Those of one txg in the order they were made.
+        snapshots.sort_by_key(|record| (moment(record).txg, record.id));
+        let volumes: Vec<_> = volumes
+            .into_iter()
+            .map(|record| {
+                let is_dirty = is_renamed(&record);
+                Arc::new(Volume::new(Arc::clone(&core), record, is_dirty))
+            })
+            .collect();
+        let volume = |id| {
+            let found = volumes.iter().find(|volume| volume.id == id);
+            found.expect("whoever read the records looked for it")
+        };
+        for record in snapshots {
+            let of = volume(moment(&record).of);
+            let is_dirty = is_renamed(&record);
+            of.state.lock().snapshots.push(Snapshot::new(record, is_dirty));
+        }
+        for record in bookmarks {
+            let is_dirty = is_renamed(&record);
+            let mark = Mark::new(record, is_dirty);
+            volume(mark.bookmark().of).state.lock().add_bookmark(mark);
+        }
+        Self {
+            core,
+            volume_list: RwLock::new(volumes),
+            next_dataset: AtomicU64::new(next_dataset),
+            datasets_max: AtomicUsize::new(DATASETS_MAX),
+            admin: Mutex::new(()),
+            stopping: AtomicBool::new(false),
+            clone_room: Semaphore::new(CLONE_BLOCKS_MAX),
+            traffic: Traffic::default(),
+            scans: ScanDesk::default(),
+            late: parking_lot::Mutex::default(),
+            successions: parking_lot::Mutex::default(),
+            damage_records: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// Takes over what a directory says of the pool itself, and what is lost of it.
+    fn adopt(&self, directory: Directory) {
+        let next = directory.next_dataset(self.next_dataset());
+        self.next_dataset.store(next, Ordering::Release);
+        let Directory { own: record, losses, damage_records, .. } = directory;
+        *self.damage_records.lock() = damage_records;
+        *self.core.own.write() = PoolOwn { record, is_dirty: false };
+        let pool = &self.core.pool;
+        if !losses.numbers.is_empty() || pool.lost_tables() != LostTables::default() {
+            // Blocks held for them make counters too high, until a recount can read everything.
+            pool.note_lost_node(self.core.open_txg());
+            pool.want_recount();
+        }
+        *self.core.directory_losses.lock() = losses;
+    }
+
+    /// Lets what is set count, on volumes nobody has used yet.
+    fn apply_properties(&self) {
+        for volume in self.all_volumes() {
+            let mut state = volume.state.lock();
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            volume.measure_limits(&mut state);
+        }
+    }
+}

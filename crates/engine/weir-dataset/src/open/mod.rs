@@ -1,0 +1,3 @@
+//! Pools are created and opened.
+
+pub(crate) mod import;

@@ -1,0 +1,121 @@
+//! Parts of a segment that a scan verifies, and what it found.
+//!
+//! Not here: reading and repairing (`copies`, `repair`).
+//!
+//! Invariant: parts of one run do not overlap.
+
+use std::ops::Range;
+
+use crate::disks::leg::Leg;
+use crate::disks::scan_kind::ScanKind;
+use crate::state::pool::Pool;
+use crate::tree::live::Live;
+
+/// What a look at the copies of some blocks gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// Stored bytes of the blocks.
+    pub(crate) bytes: u64,
+    /// Bytes written to legs whose copy was bad or missing.
+    pub(crate) repaired_bytes: u64,
+    /// Copies that could not be rewritten, or read back wrong.
+    pub(crate) unrepaired: u64,
+    /// Blocks without any good copy.
+    pub(crate) damaged: u64,
+    /// Which ones, by their places among all that live in the segment.
+    pub(crate) lost: Vec<usize>,
+    /// Parity strips that must be made anew, and may not be yet.
+    pub(crate) postponed: u64,
+}
+
+impl Checked {
+    /// Counts a block without any good copy.
+    pub(crate) fn lose(&mut self, index: usize) {
+        self.damaged += 1;
+        self.lost.push(index);
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.repaired_bytes += other.repaired_bytes;
+        self.unrepaired += other.unrepaired;
+        self.damaged += other.damaged;
+        self.lost.extend(other.lost);
+        self.postponed += other.postponed;
+    }
+}
+
+/// What a scan looks at together.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    /// All that lives of a segment, by place.
+    pub(crate) all: &'a [Live],
+    /// From here on ...
+    pub(crate) from: usize,
+    /// ... to before here.
+    pub(crate) to: usize,
+    /// Start of the segment in the vdev's segment area.
+    pub(crate) start: u64,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn items(&self) -> &'a [Live] {
+        &self.all[self.from..self.to]
+    }
+
+    /// Stored bytes of the items.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.items().iter().map(|live| live.len as u64).sum()
+    }
+
+    /// Bytes from the first item to the end of the last.
+    pub(crate) fn len(&self) -> usize {
+        let items = self.items();
+        // What a forged pool has there may overlap.
+        let end = items.iter().map(Live::end).max().unwrap_or_default();
+        (end - items[0].at) as usize
+    }
+
+    /// The same with fewer items.
+    pub(crate) fn of(self, range: Range<usize>) -> Self {
+        Self { from: range.start, to: range.end, ..self }
+    }
+
+    /// Cut where `splits`, asked for two neighbours and the first of the piece, says so.
+    pub(crate) fn split(self, splits: impl Fn(&Live, &Live, &Live) -> bool) -> Vec<Self> {
+        let (mut pieces, mut first) = (Vec::new(), self.from);
+        for next in self.from + 1..=self.to {
+            let cut =
+                next == self.to || splits(&self.all[first], &self.all[next - 1], &self.all[next]);
+            if cut {
+                pieces.push(self.of(first..next));
+                first = next;
+            }
+        }
+        pieces
+    }
+}
+
+/// Which legs a scan is about.
+pub(crate) struct Scope<'a> {
+    /// Whose cache may have what no leg has.
+    pub(crate) pool: &'a Pool,
+    pub(crate) kind: ScanKind,
+    /// Legs in use whose copies are verified.
+    pub(crate) good: Vec<&'a Leg>,
+    /// Legs in use that may lack this segment and are to be written.
+    pub(crate) behind: Vec<&'a Leg>,
+    /// Second look, after a commit: parity that differs from its row may be made anew.
+    pub(crate) settles: bool,
+    /// Legs that are read at the same time.
+    pub(crate) legs_in_flight: usize,
+}
+
+/// Why no copy of a block could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// Disks answered, and none has the right bytes.
+    Damaged,
+    /// Too few disks answered.
+    Unavailable,
+}

@@ -1,0 +1,203 @@
+//! Damaged ranges of the pool, merged and bounded.
+//!
+//! Not here: noting and clearing damage of a pool (`damage_list`).
+//!
+//! Invariant: ranges of one list do not overlap.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::hash::HashSet;
+use weir_base::limits::DAMAGED_RANGES_MAX;
+use weir_format::{DamagedPart, DamagedRange, PoolPart};
+
+/// What is on the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageList {
+    /// Ranges of volumes, by volume and place.
+    pub ranges: Vec<DamagedRange>,
+    /// Parts of the pool's own structures.
+    pub parts: Vec<DamagedPart>,
+    /// Damage that was found and had no room.
+    pub more: u64,
+}
+
+impl DamageList {
+    /// Whether everything has a good copy, as far as that is known.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.parts.is_empty() && self.more == 0
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    pub(crate) list: DamageList,
+    /// Ranges whose sharing with other versions and volumes is to be looked up.
+    pub(crate) unsettled: bool,
+    /// What the scrub under way noted: parts, and damage that had no room.
+    pub(crate) scrub: Option<(HashSet<(PoolPart, u64)>, u64)>,
+    /// Blocks with several references, by address, that a scrub found without a good copy: the
+    /// pointers to them are still to be found.
+    pub(crate) shared: HashSet<u64>,
+    /// Changes of the list, and how many of them are stored.
+    pub(crate) changes: u64,
+    pub(crate) stored: u64,
+    /// True once the list had an entry since the pool was opened.
+    pub(crate) ever: bool,
+}
+
+/// The list of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    pub(crate) inner: Mutex<Inner>,
+    /// Whether there is anything, so that a pool without damage pays one load.
+    pub(crate) any: AtomicBool,
+}
+
+pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+pub(crate) fn records(range: &DamagedRange) -> Range<u64> {
+    range.first..range.end()
+}
+
+fn with_records(range: &DamagedRange, records: &Range<u64>) -> DamagedRange {
+    DamagedRange { first: records.start, count: records.end - records.start, ..*range }
+}
+
+/// What of a range is outside of some records.
+fn outside(range: &DamagedRange, cut: &Range<u64>) -> impl Iterator<Item = DamagedRange> {
+    let own = records(range);
+    let parts = [
+        own.start..cut.start.clamp(own.start, own.end),
+        cut.end.clamp(own.start, own.end)..own.end,
+    ];
+    let range = *range;
+    parts.into_iter().filter(|part| !part.is_empty()).map(move |part| with_records(&range, &part))
+}
+
+/// Whether two ranges have a record in a version in common.
+fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
+    a.volume == b.volume
+        && !overlap(&records(a), &records(b)).is_empty()
+        && a.born <= b.until
+        && b.born <= a.until
+}
+
+impl Inner {
+    /// Adds a range; where it meets others, those versions are joined.
+    pub(crate) fn insert(&mut self, new: DamagedRange) {
+        let mut pending = vec![new];
+        while let Some(piece) = pending.pop() {
+            let met = self.list.ranges.iter().position(|old| meet(old, &piece));
+            let Some(met) = met else {
+                self.push(piece);
+                continue;
+            };
+            let old = self.list.ranges[met];
+            if old.born <= piece.born && old.until >= piece.until {
+                pending.extend(outside(&piece, &records(&old)));
+                continue;
+            }
+            self.list.ranges.remove(met);
+            self.changes += 1;
+            let both = overlap(&records(&old), &records(&piece));
+            pending.extend(outside(&old, &both));
+            pending.extend(outside(&piece, &both));
+            pending.push(DamagedRange {
+                born: old.born.min(piece.born),
+                until: old.until.max(piece.until),
+                found_unix_ms: old.found_unix_ms.min(piece.found_unix_ms),
+                ..with_records(&old, &both)
+            });
+        }
+        self.tidy();
+    }
+
+    fn push(&mut self, range: DamagedRange) {
+        // A neighbour that is in the same versions takes it in, also where the list is full.
+        let joins = |old: &&mut DamagedRange| {
+            (old.volume, old.born, old.until) == (range.volume, range.born, range.until)
+                && (old.end() == range.first || range.end() == old.first)
+        };
+        if let Some(old) = self.list.ranges.iter_mut().find(joins) {
+            old.first = old.first.min(range.first);
+            old.count += range.count;
+            self.changes += 1;
+        } else if self.list.ranges.len() < DAMAGED_RANGES_MAX {
+            self.list.ranges.push(range);
+            self.changes += 1;
+        } else {
+            self.count_more();
+        }
+    }
+
+    /// Counts damage for which there is no room. A scrub meets each block once; elsewhere the same
+    /// error may repeat for ever, and is counted once.
+    pub(crate) fn count_more(&mut self) {
+        match &mut self.scrub {
+            Some((_, more)) => *more += 1,
+            None if self.list.more == 0 => {
+                self.list.more = 1;
+                self.changes += 1;
+            }
+            None => {}
+        }
+    }
+
+    /// Sorts the list and joins neighbours that are in the same versions.
+    fn tidy(&mut self) {
+        let ranges = &mut self.list.ranges;
+        ranges.sort_unstable_by_key(|r| (r.volume, r.born, r.until, r.first));
+        ranges.dedup_by(|next, before| {
+            let same =
+                (next.volume, next.born, next.until) == (before.volume, before.born, before.until);
+            let joins = same && before.end() == next.first;
+            if joins {
+                before.count += next.count;
+                before.found_unix_ms = before.found_unix_ms.min(next.found_unix_ms);
+            }
+            joins
+        });
+        ranges.sort_unstable_by_key(|r| (r.volume, r.first, r.born));
+    }
+
+    /// Cuts records out of the ranges that `of` names; `left` says what stays of what is cut.
+    pub(crate) fn cut(
+        &mut self,
+        cut: &Range<u64>,
+        of: impl Fn(&DamagedRange) -> bool,
+        left: impl Fn(&DamagedRange) -> Option<DamagedRange>,
+    ) {
+        let touched = |range: &DamagedRange| of(range) && !overlap(&records(range), cut).is_empty();
+        if !self.list.ranges.iter().any(touched) {
+            return;
+        }
+        self.changes += 1;
+        let (met, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.list.ranges).into_iter().partition(touched);
+        self.list.ranges = others;
+        for range in met {
+            let inside = with_records(&range, &overlap(&records(&range), cut));
+            for piece in outside(&range, cut).chain(left(&inside)) {
+                self.insert(piece);
+            }
+        }
+    }
+}
+
+impl Damage {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.inner.lock();
+        let done = change(&mut inner);
+        let any = !inner.list.is_empty() || !inner.shared.is_empty();
+        inner.ever |= any;
+        self.any.store(any, Ordering::Release);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests;

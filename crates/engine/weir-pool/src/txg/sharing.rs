@@ -1,0 +1,113 @@
+//! References to shared blocks that a txg adds.
+//!
+//! Not here: their counts (`reference_counts`).
+//!
+//! Invariant: a reference is counted in the txg that commits its pointer.
+
+use std::ops::Range;
+
+use weir_base::VsegId;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, FormatError, PtrKind};
+
+use crate::error::PoolError;
+use crate::segments::reference_counts::Verdict;
+use crate::state::pool::Pool;
+use crate::txg::write_out::WriteOut;
+
+/// Blocks to which one more reference each is to be made, in the order of where they are.
+pub struct Sharing {
+    /// Where they are in their segments, once for each new reference.
+    offsets: Vec<u32>,
+    segments: Vec<OfSegment>,
+}
+
+/// What is shared of a segment.
+struct OfSegment {
+    vseg: VsegId,
+    /// Which of the offsets.
+    offsets: Range<usize>,
+    /// What they take together.
+    bytes: u64,
+}
+
+/// A block to which one more reference is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shared {
+    vseg: VsegId,
+    offset_units: u32,
+    stored_units: u16,
+}
+
+impl From<&BlockPtr> for Shared {
+    fn from(ptr: &BlockPtr) -> Self {
+        assert!(ptr.kind == PtrKind::Data, "only data is shared: {ptr:?}");
+        let BlockPtr { vseg, offset_units, stored_units, .. } = *ptr;
+        Self { vseg, offset_units, stored_units }
+    }
+}
+
+impl Sharing {
+    /// What these pointers lead to, in any order.
+    pub fn of<'p>(ptrs: impl IntoIterator<Item = &'p BlockPtr>) -> Self {
+        Self::new(ptrs.into_iter().map(Shared::from).collect())
+    }
+
+    /// These, in any order.
+    pub fn new(mut all: Vec<Shared>) -> Self {
+        all.sort_unstable();
+        let mut end = 0;
+        let segments = all.chunk_by(|a, b| a.vseg == b.vseg).map(|same| {
+            let units: u64 = same.iter().map(|shared| u64::from(shared.stored_units)).sum();
+            let start = end;
+            end += same.len();
+            OfSegment { vseg: same[0].vseg, offsets: start..end, bytes: units * PACK_BYTES as u64 }
+        });
+        let segments = segments.collect();
+        Self { offsets: all.iter().map(|shared| shared.offset_units).collect(), segments }
+    }
+
+    /// By segment: the offsets, and what they take together.
+    fn by_segment(&self) -> impl Iterator<Item = (VsegId, &[u32], u64)> {
+        let of = |same: &OfSegment| (same.vseg, &self.offsets[same.offsets.clone()], same.bytes);
+        self.segments.iter().map(of)
+    }
+}
+
+impl Pool {
+    /// Whether one more reference can be made for each of these, which something leads to.
+    ///
+    /// # Errors
+    /// `TooManyReferences`; the counts cannot be read; a pointer is damaged. Nothing was changed.
+    pub async fn check_share(&self, sharing: &Sharing) -> Result<(), PoolError> {
+        for (vseg, offsets, _) in sharing.by_segment() {
+            match self.translated(|segments| segments.judge(vseg, offsets)).await? {
+                Verdict::Fits => {}
+                Verdict::Full => {
+                    return Err(PoolError::TooManyReferences { pool: self.label.name.clone() });
+                }
+                Verdict::NoSegment => {
+                    let (what, field) = ("block pointer", "vseg");
+                    let source = FormatError::Field { what, field, value: vseg.0 };
+                    let pool = self.label.name.clone();
+                    return Err(PoolError::Structure { pool, what, place: None, source });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WriteOut<'_> {
+    /// Counts one more reference for each of these; [`Pool::check_share`] said that it can be done,
+    /// and nothing was freed since.
+    ///
+    /// # Errors
+    /// The counts cannot be read: the write-out has failed.
+    pub async fn share(&mut self, sharing: &Sharing) -> Result<(), PoolError> {
+        for (vseg, offsets, bytes) in sharing.by_segment() {
+            self.pool.translated(|segments| segments.share(vseg, offsets, bytes)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Why a command is not done.
+//!
+//! Not here: sense data (`sense`).
+//!
+//! Invariant: a refusal has a status, and sense data where the status is CHECK CONDITION.
+
+use weir_base::ErrorKind;
+use weir_block::ExportError;
+
+use crate::codec::command::Status;
+use crate::codec::sense::{
+    FAILURE, NO_SPACE, NO_UNIT, NOT_READY, OUT_OF_RANGE, Sense, UNREADABLE, WRITE_PROTECTED,
+};
+
+/// Why a command is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// CHECK CONDITION with this.
+    Check(Sense),
+    /// A status that says all.
+    Status(Status),
+}
+
+impl From<Sense> for Refusal {
+    fn from(sense: Sense) -> Self {
+        Self::Check(sense)
+    }
+}
+
+impl From<ExportError> for Refusal {
+    /// What the storage said, as SCSI says it; every kind has its code.
+    fn from(error: ExportError) -> Self {
+        let sense = match error.kind() {
+            ErrorKind::Busy => return Self::Status(Status::Busy),
+            ErrorKind::Invalid => OUT_OF_RANGE,
+            ErrorKind::NotFound => NO_UNIT,
+            ErrorKind::NoSpace => NO_SPACE,
+            ErrorKind::ReadOnly | ErrorKind::Permission => WRITE_PROTECTED,
+            ErrorKind::Unavailable => NOT_READY,
+            ErrorKind::Data => UNREADABLE,
+            ErrorKind::Exists | ErrorKind::Poisoned | ErrorKind::Internal => FAILURE,
+        };
+        if error.kind() != ErrorKind::NoSpace {
+            tracing::debug!(%error, "storage refused a SCSI command");
+        }
+        Self::Check(sense)
+    }
+}
+
+/// How a command ended: nothing, or why it was not done.
+pub(crate) type Outcome = Result<(), Refusal>;

@@ -1,0 +1,123 @@
+//! A copy under way, from its admission to its result.
+//!
+//! Not here: the commands (`copy`, `token_copy`), questions for results (`copy_results`).
+//!
+//! Invariant: a copy that was admitted leaves a result.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::lock::OwnedMutexGuard;
+
+use crate::codec::command::Status;
+use crate::codec::operation::SERVICE_ACTION;
+use crate::codec::refusal::{Outcome, Refusal};
+use crate::codec::sense::{Sense, key};
+use crate::command::task::Task;
+use crate::fields::byte;
+use crate::limits::{COPIES_RUNNING_MAX, COPY_RESULTS_MAX};
+use crate::unit::copies::{CopyName, CopyResult, Progress};
+use crate::unit::rod_tokens::Token;
+
+/// OPERATION IN PROGRESS: the list identifier is that of a copy under way.
+const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
+
+/// Its tasks were aborted by somebody else.
+pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
+
+/// COMMAND CLEARED BY DEVICE SERVER, by COPY OPERATION ABORT.
+pub(crate) const CLEARED: Sense = Sense::new(key::COPY_ABORTED, 0x2F, 0x02);
+
+/// COPY TARGET DEVICE DATA UNDERRUN: a token stands for less than was asked for.
+pub(crate) const UNDERRUN: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x04);
+
+/// A copy under way.
+pub(crate) struct CopyRun<'a> {
+    task: &'a Task<'a>,
+    name: CopyName,
+    progress: Arc<Progress>,
+    aborts: u64,
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl<'a> CopyRun<'a> {
+    /// Counts a copy in.
+    pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
+        let mut copies = task.seat.copies.lock();
+        if copies.running >= COPIES_RUNNING_MAX {
+            return Err(Refusal::Status(Status::Busy));
+        }
+        let progress = Arc::<Progress>::default();
+        if let Some(list) = name.list {
+            if copies.results.iter().any(|known| known.list == list && known.ended.is_none()) {
+                return Err(IN_PROGRESS.into());
+            }
+            copies.results.retain(|known| known.list != list);
+            if copies.results.len() >= COPY_RESULTS_MAX {
+                let oldest = copies.results.iter().position(|known| known.ended.is_some());
+                oldest.and_then(|at| copies.results.remove(at));
+            }
+            copies.results.push_back(CopyResult {
+                list,
+                action: byte(task.cdb, 1) & SERVICE_ACTION,
+                is_immediate: name.is_immediate,
+                progress: Arc::clone(&progress),
+                ended: None,
+                token: None,
+            });
+        }
+        copies.running += 1;
+        let turn = Arc::clone(&progress.turn).try_lock_owned();
+        Ok(Self { task, name, progress, aborts: task.seat.aborts(), _turn: turn })
+    }
+
+    /// Whether it may go on.
+    pub(crate) fn check(&self) -> Result<(), Sense> {
+        if self.task.seat.aborts() != self.aborts {
+            return Err(ABORTED);
+        }
+        if self.progress.is_aborted.load(Ordering::Acquire) {
+            return Err(CLEARED);
+        }
+        Ok(())
+    }
+
+    /// Notes what was copied behind that which was before.
+    pub(crate) fn advance(&self, segments: u64, bytes: u64) {
+        self.progress.segments.fetch_add(segments, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes copied so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.progress.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a token for who asks.
+    pub(crate) fn made(&self, token: Arc<Token>) {
+        self.change_result(|result| result.token = Some(token));
+    }
+
+    /// Notes its end, and says how the command ends.
+    pub(crate) fn end(self, outcome: Outcome) -> Outcome {
+        self.change_result(|result| result.ended = Some(outcome.clone()));
+        if self.name.is_immediate { Ok(()) } else { outcome }
+    }
+
+    fn change_result(&self, change: impl FnOnce(&mut CopyResult)) {
+        let mut copies = self.task.seat.copies.lock();
+        let own = |known: &&mut CopyResult| Arc::ptr_eq(&known.progress, &self.progress);
+        if let Some(result) = copies.results.iter_mut().find(own) {
+            change(result);
+        }
+    }
+}
+
+impl Drop for CopyRun<'_> {
+    fn drop(&mut self) {
+        self.change_result(|result| {
+            result.ended.get_or_insert_with(|| Err(ABORTED.into()));
+        });
+        self.task.seat.copies.lock().running -= 1;
+    }
+}

@@ -1,0 +1,96 @@
+//! Mode parameters that an initiator can change, and what they mean.
+//!
+//! Not here: MODE SENSE and MODE SELECT (`command::mode`).
+//!
+//! Invariant: saved values survive a restart.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Write cache enabled: caching page, byte 2.
+pub(crate) const WCE: u8 = 0x04;
+
+/// Descriptor format sense data: control page, byte 2.
+pub(crate) const D_SENSE: u8 = 0x04;
+
+/// Software write protect: control page, byte 4.
+pub(crate) const SWP: u8 = 0x08;
+
+/// Aborted tasks are answered: control page, byte 5.
+pub(crate) const TAS: u8 = 0x40;
+
+/// What can be selected, as one value: a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings(pub(crate) u8);
+
+impl Settings {
+    pub(crate) const WRITE_CACHE: u8 = 1;
+    pub(crate) const DESCRIPTOR_SENSE: u8 = 2;
+    pub(crate) const WRITE_PROTECT: u8 = 4;
+    pub(crate) const TELLS_ABORTED: u8 = 8;
+    pub(crate) const ALL: Self = Self(15);
+
+    pub(crate) const fn has(self, setting: u8) -> bool {
+        self.0 & setting != 0
+    }
+
+    /// `mask` where a setting is on.
+    pub(crate) const fn flag(self, setting: u8, mask: u8) -> u8 {
+        if self.has(setting) { mask } else { 0 }
+    }
+
+    pub(crate) const fn with(self, setting: u8, on: bool) -> Self {
+        Self(if on { self.0 | setting } else { self.0 & !setting })
+    }
+}
+
+/// Mode parameters of a logical unit.
+pub(crate) struct Mode {
+    pub(crate) current: AtomicU8,
+    pub(crate) saved: AtomicU8,
+    pub(crate) default: Settings,
+}
+
+impl Mode {
+    pub(crate) fn new(write_cache: bool, saved_write_cache: Option<bool>) -> Self {
+        let default = Settings(0).with(Settings::WRITE_CACHE, write_cache);
+        let saved = default.with(Settings::WRITE_CACHE, saved_write_cache.unwrap_or(write_cache));
+        Self { current: AtomicU8::new(saved.0), saved: AtomicU8::new(saved.0), default }
+    }
+
+    pub(crate) fn saved(&self) -> Settings {
+        Settings(self.saved.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings(self.current.load(Ordering::SeqCst))
+    }
+
+    /// Whether writes may be answered before they are durable.
+    pub(crate) fn write_cache(&self) -> bool {
+        self.settings().has(Settings::WRITE_CACHE)
+    }
+
+    /// Whether sense data has the descriptor format.
+    pub(crate) fn descriptor_sense(&self) -> bool {
+        self.settings().has(Settings::DESCRIPTOR_SENSE)
+    }
+
+    /// Whether an initiator forbade writes.
+    pub(crate) fn software_write_protect(&self) -> bool {
+        self.settings().has(Settings::WRITE_PROTECT)
+    }
+
+    /// Whether a task that another nexus aborted is answered.
+    pub(crate) fn tells_aborted(&self) -> bool {
+        self.settings().has(Settings::TELLS_ABORTED)
+    }
+
+    /// Back to what is saved; a cache that an initiator turned off stays off: it may go on without
+    /// looking, and count on that.
+    pub(crate) fn reset(&self) {
+        let saved = self.saved();
+        let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();
+        let begun = saved.with(Settings::WRITE_CACHE, cache);
+        self.current.store(begun.0, Ordering::SeqCst);
+    }
+}

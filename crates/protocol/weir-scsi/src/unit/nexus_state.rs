@@ -1,0 +1,60 @@
+//! A nexus: its seats on logical units.
+//!
+//! Not here: commands (`command`), the target (`dispatch`).
+//!
+//! Invariant: a nexus has one seat on each logical unit of its target.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::codec::command::Lun;
+use crate::codec::port::InitiatorPort;
+use crate::unit::attention::Attention;
+use crate::unit::itl_nexus::Seat;
+use crate::unit::logical_unit::Unit;
+use crate::unit::nexus_name::NexusName;
+
+/// Finds logical units of other targets, for copies between volumes.
+pub trait Directory: Send + Sync + 'static {
+    /// The logical unit with that designator, if this initiator may use it.
+    fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
+}
+
+/// What a nexus consists of; the target reaches it when the map changes.
+pub(crate) struct NexusState {
+    pub(crate) name: Arc<NexusName>,
+    pub(crate) seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
+    /// Finds logical units of other targets.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
+}
+
+impl NexusState {
+    /// The seat on a logical unit.
+    pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
+        self.seats.read().get(&lun.number()?).cloned()
+    }
+
+    /// Logical unit numbers, in order.
+    pub(crate) fn luns(&self) -> Vec<u16> {
+        self.seats.read().keys().copied().collect()
+    }
+
+    /// A logical unit of another target that this nexus may copy from and to.
+    pub(crate) fn find(&self, naa: [u8; 16]) -> Option<Arc<Unit>> {
+        self.directory.as_ref()?.find(&self.name.initiator, naa)
+    }
+
+    /// All seats.
+    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+        self.seats.read().values().cloned().collect()
+    }
+}
+
+/// REPORT LUNS tells what REPORTED LUNS DATA HAS CHANGED would (SPC-4 6.33).
+pub(crate) fn luns_were_told(nexus: &NexusState) {
+    for seat in nexus.seats() {
+        seat.attentions.clear(Attention::LUNS_CHANGED);
+    }
+}
