@@ -13,6 +13,7 @@ mod exceptions;
 mod glossary;
 mod imports;
 mod layers;
+mod room_order;
 mod rooms;
 mod source;
 mod syntax;
@@ -24,6 +25,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+
+use cycles::Cycles;
 
 use crate::runner::lists;
 use crate::{command, workspace};
@@ -47,10 +50,11 @@ enum Rule {
     Alone,
     Cycle,
     Room,
+    RoomOrder,
 }
 
 impl Rule {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -63,6 +67,7 @@ impl Rule {
         Self::Alone,
         Self::Cycle,
         Self::Room,
+        Self::RoomOrder,
     ];
 
     fn name(self) -> &'static str {
@@ -79,6 +84,7 @@ impl Rule {
             Self::Alone => "alone",
             Self::Cycle => "cycle",
             Self::Room => "room",
+            Self::RoomOrder => "room-order",
         }
     }
 }
@@ -141,16 +147,19 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let glossary = glossary::parse(&read("docs/GLOSSARY.md")?)?;
     let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
     let sources = sources(root)?;
-    let cycles = cycles::find(&sources)?;
+    let graphs = imports::all(&sources)?;
+    let cycles = graphs.iter().map(|(root, graph)| Cycles::of(imports::folder_of(root), graph));
+    let cycles: Vec<Cycles> = cycles.collect();
     if args.cycles {
         cycles::print(&cycles);
         return Ok(());
     }
     let mut findings = check(&sources, &glossary);
-    findings.extend(cycles.iter().filter_map(cycles::Cycles::finding));
+    findings.extend(cycles.iter().filter_map(Cycles::finding));
     let packages = workspace::packages()?;
     findings.extend(layers::check(root, &packages));
     findings.extend(rooms::check(&sources));
+    findings.extend(room_order::check(&sources, &graphs));
     let is_there = |package: &str, file: &str| {
         let found = packages.iter().find(|known| known.name == package);
         found.is_some_and(|known| root.join(known.folder(root)).join(file).is_file())

@@ -7,10 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use anyhow::Result;
-
-use super::imports::{self, Edges, Graph};
-use super::{Finding, Rule, Source};
+use super::imports::{Edges, Graph};
+use super::{Finding, Rule};
 
 /// Cycles of a crate.
 pub(super) struct Cycles {
@@ -27,7 +25,8 @@ pub(super) struct Cycles {
 }
 
 impl Cycles {
-    fn of(folder: &str, graph: &Graph) -> Self {
+    /// The cycles of a crate by its import graph.
+    pub(super) fn of(folder: &str, graph: &Graph) -> Self {
         let count = graph.files.len();
         let found = components(count, &graph.imports);
         let all: Edges = graph.imports.union(&graph.calls).copied().collect();
@@ -66,23 +65,6 @@ impl Cycles {
         let sizes: Vec<String> = self.components.iter().map(|it| it.len().to_string()).collect();
         if sizes.is_empty() { "none".to_owned() } else { sizes.join(", ") }
     }
-}
-
-/// Finds the cycles of each crate of the workspace.
-///
-/// # Errors
-/// A file does not parse, or a declared module has no file.
-pub(super) fn find(sources: &[Source]) -> Result<Vec<Cycles>> {
-    let texts: BTreeMap<&str, &str> =
-        sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
-    let mut found = Vec::new();
-    for path in texts.keys() {
-        let root = path.strip_suffix("/src/lib.rs").or(path.strip_suffix("/src/main.rs"));
-        if let Some(folder) = root {
-            found.push(Cycles::of(folder, &imports::read(path, &texts)?));
-        }
-    }
-    Ok(found)
 }
 
 /// Prints a line for each crate, and the sum.
@@ -167,6 +149,7 @@ fn cycle_through(start: usize, inside: &BTreeSet<usize>, edges: &Edges) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Source, imports};
     use super::*;
 
     fn cycles(files: &[(&str, &str)]) -> Cycles {
@@ -175,8 +158,8 @@ mod tests {
             text: (*text).to_owned(),
         };
         let sources: Vec<Source> = files.iter().map(source).collect();
-        let [found] = find(&sources).unwrap().try_into().ok().expect("one crate");
-        found
+        let [(root, graph)] = &imports::all(&sources).unwrap()[..] else { panic!("one crate") };
+        Cycles::of(imports::folder_of(root), graph)
     }
 
     #[test]

@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
+use super::Source;
 use super::attributes::is_test;
 
 /// Maximum number of re-exports on the way to an item: two can name each other.
@@ -57,6 +58,23 @@ struct Reader<'a> {
     /// Files that define an inherent method of a name.
     methods: BTreeMap<String, BTreeSet<usize>>,
     calls: BTreeSet<(usize, String)>,
+}
+
+/// Reads all crates of the workspace: the path of `lib.rs` or `main.rs`, and the graph.
+///
+/// # Errors
+/// A file does not parse, or a declared module has no file.
+pub(super) fn all(sources: &[Source]) -> Result<Vec<(String, Graph)>> {
+    let texts: BTreeMap<&str, &str> =
+        sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
+    let is_root = |path: &&&str| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+    let roots = texts.keys().filter(is_root);
+    roots.map(|root| Ok(((*root).to_owned(), read(root, &texts)?))).collect()
+}
+
+/// Folder of a crate by the path of its `lib.rs` or `main.rs`.
+pub(super) fn folder_of(root: &str) -> &str {
+    root.rsplit_once("/src/").map_or(root, |(folder, _)| folder)
 }
 
 /// Reads the crate whose first file is `root`. `sources`: texts by path.

@@ -1,0 +1,96 @@
+//! Order of rooms: a room imports only rooms that stand before it in the list of `lib.rs`.
+//!
+//! Not here: the content of a room (rooms.rs), cycles between files (cycles.rs).
+//!
+//! Files beside `lib.rs` are below all rooms. `lib.rs` itself re-exports from every room.
+//!
+//! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms.
+
+use super::imports::{Graph, folder_of};
+use super::{Finding, Rule, Source};
+
+/// Start of the comment above the list.
+const LIST: &str = "// Rooms, lowest first";
+
+/// Findings of all crates.
+pub(super) fn check(sources: &[Source], graphs: &[(String, Graph)]) -> Vec<Finding> {
+    let lib = |root: &str| sources.iter().find(|source| source.path == *root);
+    let findings = graphs.iter().map(|(root, graph)| {
+        let rooms = lib(root).map_or_else(Vec::new, |lib| rooms(&lib.text));
+        of_crate(folder_of(root), &rooms, graph)
+    });
+    findings.flatten().collect()
+}
+
+/// Names of the rooms, lowest first.
+fn rooms(lib: &str) -> Vec<&str> {
+    let list = lib.lines().skip_while(|line| !line.starts_with(LIST)).skip(1);
+    list.map_while(module).collect()
+}
+
+/// The name in a `mod` line.
+fn module(line: &str) -> Option<&str> {
+    line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';')
+}
+
+fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
+    let inside = |file: usize| {
+        let path = graph.files[file].as_str();
+        path.strip_prefix(folder).and_then(|path| path.strip_prefix("/src/")).unwrap_or(path)
+    };
+    // 0 is a file beside `lib.rs`; `lib.rs` has no rank.
+    let rank = |file: usize| match inside(file).split_once('/') {
+        Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
+        None => (inside(file) != "lib.rs").then_some(0),
+    };
+    let is_wrong = |(from, to): &&(usize, usize)| matches!((rank(*from), rank(*to)), (Some(from), Some(to)) if from < to);
+    let finding = |(from, to): &(usize, usize)| Finding {
+        rule: Rule::RoomOrder,
+        path: graph.files[*from].clone(),
+        line: 1,
+        count: 1,
+        what: format!("imports {}, which is in a later room", inside(*to)),
+    };
+    graph.imports.iter().filter(is_wrong).map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIB: &str = "mod error;\n\n// Rooms, lowest first.\nmod state;\nmod calls;\n\n\
+                       pub use calls::run::run;\n";
+
+    fn findings(state: &str, error: &str) -> Vec<String> {
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let sources = [
+            file("c/src/lib.rs", LIB),
+            file("c/src/error.rs", error),
+            file("c/src/state/mod.rs", "pub(crate) mod table;\n"),
+            file("c/src/state/table.rs", state),
+            file("c/src/calls/mod.rs", "pub(crate) mod run;\n"),
+            file(
+                "c/src/calls/run.rs",
+                "use crate::state::table::Table;\npub fn run(_: Table) {}\n",
+            ),
+        ];
+        let graphs = super::super::imports::all(&sources).expect("the sources parse");
+        check(&sources, &graphs).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn room_may_import_the_rooms_before_it() {
+        assert!(findings("pub struct Table(crate::error::E);\n", "pub struct E;\n").is_empty());
+    }
+
+    #[test]
+    fn path_to_a_later_room_is_a_finding() {
+        let up = "pub struct Table;\nfn f() { crate::calls::run::run(Table) }\n";
+        let found = findings(up, "pub struct E;\n");
+        let text =
+            "c/src/state/table.rs:1: room-order: imports calls/run.rs, which is in a later room";
+        assert_eq!(found, [text]);
+        let error = "pub struct E(crate::state::table::Table);\n";
+        assert_eq!(findings("pub struct Table;\n", error).len(), 1);
+    }
+}
