@@ -10,6 +10,7 @@
 mod attributes;
 mod cycles;
 mod exceptions;
+mod finding;
 mod glossary;
 mod imports;
 mod layers;
@@ -20,112 +21,19 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-
 use cycles::Cycles;
 
 use crate::runner::lists;
+use crate::tidy::finding::{Finding, Rule, Source};
 use crate::{command, workspace};
 
 /// Files that tidy reads, as patterns of git.
 const FILES: [&str; 4] =
     [":(glob)bin/**/*.rs", ":(glob)crates/**/*.rs", ":(glob)fuzz/**/*.rs", ":(glob)xtask/**/*.rs"];
-
-/// What a finding breaks; the names stand in the list of exceptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rule {
-    Header,
-    FileLength,
-    LineLength,
-    Promise,
-    Syntax,
-    Glob,
-    Glossary,
-    Unsafe,
-    Layer,
-    Alone,
-    Cycle,
-    Room,
-    RoomOrder,
-}
-
-impl Rule {
-    const ALL: [Self; 13] = [
-        Self::Header,
-        Self::FileLength,
-        Self::LineLength,
-        Self::Promise,
-        Self::Syntax,
-        Self::Glob,
-        Self::Glossary,
-        Self::Unsafe,
-        Self::Layer,
-        Self::Alone,
-        Self::Cycle,
-        Self::Room,
-        Self::RoomOrder,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Header => "header",
-            Self::FileLength => "file-length",
-            Self::LineLength => "line-length",
-            Self::Promise => "promise",
-            Self::Syntax => "syntax",
-            Self::Glob => "glob",
-            Self::Glossary => "glossary",
-            Self::Unsafe => "unsafe",
-            Self::Layer => "layer",
-            Self::Alone => "alone",
-            Self::Cycle => "cycle",
-            Self::Room => "room",
-            Self::RoomOrder => "room-order",
-        }
-    }
-}
-
-/// One broken rule in one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Finding {
-    rule: Rule,
-    path: String,
-    line: usize,
-    /// What an exception counts: findings, or for a file's length its lines.
-    count: usize,
-    what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule.name(), self.what)
-    }
-}
-
-/// A Rust file, by its path from the workspace root.
-struct Source {
-    path: String,
-    text: String,
-}
-
-impl Source {
-    /// Whether the whole file is test code.
-    fn is_test(&self) -> bool {
-        let path = Path::new(&self.path);
-        path.file_name().is_some_and(|name| name == "tests.rs")
-            || path
-                .components()
-                .any(|c| ["tests", "benches"].map(AsRef::as_ref).contains(&c.as_os_str()))
-    }
-
-    fn finding(&self, rule: Rule, line: usize, what: impl Into<String>) -> Finding {
-        Finding { rule, path: self.path.clone(), line, count: 1, what: what.into() }
-    }
-}
 
 /// Options of the task.
 #[derive(clap::Args)]

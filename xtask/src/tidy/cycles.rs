@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::imports::{Edges, Graph};
-use super::{Finding, Rule};
+use crate::tidy::finding::{Finding, Rule};
 
 /// Cycles of a crate.
 pub(super) struct Cycles {

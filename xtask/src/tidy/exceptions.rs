@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Finding, Rule};
+use crate::tidy::finding::{Finding, Rule};
 
 /// Where the list is kept.
 pub(super) const PATH: &str = "xtask/tidy-exceptions.txt";

@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-use super::Source;
 use super::attributes::is_test;
+use crate::tidy::finding::Source;
 
 /// Maximum number of re-exports on the way to an item: two can name each other.
 const STEPS_MAX: usize = 32;

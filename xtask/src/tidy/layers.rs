@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::{Finding, Rule};
+use crate::tidy::finding::{Finding, Rule};
 use crate::workspace::Package;
 
 /// A folder and what its crates may import.

@@ -7,7 +7,7 @@
 //! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms.
 
 use super::imports::{Graph, folder_of};
-use super::{Finding, Rule, Source};
+use crate::tidy::finding::{Finding, Rule, Source};
 
 /// Start of the comment above the list.
 const LIST: &str = "// Rooms, lowest first";
@@ -43,7 +43,9 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
         Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
         None => (inside(file) != "lib.rs").then_some(0),
     };
-    let is_wrong = |(from, to): &&(usize, usize)| matches!((rank(*from), rank(*to)), (Some(from), Some(to)) if from < to);
+    let is_wrong = |(from, to): &&(usize, usize)| {
+        rank(*from).zip(rank(*to)).is_some_and(|(from, to)| from < to)
+    };
     let finding = |(from, to): &(usize, usize)| Finding {
         rule: Rule::RoomOrder,
         path: graph.files[*from].clone(),

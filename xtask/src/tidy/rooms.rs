@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Finding, Rule, Source};
+use crate::tidy::finding::{Finding, Rule, Source};
 
 /// Files in a folder that a reader surveys at a glance.
 const FILES_MAX: usize = 24;

@@ -4,7 +4,7 @@
 //!
 //! Invariant: one pass over the lines.
 
-use super::{Finding, Rule, Source};
+use crate::tidy::finding::{Finding, Rule, Source};
 
 /// Longest file: more cannot be read in one sitting.
 const FILE_LINES_MAX: usize = 800;

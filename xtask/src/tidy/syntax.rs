@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 
 use super::attributes::is_test;
 use super::glossary::Glossary;
-use super::{Finding, Rule, Source};
+use crate::tidy::finding::{Finding, Rule, Source};
 
 /// The places that may hold unsafe code: buffers and system calls, and vector instructions.
 const UNSAFE_HOMES: [&str; 4] = [

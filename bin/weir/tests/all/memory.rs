@@ -94,8 +94,8 @@ fn serve_both(dirs: &Dirs) -> (Server, String) {
     (server, format!("iscsi://{portal}/iqn.2026-01.org.weir:vms/0"))
 }
 
-/// Runs iscsi-perf until SIGINT. It ends by itself only if it looks at the clock in its last second,
-/// which it misses on a busy machine. A SIGINT before it reads ends it with another code.
+/// Runs iscsi-perf until SIGINT. By itself it ends only if it looks at the clock in its last
+/// second, which it misses on a busy machine. A SIGINT before it reads ends it with another code.
 fn read_for_a_second(arguments: &str) {
     for seconds in [1, 5, 25] {
         let interrupt = format!("--preserve-status -s INT {seconds} iscsi-perf {arguments}");

@@ -2,8 +2,8 @@
 //!
 //! Not here: rules over all legs of a vdev (`vdev`).
 //!
-//! Invariant: a leg whose write or flush failed is faulted and not used again: what it holds after its last
-//! good flush is unknown.
+//! Invariant: a leg whose write or flush failed is faulted and not used again: what it holds after
+//! its last good flush is unknown.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ impl Pool {
         };
         match self.read_table::<T>(vseg, &ptr).await {
             Ok(table) => {
-                self.segments.inner.lock().tables_of::<T>().loaded(unread, Arc::new(table))
+                self.segments.inner.lock().tables_of::<T>().loaded(unread, Arc::new(table));
             }
             Err(error) if self.segments.inner.lock().tables_of::<T>().is_stored_at(unread) => {
                 if error.kind() == ErrorKind::Data {

@@ -26,7 +26,7 @@ use crate::txg::apply_nodes::touched_slots;
 use crate::txg::apply_nodes::write_node;
 use crate::txg::write_out::WriteOut;
 
-impl<'a> Tree<'a> {
+impl Tree<'_> {
     /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
     /// node that cannot be read is left for [`Self::apply`] to report.
     pub(crate) async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {

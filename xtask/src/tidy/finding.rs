@@ -1,0 +1,100 @@
+//! Rules, findings and the files that tidy reads.
+//!
+//! Not here: the rules' checks (a file for each).
+//!
+//! Invariant: a rule has one name.
+
+use std::fmt;
+use std::path::Path;
+
+/// What a finding breaks; the names stand in the list of exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rule {
+    Header,
+    FileLength,
+    LineLength,
+    Promise,
+    Syntax,
+    Glob,
+    Glossary,
+    Unsafe,
+    Layer,
+    Alone,
+    Cycle,
+    Room,
+    RoomOrder,
+}
+
+impl Rule {
+    pub(super) const ALL: [Self; 13] = [
+        Self::Header,
+        Self::FileLength,
+        Self::LineLength,
+        Self::Promise,
+        Self::Syntax,
+        Self::Glob,
+        Self::Glossary,
+        Self::Unsafe,
+        Self::Layer,
+        Self::Alone,
+        Self::Cycle,
+        Self::Room,
+        Self::RoomOrder,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::FileLength => "file-length",
+            Self::LineLength => "line-length",
+            Self::Promise => "promise",
+            Self::Syntax => "syntax",
+            Self::Glob => "glob",
+            Self::Glossary => "glossary",
+            Self::Unsafe => "unsafe",
+            Self::Layer => "layer",
+            Self::Alone => "alone",
+            Self::Cycle => "cycle",
+            Self::Room => "room",
+            Self::RoomOrder => "room-order",
+        }
+    }
+}
+
+/// One broken rule in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) rule: Rule,
+    pub(super) path: String,
+    pub(super) line: usize,
+    /// What an exception counts: findings, or for a file's length its lines.
+    pub(super) count: usize,
+    pub(super) what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule.name(), self.what)
+    }
+}
+
+/// A Rust file, by its path from the workspace root.
+pub(super) struct Source {
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+impl Source {
+    /// Whether the whole file is test code.
+    pub(super) fn is_test(&self) -> bool {
+        let path = Path::new(&self.path);
+        path.file_name().is_some_and(|name| name == "tests.rs")
+            || path
+                .components()
+                .any(|c| ["tests", "benches"].map(AsRef::as_ref).contains(&c.as_os_str()))
+    }
+
+    pub(super) fn finding(&self, rule: Rule, line: usize, what: impl Into<String>) -> Finding {
+        Finding { rule, path: self.path.clone(), line, count: 1, what: what.into() }
+    }
+}
