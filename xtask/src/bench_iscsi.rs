@@ -16,11 +16,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use load::{ROWS, Row, Sample};
+use servers::{Contestant, Servers};
 
 use crate::bench::Place;
 use crate::bench_peers::report::median;
-use load::{ROWS, Row, Sample};
-use servers::{Contestant, Servers};
 
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
 const END: &str = "<!-- bench-iscsi: end -->";

@@ -16,10 +16,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
 
 use crate::bench::Place;
 use crate::bench_peers::{fio, report};
-use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
 const IN_MEMORY: &str = "a string takes every line";

@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use figures::Figures;
 use regex::Regex;
 use serde::Serialize;
-
-use crate::{command, setup};
-use figures::Figures;
 use servers::{Kind, Server};
 use workload::{WORKLOADS, Workload};
+
+use crate::{command, setup};
 
 /// Bytes of each server's volume: fits every cache, so reads measure the server, not the disk.
 const VOLUME_BYTES: u64 = 1 << 30;

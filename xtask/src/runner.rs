@@ -27,12 +27,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::command;
 use build::Case;
 use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
+
+use crate::command;
 
 /// Concurrent unit tests: twice the cores of CI, because a third of the tests wait for clocks.
 pub(crate) const UNIT_LANES: usize = 4;

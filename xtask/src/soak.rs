@@ -20,12 +20,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-
-use crate::runner::process::{self, Job};
-use crate::{command, fuzz, setup};
 use memory::Limit;
 use plan::{Kind, Piece};
 use results::{Outcome, Tree, Verdict};
+
+use crate::runner::process::{self, Job};
+use crate::{command, fuzz, setup};
 
 /// Lines of a failed piece's log that its result contains.
 const DETAIL_LINES: usize = 3;

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod cycles;
+mod doc_paths;
 mod exceptions;
 mod finding;
 mod glossary;
@@ -68,6 +69,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     findings.extend(layers::check(root, &packages));
     findings.extend(rooms::check(&sources));
     findings.extend(room_order::check(&sources, &graphs));
+    findings.extend(doc_paths::check(&read(doc_paths::PATH)?, &sources));
     let is_there = |package: &str, file: &str| {
         let found = packages.iter().find(|known| known.name == package);
         found.is_some_and(|known| root.join(known.folder(root)).join(file).is_file())

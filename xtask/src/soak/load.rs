@@ -15,19 +15,18 @@ mod server;
 mod watch;
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::bench_peers::fio::{Job, output_of};
-use crate::bench_peers::process::{guarded, own_rss_bytes};
 use hostile::Hostiles;
 use server::{Server, VOLUME_BYTES};
 use watch::Watch;
+
+use crate::bench_peers::fio::{Job, output_of};
+use crate::bench_peers::process::{guarded, own_rss_bytes};
 
 /// Memory limit of the server (`--memory`).
 const MEMORY_BYTES: u64 = 256 << 20;

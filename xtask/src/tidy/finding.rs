@@ -23,10 +23,11 @@ pub(super) enum Rule {
     Cycle,
     Room,
     RoomOrder,
+    DocPath,
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -40,6 +41,7 @@ impl Rule {
         Self::Cycle,
         Self::Room,
         Self::RoomOrder,
+        Self::DocPath,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Rule {
             Self::Cycle => "cycle",
             Self::Room => "room",
             Self::RoomOrder => "room-order",
+            Self::DocPath => "doc-path",
         }
     }
 }

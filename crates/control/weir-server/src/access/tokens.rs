@@ -28,8 +28,7 @@ use weir_api::token::{Authority, SecretText, TOKEN_BYTES, TOKEN_PREFIX, unknown_
 use weir_api::types::{
     EventLevel, Outcome, Removed, Token, TokenCreate, TokenCreated, TokenKey, TokenList,
 };
-use weir_base::replace_file;
-use weir_base::{Clock as _, ErrorKind, SystemClock};
+use weir_base::{Clock as _, ErrorKind, SystemClock, replace_file};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::hexadecimal;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_api::types::{
     Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, Damage, DamagedPart,
     DamagedRange, DiskIo, DiskStatus, ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus,
-    SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
+    ScanKind, ScanState, ScanStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
+    Volume as ApiVolume, VolumeSpace,
 };
-use weir_api::types::{ScanKind, ScanState, ScanStatus};
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, PoolDamage, SnapshotId, TrafficCounts, Volume, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};

@@ -16,8 +16,7 @@ use weir_api::types::{
 use weir_base::{DatasetId, ErrorKind, names};
 use weir_dataset::{Engine, SnapshotId};
 
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
+use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::split;
 use crate::state::saved_state::KnownExport;
 use crate::state::server::{Manager, refuse_above};

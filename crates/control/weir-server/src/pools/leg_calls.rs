@@ -17,8 +17,7 @@ use weir_device::Device;
 use weir_pool::{LegState, PoolError, Replacement};
 
 use crate::access::activity::Activity;
-use crate::answer::errors::api_error;
-use crate::answer::errors::pool_error;
+use crate::answer::errors::{api_error, pool_error};
 use crate::answer::names::guid;
 use crate::answer::pool_status as convert;
 use crate::disks::flush_check::Measured;

@@ -20,8 +20,7 @@ use weir_dataset::Engine;
 use weir_pool::LegState;
 
 use crate::access::activity::Activity;
-use crate::answer::errors::api_error;
-use crate::answer::errors::{outcome, pool_error};
+use crate::answer::errors::{api_error, outcome, pool_error};
 use crate::answer::pool_status as convert;
 use crate::disks::open_disks as disks;
 use crate::state::server::Manager;

@@ -22,8 +22,7 @@ use weir_iscsi::Targets as _;
 use weir_pool::CreateOptions;
 
 use crate::access::activity::Activity;
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
+use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::guid;
 use crate::answer::pool_status as convert;
 use crate::disks::identity::IDENTITY;

@@ -21,8 +21,7 @@ use weir_api::types::{
 use weir_base::Guid;
 
 use crate::access::activity::Activity;
-use crate::answer::errors::api_error;
-use crate::answer::errors::{outcome, pool_error};
+use crate::answer::errors::{api_error, outcome, pool_error};
 use crate::answer::names::guid;
 use crate::answer::pool_status as convert;
 use crate::disks::pool_thread::OpenPool;

@@ -25,12 +25,10 @@ use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use crate::access::aside::aside;
 use crate::access::caller_files::Given;
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
+use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::split;
 use crate::record::events::{Events, NewEvent};
-use crate::replication::advice::Failed;
-use crate::replication::advice::place_of;
+use crate::replication::advice::{Failed, place_of};
 use crate::state::replication_activity::Activity;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::{Manager, refuse_above};

@@ -27,8 +27,7 @@ use weir_api::{ApiError, caller};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
 
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
+use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::{guid, pool_of};
 use crate::disks::pool_thread::OpenPool;
 use crate::record::events::{Events, NewEvent};

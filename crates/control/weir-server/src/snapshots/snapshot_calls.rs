@@ -20,9 +20,7 @@ use weir_base::ErrorKind;
 use weir_base::names::{self, NameError, Picked};
 use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo, TakenBy};
 
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
-use crate::answer::errors::outcome;
+use crate::answer::errors::{api_error, not_found, outcome};
 use crate::answer::names::{pool_of, split};
 use crate::disks::pool_thread::OpenPool;
 use crate::exports::export_calls::Of;

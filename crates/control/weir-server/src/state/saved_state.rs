@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
-use weir_base::ErrorKind;
-use weir_base::replace_file;
+use weir_base::{ErrorKind, replace_file};
 use weir_net::AllowList;
 
 /// A pool that was open.

@@ -15,14 +15,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use weir_api::ApiError;
 use weir_api::access::Role;
-use weir_api::caller;
 use weir_api::stream::Bytes;
 use weir_api::types::{
     Outcome, RECEIVED_FROM, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
     ReceiveToken, Removed,
 };
+use weir_api::{ApiError, caller};
 use weir_base::ErrorKind;
 use weir_dataset::{Mark, ReceiveSpec, Receiver};
 

@@ -14,18 +14,15 @@ use weir_api::types::{
     PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
     VolumeCreate, check_volume_size, is_user_property, record_size,
 };
-use weir_base::ErrorKind;
-use weir_base::RecordSize;
 use weir_base::names::{self, PropertyOf};
+use weir_base::{ErrorKind, RecordSize};
 use weir_dataset::{
     DEFAULT_COMPRESSION, Engine, PropertiesOf, PropertyChange as Change, PropertyTarget,
     Refreservation, SnapshotId, SnapshotInfo, VolumeSize,
 };
 use weir_format::Compression;
 
-use crate::answer::errors::api_error;
-use crate::answer::errors::not_found;
-use crate::answer::errors::outcome;
+use crate::answer::errors::{api_error, not_found, outcome};
 use crate::answer::names::split;
 use crate::answer::pool_status as convert;
 use crate::disks::pool_thread::OpenPool;

@@ -18,9 +18,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
-use weir_base::ZstdLevel;
+use weir_base::{BLOCK_BYTES, RecordSize, ZstdLevel};
 use weir_codec::compress::{ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{Compression, DatasetRecord};

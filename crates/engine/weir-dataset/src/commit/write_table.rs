@@ -6,8 +6,7 @@
 //! nothing but this cell as well.
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{

@@ -17,9 +17,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::RecordSize;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, RecordSize, Txg};
 use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{Change, PlantedBug, PoolError, Shared, Sharing, Tree, WriteOut};
 

@@ -20,10 +20,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::RecordSize;
 use weir_base::hash::HashSet;
 use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
-use weir_base::{DatasetId, ErrorKind, Txg};
+use weir_base::{DatasetId, ErrorKind, RecordSize, Txg};
 use weir_format::{BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetRecord, TreeRoot};
 use weir_pool::{
     Change, DamageList, Pool, PoolError, Traced, Tracer, TreeOf, Unshared, WriteOut,

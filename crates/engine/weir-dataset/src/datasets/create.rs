@@ -7,26 +7,17 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::DatasetId;
-use weir_base::RecordSize;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::size::Human;
-use weir_format::Compression;
-use weir_format::DatasetKind;
-use weir_format::DatasetRecord;
-use weir_format::DatasetState;
-use weir_format::Descent;
-use weir_format::Properties;
-use weir_format::TreeRoot;
+use weir_base::{BLOCK_BYTES, DatasetId, RecordSize};
+use weir_format::{
+    Compression, DatasetKind, DatasetRecord, DatasetState, Descent, Properties, TreeRoot,
+};
 
 use crate::error::DatasetError;
 use crate::objects::record::VolumeSize;
-use crate::properties::change::PropertyChange;
-use crate::properties::change::PropertyTarget;
-use crate::state::engine::Engine;
-use crate::state::engine::RECORDS_OF_SEGMENT;
-use crate::state::engine::VolumeSpec;
+use crate::properties::change::{PropertyChange, PropertyTarget};
+use crate::state::engine::{Engine, RECORDS_OF_SEGMENT, VolumeSpec};
 use crate::state::outcome::Outcome;
 use crate::state::volume::Volume;
 

@@ -9,8 +9,7 @@
 
 use std::ops::Range;
 
-use weir_base::RecordSize;
-use weir_base::{BLOCK_BYTES, Lsn, Txg};
+use weir_base::{BLOCK_BYTES, Lsn, RecordSize, Txg};
 use weir_block::Block;
 use weir_codec::compress::is_zero;
 use weir_pool::{Blocks, Change};

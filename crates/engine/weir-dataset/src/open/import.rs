@@ -5,45 +5,26 @@
 //! Invariant: an import that is refused has written nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
-use tokio::sync::Mutex;
-use tokio::sync::Semaphore;
-use weir_base::DatasetId;
-use weir_base::Guid;
+use tokio::sync::{Mutex, Semaphore};
 use weir_base::hash::HashSet;
-use weir_base::limits::CLONE_BLOCKS_MAX;
-use weir_base::limits::DATASETS_MAX;
+use weir_base::limits::{CLONE_BLOCKS_MAX, DATASETS_MAX};
+use weir_base::{DatasetId, Guid};
 use weir_device::Device;
-use weir_format::DatasetKind;
-use weir_format::DatasetRecord;
-use weir_pool::CreateOptions;
-use weir_pool::ImportOptions;
-use weir_pool::LostTables;
-use weir_pool::Pool;
-use weir_pool::VdevSpec;
-use weir_pool::create;
-use weir_pool::import;
+use weir_format::{DatasetKind, DatasetRecord};
+use weir_pool::{CreateOptions, ImportOptions, LostTables, Pool, VdevSpec, create, import};
 
 use crate::commit::directory::Directory;
 use crate::commit::replay::refuse_logged_for_unread;
 use crate::error::DatasetError;
-use crate::state::engine::DIRTY_PERCENT;
-use crate::state::engine::Engine;
-use crate::state::engine::EngineOptions;
-use crate::state::engine::HINT_BYTES_MAX;
-use crate::state::engine::HINT_SHARE;
+use crate::state::engine::{DIRTY_PERCENT, Engine, EngineOptions, HINT_BYTES_MAX, HINT_SHARE};
 use crate::state::mark::Mark;
 use crate::state::scan_requests::ScanDesk;
-use crate::state::shared::Core;
-use crate::state::shared::PoolOwn;
-use crate::state::snapshot::Snapshot;
-use crate::state::snapshot::moment;
+use crate::state::shared::{Core, PoolOwn};
+use crate::state::snapshot::{Snapshot, moment};
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
 

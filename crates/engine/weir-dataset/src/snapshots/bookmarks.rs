@@ -21,8 +21,7 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 use crate::state::mark::{BookmarkInfo, Mark, record};
 use crate::state::outcome::Outcome;
-use crate::state::snapshot::SnapshotId;
-use crate::state::snapshot::{descent, moment};
+use crate::state::snapshot::{SnapshotId, descent, moment};
 use crate::state::volume::{State, Volume};
 
 /// Which bookmark.

@@ -13,8 +13,7 @@ use weir_codec::checksum::xxh3_64;
 use crate::accounting::unique::Pair;
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
-use crate::state::snapshot::SnapshotId;
-use crate::state::snapshot::{Snapshot, descent};
+use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::{State, Volume};
 
 /// Where the space of all datasets of a pool goes, in bytes on disk, one copy, nodes included, as

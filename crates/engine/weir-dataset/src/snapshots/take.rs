@@ -24,8 +24,9 @@ use crate::state::damage::tree_of;
 use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::properties::of_clone;
-use crate::state::snapshot::{Snapshot, descent, descent_mut, inherits, moment};
-use crate::state::snapshot::{SnapshotId, newer_than};
+use crate::state::snapshot::{
+    Snapshot, SnapshotId, descent, descent_mut, inherits, moment, newer_than,
+};
 use crate::state::taken_by::{TakenBy, give_to_user};
 use crate::state::volume::{State, Volume};
 

@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
-use weir_base::RecordSize;
 use weir_base::limits::REUSE_AFTER_TXGS;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, RecordSize, Txg};
 use weir_format::{Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{LostOwners, Pool, PoolError};
 

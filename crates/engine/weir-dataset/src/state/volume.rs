@@ -14,9 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::RecordSize;
 use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX, LOG_QUEUED_BYTES_MAX};
-use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, Lsn, RecordSize, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};

@@ -17,8 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,

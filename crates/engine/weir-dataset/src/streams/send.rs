@@ -24,8 +24,7 @@ use crate::error::DatasetError;
 use crate::snapshots::bookmarks::BookmarkId;
 use crate::state::engine::Engine;
 use crate::state::mark::Mark;
-use crate::state::snapshot::SnapshotId;
-use crate::state::snapshot::{Snapshot, descent};
+use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::Volume;
 
 /// Blocks that are read together: two device reads where they lie side by side.

@@ -14,9 +14,8 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
 use weir_base::hash::HashMap;
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::TreeRoot;
 use weir_pool::{PlantedBug, Pool, PoolError, Tree};

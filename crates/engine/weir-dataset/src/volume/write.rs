@@ -14,9 +14,8 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::{Block, BlockMut};
 use weir_pool::PlantedBug;
 

@@ -9,9 +9,8 @@
 //! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, of this victim and the next ones.
 
 use async_recursion::async_recursion as boxed;
-use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
 use weir_base::{ErrorKind, VsegId};
 use weir_block::IoBuf;

@@ -19,8 +19,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{RemapTable, SegmentClass, SegmentState};
 
 use crate::error::PoolError;
-use crate::state::lost_nodes::Excess;
-use crate::state::lost_nodes::WrongCount;
+use crate::state::lost_nodes::{Excess, WrongCount};
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 

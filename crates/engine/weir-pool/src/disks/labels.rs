@@ -9,8 +9,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use weir_base::Guid;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, Guid, Txg};
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError, Durability};
 use weir_format::layout::{

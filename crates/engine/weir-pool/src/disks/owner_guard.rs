@@ -18,10 +18,9 @@ use std::{fmt, io};
 use weir_base::limits::OWNER_LOOK_MAX;
 use weir_base::{Clock, Guid};
 use weir_block::IoBuf;
-use weir_device::WatchedDevice;
 use weir_device::{
     Device, DeviceError, DeviceOp, DeviceStats, DiskWatch, Durability, Geometry, IoFuture,
-    ReadFuture,
+    ReadFuture, WatchedDevice,
 };
 use weir_format::Owner;
 

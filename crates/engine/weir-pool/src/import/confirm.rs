@@ -23,8 +23,7 @@ use weir_base::Txg;
 use weir_format::{StaleLeg, Uberblock};
 
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{RingEnd, ring_end};
-use crate::disks::lineage::{lead_to_same, leads_to};
+use crate::disks::lineage::{RingEnd, lead_to_same, leads_to, ring_end};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;

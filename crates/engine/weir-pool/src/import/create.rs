@@ -16,8 +16,7 @@ use weir_format::layout::{
 };
 use weir_format::{Label, TreeRoot, VdevConfig, VdevRole};
 
-use crate::disks::labels::forget_disk;
-use crate::disks::labels::write_labels;
+use crate::disks::labels::{forget_disk, write_labels};
 use crate::disks::layout::{
     VdevSpec, build_vdevs, check_disks, check_roles, segment_bytes, vdev_config, zero_log,
 };

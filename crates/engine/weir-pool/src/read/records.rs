@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::ErrorKind;
-use weir_base::RecordSize;
+use weir_base::{ErrorKind, RecordSize};
 use weir_block::{Block, BlockMut, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;

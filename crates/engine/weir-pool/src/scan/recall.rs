@@ -8,8 +8,7 @@
 //!
 //! Invariant: the returned bytes have the checksum of the lost block.
 
-use weir_base::RecordSize;
-use weir_base::ZstdLevel;
+use weir_base::{RecordSize, ZstdLevel};
 use weir_cache::CacheClass;
 use weir_format::{BlockPtr, Compression, PtrKind};
 

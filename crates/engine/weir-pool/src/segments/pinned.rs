@@ -6,10 +6,8 @@
 //! Invariant: the place of a segment becomes free only while its number of pins is zero.
 
 use weir_base::{Txg, VsegId};
-use weir_format::BlockPtr;
-use weir_format::SegmentEntry;
-use weir_format::SegmentState;
 use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, SegmentEntry, SegmentState};
 
 use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;

@@ -27,8 +27,7 @@ use weir_format::{
 
 use crate::planted_bugs::PlantedBug;
 use crate::segments::areas::{Areas, SegmentArea};
-use crate::segments::entries::Freed;
-use crate::segments::entries::{Entries, Inner, Slot, SpaceUse, table_block};
+use crate::segments::entries::{Entries, Freed, Inner, Slot, SpaceUse, table_block};
 use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
 use crate::segments::third_copies::find_third_copies;
 

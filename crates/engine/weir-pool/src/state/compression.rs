@@ -9,8 +9,7 @@
 //! - one history is of one dataset and its present setting: a miss of lz4 says enough about zstd.
 
 use parking_lot::Mutex;
-use weir_base::BLOCK_BYTES;
-use weir_base::RecordSize;
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_codec::compress::{
     MalformedError, ZstdPacker, ZstdUnpacker, lz4, stored_bytes_max, unlz4,

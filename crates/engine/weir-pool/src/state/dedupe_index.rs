@@ -15,9 +15,8 @@
 //!   import: dedupe must not refer restored content to the lost block;
 //! - the index uses no more RAM than configured, however many blocks pass through it.
 
-use weir_base::RecordSize;
-use weir_base::VsegId;
 use weir_base::hash::HashSet;
+use weir_base::{RecordSize, VsegId};
 use weir_format::{BlockPtr, Codec, PtrKind};
 
 /// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough

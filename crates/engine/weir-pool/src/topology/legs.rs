@@ -27,9 +27,9 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
-use crate::disks::labels::forget_disk;
 use crate::disks::labels::{
-    DiskLabels, erase_labels, find_damaged_slots, read_labels, repair_config, write_labels,
+    DiskLabels, erase_labels, find_damaged_slots, forget_disk, read_labels, repair_config,
+    write_labels,
 };
 use crate::disks::layout::zero_log;
 use crate::disks::leg::Leg;

@@ -19,8 +19,7 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, LABEL_BYTES, segments_offset};
 use weir_format::{Label, VDEVS_MAX, VdevConfig, VdevRole};
 
-use crate::disks::labels::forget_disk;
-use crate::disks::labels::{write_labels, write_second_label};
+use crate::disks::labels::{forget_disk, write_labels, write_second_label};
 use crate::disks::layout::{VdevSpec, check_disks, check_roles, vdev_config, zero_log};
 use crate::disks::leg::Leg;
 use crate::disks::leg_state::LegState;

@@ -8,22 +8,15 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_block::BlockMut;
-use weir_format::BlockPtr;
-use weir_format::TreeRoot;
-use weir_format::set_node_pointer;
+use weir_format::{BlockPtr, TreeRoot, set_node_pointer};
 
 use crate::error::PoolError;
 use crate::segments::sanity::Met;
 use crate::state::lost_nodes::Unreadable;
 use crate::tree::change::Change;
 use crate::tree::delta::Delta;
-use crate::tree::radix_tree::Past;
-use crate::tree::radix_tree::Tree;
-use crate::tree::radix_tree::TreeHome;
-use crate::tree::radix_tree::span;
-use crate::txg::apply_nodes::Apply;
-use crate::txg::apply_nodes::touched_slots;
-use crate::txg::apply_nodes::write_node;
+use crate::tree::radix_tree::{Past, Tree, TreeHome, span};
+use crate::txg::apply_nodes::{Apply, touched_slots, write_node};
 use crate::txg::write_out::WriteOut;
 
 impl Tree<'_> {

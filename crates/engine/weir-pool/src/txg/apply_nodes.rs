@@ -10,10 +10,10 @@
 use std::pin::Pin;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
-use weir_block::Block;
-use weir_block::BlockMut;
-use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, node_pointer, set_node_pointer};
-use weir_format::{Compression, PtrKind};
+use weir_block::{Block, BlockMut};
+use weir_format::{
+    BlockPtr, Compression, NODE_FANOUT, NODE_SHIFT, PtrKind, node_pointer, set_node_pointer,
+};
 
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;

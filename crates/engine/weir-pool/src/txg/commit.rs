@@ -21,14 +21,12 @@ use weir_format::{
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
-use crate::disks::labels::DamagedSlot;
-use crate::disks::labels::{write_uberblock, zero_slot};
+use crate::disks::labels::{DamagedSlot, write_uberblock, zero_slot};
 use crate::disks::leg::Leg;
 use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
-use crate::segments::entries::Inner;
-use crate::segments::entries::table_block;
+use crate::segments::entries::{Inner, table_block};
 use crate::segments::tables::{HoldsTables, Table};
 use crate::state::compression::{CompressHistory, RawRecord};
 use crate::state::pool::{Committed, Pool};

@@ -15,8 +15,7 @@
 //!   record is rewritten.
 
 use async_recursion::async_recursion as boxed;
-use weir_base::RecordSize;
-use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
+use weir_base::{BLOCK_BYTES, ErrorKind, RecordSize, Txg};
 use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::PACK_BYTES;

@@ -14,8 +14,7 @@ use weir_scsi::{Managed, Management as Function};
 
 use super::sequence::Turn;
 use super::state::{Connection, Held};
-use crate::connection::pending::Task;
-use crate::connection::pending::Waiting;
+use crate::connection::pending::{Task, Waiting};
 
 impl Connection {
     pub(super) fn manage(&self, request: &Management) {

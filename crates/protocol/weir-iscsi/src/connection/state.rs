@@ -29,9 +29,7 @@ use weir_scsi::Nexus;
 
 use super::outbox::Outbox;
 use super::sequence::{Sequence, Turn};
-use crate::connection::pending::Exchange;
-use crate::connection::pending::Task;
-use crate::connection::pending::Waiting;
+use crate::connection::pending::{Exchange, Task, Waiting};
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,

@@ -9,10 +9,9 @@
 //! - a secret that is the same in both directions proves nothing, and a challenge of our own that
 //!   comes back is not answered.
 
-use weir_iscsi_wire::Credentials;
-use weir_iscsi_wire::Status;
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, REJECT, binary, number, to_hex};
+use weir_iscsi_wire::{Credentials, Status};
 
 use crate::target::denial::Denial;
 use crate::target::targets::Authentication;

@@ -28,8 +28,7 @@ use weir_scsi::{InitiatorPort, Isid};
 use super::authenticate::Authenticator;
 use super::negotiated::{self, Answer, Terms};
 use crate::limits::RECEIVE_DATA_BYTES_MIN;
-use crate::target::denial::Denial;
-use crate::target::denial::Refusal;
+use crate::target::denial::{Denial, Refusal};
 use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Targets};
 
 const SECURITY: u8 = 0;

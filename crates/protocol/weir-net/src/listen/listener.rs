@@ -4,12 +4,11 @@
 //!
 //! Invariant: a TCP client whose address is not allowed gets no byte and no place.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use crate::connections::connection_table::PeerKey;
 use crate::error::ServeError;

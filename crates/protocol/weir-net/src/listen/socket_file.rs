@@ -10,12 +10,11 @@
 //! - the socket is in a directory in which no other user can put another one in its place;
 //! - a socket on which a process answers is never replaced, and only sockets are removed.
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;

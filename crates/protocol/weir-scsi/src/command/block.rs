@@ -13,8 +13,7 @@ use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::{Block, OutBuf};
 
 use crate::codec::operation::extent;
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{SOFTWARE_WRITE_PROTECTED, Sense, WRITE_PROTECTED, invalid_cdb_bit};
 use crate::command::lost;
 use crate::command::task::{Task, reply};

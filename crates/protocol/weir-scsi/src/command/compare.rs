@@ -10,8 +10,7 @@
 
 use weir_base::ErrorKind;
 
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{MISCOMPARE, invalid_cdb};
 use crate::command::block::{
     check_protection, check_writable, forces_access, settle, transfer_range,

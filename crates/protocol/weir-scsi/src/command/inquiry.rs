@@ -8,8 +8,7 @@
 
 use weir_block::OutBuf;
 
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{Sense, invalid_cdb, invalid_cdb_bit, key};
 use crate::command::identity::{VENDOR, padded};
 use crate::command::task::{Task, reply};

@@ -13,8 +13,7 @@ use std::sync::atomic::Ordering;
 
 use weir_block::OutBuf;
 
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{LIST_LENGTH, Sense, invalid_cdb, invalid_cdb_bit, invalid_parameter};
 use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};

@@ -13,8 +13,7 @@ use std::sync::atomic::Ordering;
 use weir_block::OutBuf;
 
 use crate::codec::operation::extent;
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{
     DATA_LENGTH, LIST_LENGTH, OUT_OF_RANGE, invalid_cdb, invalid_cdb_bit, invalid_parameter,
 };

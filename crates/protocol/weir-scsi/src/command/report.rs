@@ -14,8 +14,7 @@ use crate::codec::refusal::Outcome;
 use crate::codec::sense::{invalid_cdb, invalid_cdb_bit};
 use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
-use crate::unit::nexus_state::NexusState;
-use crate::unit::nexus_state::luns_were_told;
+use crate::unit::nexus_state::{NexusState, luns_were_told};
 
 /// REPORT LUNS, which any logical unit number answers.
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {

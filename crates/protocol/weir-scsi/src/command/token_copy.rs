@@ -19,8 +19,7 @@ use std::time::Duration;
 
 use crate::codec::copy_list::{designate, designated};
 use crate::codec::operation::Access;
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{LIST_LENGTH, Sense, invalid_parameter, key};
 use crate::command::block::{check_writable, settle};
 use crate::command::copy::UNREACHABLE;

@@ -13,8 +13,7 @@ use weir_base::ErrorKind;
 use weir_block::ExportError;
 
 use crate::codec::operation::Access;
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{Sense, key};
 use crate::command::copy_run::CopyRun;
 use crate::command::task::Task;

@@ -15,8 +15,7 @@ use weir_block::{Block, OutBuf};
 
 use crate::codec::command::{Command, Status};
 use crate::codec::operation::{Access, Action, Operation, extent};
-use crate::codec::refusal::Outcome;
-use crate::codec::refusal::Refusal;
+use crate::codec::refusal::{Outcome, Refusal};
 use crate::codec::sense::{BECOMING_READY, DATA_LENGTH, FAILURE, NO_UNIT, Sense};
 use crate::codec::transport::Completion;
 use crate::command::task::{Task, reply};

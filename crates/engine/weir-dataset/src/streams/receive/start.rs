@@ -18,8 +18,7 @@ use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
 use crate::objects::record::VolumeSize;
 use crate::state::engine::Engine;
-use crate::state::snapshot::newer_than;
-use crate::state::snapshot::{Snapshot, descent, descent_mut, moment};
+use crate::state::snapshot::{Snapshot, descent, descent_mut, moment, newer_than};
 use crate::state::volume::{State, Volume};
 use crate::streams::receive::stands_at;
 

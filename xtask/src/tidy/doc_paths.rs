@@ -1,0 +1,50 @@
+//! Files that ARCHITECTURE.md names: each `crate/path.rs` is a tracked file.
+//!
+//! Not here: links between documents, names of files without their crate.
+//!
+//! Invariant: a file that moves without its name in ARCHITECTURE.md is a finding.
+
+use super::finding::{Finding, Rule, Source};
+
+/// The document.
+pub(super) const PATH: &str = "ARCHITECTURE.md";
+
+/// Findings of the document. `sources`: all tracked Rust files.
+pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
+    let is_there = |named: &str| {
+        let Some((package, path)) = named.split_once('/') else { return false };
+        let ends = [format!("/{package}/src/{path}"), format!("/{package}/{path}")];
+        sources.iter().any(|source| ends.iter().any(|end| source.path.ends_with(end)))
+    };
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        // Words between backquotes are every second part.
+        let words = line.split('`').skip(1).step_by(2);
+        for named in words.filter(|word| is_path(word)).filter(|word| !is_there(word)) {
+            let what = format!("there is no file {named}");
+            let (rule, path) = (Rule::DocPath, PATH.to_owned());
+            findings.push(Finding { rule, path, line: number + 1, count: 1, what });
+        }
+    }
+    findings
+}
+
+/// Returns true for a Rust file of a crate of Weir.
+fn is_path(word: &str) -> bool {
+    word.starts_with("weir-") && word.contains('/') && word.ends_with(".rs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_moved_is_a_finding() {
+        let text = "a\n`weir-x/a/b.rs` and `c.rs`\n`weir-x/examples/e.rs`, `weir-x/a.rs`\n";
+        let source = |path: &str| Source { path: path.to_owned(), text: String::new() };
+        let sources =
+            [source("crates/base/weir-x/src/a/b.rs"), source("crates/base/weir-x/examples/e.rs")];
+        let found: Vec<_> = check(text, &sources).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["ARCHITECTURE.md:3: doc-path: there is no file weir-x/a.rs"]);
+    }
+}
