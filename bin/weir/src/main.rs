@@ -8,46 +8,26 @@
 //! - the exit code tells the kind of error: 0 success, 1 the answer is no (`bench` alone asks), 2 a
 //!   command line that cannot be read, the rest as in `weir_api::wire::exit_code`.
 
-mod args;
 mod bench;
-mod bookmark;
-mod care;
-mod cleaner;
-mod confirm;
-mod damage;
-mod events;
-mod export;
-mod forecast;
-mod iostat;
-mod layout;
-mod leave;
-mod lun;
+mod cli;
 mod offline;
-mod output;
-mod overview;
-mod pool;
-mod properties;
-mod replicate;
-mod schedule;
+mod selftest;
 mod serve_args;
-mod server;
-mod session;
-mod snapshot;
-mod stream;
-mod target;
-mod token;
-mod transfer;
-mod vdevs;
-mod volume;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command};
-use bench::Answer;
 use clap::{CommandFactory, Parser};
-use session::Session;
 use weir_api::ApiError;
 use weir_api::wire::exit_code;
+
+use crate::bench::answer::Answer;
+use crate::cli::args::{Cli, Command};
+use crate::cli::base::output;
+use crate::cli::base::session::Session;
+use crate::cli::{
+    advise, args, bookmark, events, export, lun, overview, pool, property, replicate, schedule,
+    server, snapshot, stream, target, token, transfer, volume,
+};
 
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
@@ -103,16 +83,16 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             schedule::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Get { arguments, remote } => {
-            properties::get(&arguments, &Session::open(&root, &remote.into())?)
+            property::get(&arguments, &Session::open(&root, &remote.into())?)
         }
         Command::Set { arguments, remote } => {
-            properties::set(&arguments, &Session::open(&root, &remote.into())?)
+            property::set(&arguments, &Session::open(&root, &remote.into())?)
         }
         Command::Inherit { arguments, remote } => {
-            properties::inherit(&arguments, &Session::open(&root, &remote.into())?)
+            property::inherit(&arguments, &Session::open(&root, &remote.into())?)
         }
         Command::Dedupe { verb, remote } => {
-            forecast::run(verb, &Session::open(&root, &remote.into())?)
+            advise::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)
@@ -147,7 +127,7 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             if root.api.is_some() || root.timeout.is_some() {
                 args::refuse("--api and --timeout do not go before bench");
             }
-            return bench::run(&arguments, root.json);
+            return bench::run::run(&arguments, root.json);
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();

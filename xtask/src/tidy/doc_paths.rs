@@ -4,6 +4,8 @@
 //!
 //! Invariant: a file that moves without its name in ARCHITECTURE.md is a finding.
 
+use std::path::Path;
+
 use super::finding::{Finding, Rule, Source};
 
 /// The document.
@@ -31,7 +33,8 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
 
 /// Returns true for a Rust file of a crate of Weir.
 fn is_path(word: &str) -> bool {
-    word.starts_with("weir-") && word.contains('/') && word.ends_with(".rs")
+    let is_rust = Path::new(word).extension().is_some_and(|extension| extension == "rs");
+    word.starts_with("weir-") && word.contains('/') && is_rust
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@ use weir_bench::clients::agent::{self, AgentError};
 use weir_bench::clients::{AgentInfo, ClientError, Clients, PORT, Secret};
 use weir_bench::target::Address;
 
-use super::plan::told;
-use super::{Answer, invalid, watch};
-use crate::output;
+use crate::bench::answer::{Answer, invalid};
+use crate::bench::plan::told;
+use crate::bench::progress;
+use crate::cli::base::output;
 
 /// Clients that measure together with this process.
 #[derive(Debug, Args)]
@@ -92,7 +93,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
 pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
     let secret = secret(arguments.secret_file.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
-    watch::catch_interrupts(&stop, "weir: the agent ends")?;
+    progress::catch_interrupts(&stop, "weir: the agent ends")?;
     output::say(&format!("weir: agent on {}; Ctrl-C ends it", arguments.listen));
     let say = |text: &str| output::say(&format!("weir: {text}"));
     agent::serve(arguments.listen, secret, &stop, &say).map_err(|error| {

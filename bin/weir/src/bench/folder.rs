@@ -141,7 +141,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
 
 /// A directory for a run that names none: the profile and the time.
 pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
-    let time: String = crate::output::date(unix_ms)
+    let time: String = crate::cli::base::output::date(unix_ms)
         .chars()
         .map(|c| if c.is_ascii_digit() { c } else { '-' })
         .take("2026-01-01-00-00-00".len())

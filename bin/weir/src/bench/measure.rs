@@ -12,21 +12,21 @@ use clap::Args;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::clients::Clients;
-use weir_bench::compare;
-use weir_bench::report;
 use weir_bench::requirement::{self, Outcome};
 use weir_bench::result::RunResult;
 use weir_bench::run::{self, Before, RunError};
 use weir_bench::spec::{CostSpec, RunSpec};
 use weir_bench::target::{Address, Target};
 use weir_bench::verdict::{Finding, JudgedRun};
+use weir_bench::{compare, report};
 
-use super::agents::AgentsArgs;
-use super::folder::{self, Folder};
-use super::plan::{DestroyArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
-use super::watch::Watch;
-use super::{Answer, invalid, show};
-use crate::output;
+use crate::bench::agents::AgentsArgs;
+use crate::bench::answer::{Answer, invalid};
+use crate::bench::folder::Folder;
+use crate::bench::plan::{DestroyArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
+use crate::bench::progress::Watch;
+use crate::bench::{folder, show};
+use crate::cli::base::output;
 
 /// What every verb that measures can be told.
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use weir_api::{ApiError, Control};
 use weir_bench::spec::RunSpec;
 use weir_bench::target::Address;
 
-use crate::args::RootRemote;
-use crate::session::Session;
+use crate::cli::base::remote::RootRemote;
+use crate::cli::base::session::Session;
 
 /// Seconds that the server is given for each answer.
 const PATIENCE_S: u64 = 2;

@@ -17,8 +17,9 @@ use weir_bench::profile::{self, Imported, Options, Protocol, Skipped, Trap};
 use weir_bench::spec::{RunSpec, Scale};
 use weir_bench::target::{self, Address, Holds, Target, TargetError};
 
-use super::{invalid, own};
-use crate::output;
+use crate::bench::answer::invalid;
+use crate::bench::own;
+use crate::cli::base::output;
 
 /// Which profile, and how much of it.
 #[derive(Debug, Args)]

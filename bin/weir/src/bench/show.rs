@@ -13,9 +13,10 @@ use weir_bench::standing::{self, Standing};
 use weir_bench::summary::CellSummary;
 use weir_bench::verdict::{JudgedCell, JudgedRun};
 
-use super::folder::{Folder, RESULT};
-use super::text::{milliseconds, number};
-use crate::output::{self, Style};
+use crate::bench::folder::{Folder, RESULT};
+use crate::bench::text::{milliseconds, number};
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
 
 /// The report that people open.
 const HTML: &str = "report.html";

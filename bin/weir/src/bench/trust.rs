@@ -11,9 +11,10 @@ use weir_bench::calibrate::{self, CalibrateError, Options};
 use weir_bench::run::RunError;
 use weir_bench::selftest::{self, Scale};
 
-use super::plan::told;
-use super::{Answer, watch};
-use crate::output;
+use crate::bench::answer::Answer;
+use crate::bench::plan::told;
+use crate::bench::progress;
+use crate::cli::base::output;
 
 /// `weir bench selftest`.
 #[derive(Debug, Args)]
@@ -76,10 +77,10 @@ pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer,
         runs: arguments.runs,
         ..Options::default()
     };
-    let bar = watch::bar();
+    let bar = progress::bar();
     let report = calibrate::run(&options, &mut |step| {
         bar.set_message(step.what.clone());
-        bar.set_position(watch::steps(step.done));
+        bar.set_position(progress::steps(step.done));
         true
     });
     bar.finish_and_clear();

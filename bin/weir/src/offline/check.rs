@@ -21,12 +21,11 @@ use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, WrongAccount};
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{LegState, LegStatus, WrongCount};
-use weir_server::api_error;
-use weir_server::metadata_loss;
-use weir_server::pool_status;
+use weir_server::{api_error, metadata_loss, pool_status};
 
-use crate::damage;
-use crate::output::{self, Style};
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::damage;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -131,8 +130,9 @@ impl Disk {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
-    super::block_on(async {
-        let (engine, overlays) = super::open(&args.name, &args.search, false).await?;
+    crate::offline::disks::block_on(async {
+        let (engine, overlays) =
+            crate::offline::disks::open(&args.name, &args.search, false).await?;
         // From here on nothing that is found bad is mended, not even in memory: a later look at the
         // same place must find it as bad.
         overlays.iter().for_each(|overlay| overlay.freeze());
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
 }
 
 pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
-    let bar = super::progress(0);
+    let bar = crate::offline::disks::progress(0);
     let verified = engine.verify(|scan| {
         bar.set_length(scan.total_bytes.max(scan.examined_bytes));
         bar.set_position(scan.examined_bytes);

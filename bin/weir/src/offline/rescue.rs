@@ -16,16 +16,15 @@ use std::path::PathBuf;
 use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
-use weir_api::ApiError;
-use weir_api::types;
+use weir_api::{ApiError, types};
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, Volume};
-use weir_server::api_error;
-use weir_server::pool_status;
+use weir_server::{api_error, pool_status};
 
-use crate::damage;
-use crate::output::{self, Style};
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::damage;
 
 /// Read at a time; a piece that cannot be read whole is read record by record.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -97,8 +96,8 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
         Some((pool, volume)) => (pool, Some(volume)),
         None => (args.name.as_str(), None),
     };
-    super::block_on(async {
-        let (engine, _) = super::open(pool, &args.search, args.force).await?;
+    crate::offline::disks::block_on(async {
+        let (engine, _) = crate::offline::disks::open(pool, &args.search, args.force).await?;
         match (volume, &args.to) {
             (None, None) => list(&engine, args.json),
             (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,
@@ -150,7 +149,7 @@ pub(super) async fn copy(
         volume: &volume,
         unreadable,
         target,
-        progress: super::progress(volume.info().used_bytes),
+        progress: crate::offline::disks::progress(volume.info().used_bytes),
         rescued: Rescued {
             volume: format!("{}/{name}", engine.pool().name()),
             file,

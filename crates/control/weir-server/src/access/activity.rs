@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use weir_device::Device;
 
-use crate::access::caller_files as files;
+use crate::access::caller_files;
 use crate::access::caller_files::{NamedDirs, Place};
 
 tokio::task_local! {
@@ -31,7 +31,7 @@ pub struct Activity {
 impl Activity {
     /// That of a call by the caller of the running task.
     pub(crate) fn of_caller(named: &Arc<NamedDirs>) -> Self {
-        let named = if files::caller_names_any() { None } else { Some(Arc::clone(named)) };
+        let named = if caller_files::caller_names_any() { None } else { Some(Arc::clone(named)) };
         Self { named, ..Self::default() }
     }
 

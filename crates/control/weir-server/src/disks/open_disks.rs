@@ -21,15 +21,15 @@ use weir_format::{VdevKind, VdevRole};
 use weir_pool::{Discovered, Pool, VdevSpec, discover, refuse_owned};
 
 use crate::access::activity::Activity;
-use crate::access::caller_files as files;
+use crate::access::caller_files;
 use crate::access::caller_files::Place;
 use crate::disks::clock::ServerClock;
 use crate::disks::identity::IDENTITY;
 
 pub(crate) fn device_error(error: &DeviceError) -> ApiError {
-    if files::is_refusal(&error.source) {
+    if caller_files::is_refusal(&error.source) {
         return ApiError::new(ErrorKind::Permission, error.source.to_string())
-            .with_action(files::REFUSED_ACTION);
+            .with_action(caller_files::REFUSED_ACTION);
     }
     ApiError::new(error.kind(), error.to_string())
 }

@@ -16,7 +16,7 @@ use weir_base::ErrorKind;
 use weir_base::limits::DISK_SILENT;
 
 use crate::access::activity::Activity;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, let_go_if_silent};
 use crate::state::saved_state::KnownPool;
 use crate::state::server::{Entry, Manager};
@@ -47,7 +47,7 @@ impl Manager {
 
     /// The status of every open pool.
     pub(crate) fn open_pools(&self) -> Vec<PoolStatus> {
-        self.entries().iter().map(|(_, pool)| convert::pool(&pool.engine)).collect()
+        self.entries().iter().map(|(_, pool)| pool_status::pool(&pool.engine)).collect()
     }
 
     /// Records the newest txgs and scans of open pools when they are due.

@@ -19,10 +19,10 @@ use weir_pool::{LegState, PoolError, Replacement};
 use crate::access::activity::Activity;
 use crate::answer::errors::{api_error, pool_error};
 use crate::answer::names::guid;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::flush_check::Measured;
 use crate::disks::pool_thread::OpenPool;
-use crate::disks::{flush_check, open_disks as disks};
+use crate::disks::{flush_check, open_disks};
 use crate::state::server::Manager;
 
 impl Manager {
@@ -35,7 +35,7 @@ impl Manager {
         let activity = Activity::current();
         let attached = pool.call_api(move |engine| async move {
             let device: Arc<dyn Device> =
-                disks::open_new(Path::new(&new), force, &activity).await?;
+                open_disks::open_new(Path::new(&new), force, &activity).await?;
             let there = engine.pool();
             let fits = there.check_joining(beside, Replacement::Beside);
             fits.and_then(|()| there.check_disk(beside, &*device)).map_err(pool_error)?;
@@ -68,12 +68,12 @@ impl Manager {
                 // Another disk may be there now; the old one must not be held open.
                 engine.pool().let_go_of_leg(old).map_err(pool_error)?;
             }
-            let itself = disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
+            let itself = open_disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
             if !force && itself.is_ok_and(|guid| guid == old) {
                 return Err(is_same(&new, engine.pool().name()));
             }
             let device: Arc<dyn Device> =
-                disks::open_new(Path::new(&new), force, &activity).await?;
+                open_disks::open_new(Path::new(&new), force, &activity).await?;
             let refused = |error| match error {
                 DatasetError::Pool(PoolError::StillGood { .. }) => api_error(&error)
                     .with_action("repeat it with --at-once to have less redundancy meanwhile"),
@@ -140,5 +140,5 @@ async fn measure(device: &Arc<dyn Device>, engine: &Engine) -> Result<Vec<Measur
 
 pub(crate) fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {
     let outcome = Outcome::Changed;
-    PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) }
+    PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) }
 }

@@ -21,8 +21,8 @@ use weir_pool::LegState;
 
 use crate::access::activity::Activity;
 use crate::answer::errors::{api_error, outcome, pool_error};
-use crate::answer::pool_status as convert;
-use crate::disks::open_disks as disks;
+use crate::answer::pool_status;
+use crate::disks::open_disks;
 use crate::state::server::Manager;
 
 /// How long a disk's last operations may take before it can be opened again.
@@ -37,7 +37,7 @@ impl Manager {
             ScrubAction::Stop => pool.engine.scrub_stop(),
         };
         let outcome = outcome(done.map_err(|error| api_error(&error))?);
-        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
 
     pub(crate) async fn offline_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
@@ -54,7 +54,7 @@ impl Manager {
         } else {
             Vec::new()
         };
-        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) })
     }
 
     pub(crate) async fn online_disk(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
@@ -67,7 +67,7 @@ impl Manager {
             (Err(_), Some(at)) => {
                 let activity = Activity::current();
                 let look = pool.call_api(move |engine| async move {
-                    disks::leg_at(Path::new(&at), engine.pool(), &activity).await
+                    open_disks::leg_at(Path::new(&at), engine.pool(), &activity).await
                 });
                 core.find_leg(&look.await?.to_string()).map_err(pool_error)?
             }
@@ -82,7 +82,7 @@ impl Manager {
             // Asked again, a resilver that had given up tries once more.
             pool.engine.leg_came_back();
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
-            return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
+            return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
         }
         if let Some(at) = &at {
             self.remember_disks(&name, &pool, std::slice::from_ref(at))?;
@@ -101,7 +101,7 @@ impl Manager {
             _ => error,
         })?;
         let (outcome, warnings) = (Outcome::Changed, Vec::new());
-        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) })
     }
 
     pub(crate) async fn clear_pool(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
@@ -132,7 +132,7 @@ impl Manager {
         }
         pool.engine.leg_came_back();
         let outcome = Outcome::Changed;
-        Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) })
     }
 }
 
@@ -157,13 +157,13 @@ async fn bring_back(
     }
     let deadline = Instant::now() + LET_GO;
     let disk = loop {
-        match disks::open_again(Path::new(&path), is_named, &activity) {
+        match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
             // Its last operations still hold it.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }
-            Err(error) => return Err(disks::device_error(&error)),
+            Err(error) => return Err(open_disks::device_error(&error)),
         }
     };
     pool.bring_leg_back(guid, disk).await.map_err(pool_error)?;

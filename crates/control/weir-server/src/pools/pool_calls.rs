@@ -24,14 +24,14 @@ use weir_pool::CreateOptions;
 use crate::access::activity::Activity;
 use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::guid;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::identity::IDENTITY;
 use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool};
-use crate::disks::{flush_check, open_disks as disks};
+use crate::disks::{flush_check, open_disks};
 use crate::exports::export_calls::Of;
 use crate::state::saved_state::KnownPool;
 use crate::state::server::{Entry, Manager};
-use crate::volumes::property_calls as properties;
+use crate::volumes::property_calls;
 
 /// How long a stop waits for initiators to log out, which they are asked to: they do so at once.
 const LOGOUT_GRACE: Duration = Duration::from_secs(3);
@@ -42,7 +42,7 @@ const LOGOUT_LOOK: Duration = Duration::from_millis(20);
 const LET_GO: Duration = Duration::from_secs(2);
 
 /// No disk that could be looked at is of the pool; some that could not may be.
-fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
+fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
     /// Enough to see what is the matter.
     const SHOWN_MAX: usize = 4;
 
@@ -65,7 +65,7 @@ fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
 impl Manager {
     pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         let values = PropertyValues(request.properties.clone());
-        let (properties, _) = properties::changes(&values, PropertyOf::Pool)?;
+        let (properties, _) = property_calls::changes(&values, PropertyOf::Pool)?;
         let _changes = self.changes.lock(&request.name).await;
         let paths: Vec<PathBuf> =
             request.vdevs.iter().flat_map(|vdev| &vdev.disks).map(PathBuf::from).collect();
@@ -75,7 +75,8 @@ impl Manager {
                 self.state.lock().state.pools.iter().any(|p| p.name == name && p.disks == paths);
             if same && let Ok(pool) = self.pool(&name) {
                 let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
-                let change = PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) };
+                let change =
+                    PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) };
                 return Ok(PoolCreated { change, flush_checks: Vec::new() });
             }
             return Err(ApiError::new(ErrorKind::Exists, format!("pool {name} exists already"))
@@ -86,7 +87,7 @@ impl Manager {
         let activity = Activity::current();
         let open = move || async move {
             let (vdevs, force) = (&request.vdevs, request.force);
-            let (specs, warnings) = disks::open_for_create(vdevs, force, &activity).await?;
+            let (specs, warnings) = open_disks::open_for_create(vdevs, force, &activity).await?;
             let sizes = CreateOptions::default();
             let name = &request.name;
             let measured = flush_check::measure(name, &specs, sizes, &*options.clock).await?;
@@ -115,7 +116,7 @@ impl Manager {
         let _changes = self.changes.lock(&request.pool).await;
         if let Ok(pool) = self.pool(&request.pool) {
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
-            return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
+            return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
         }
         let mut found = Self::scan(request.search.clone()).await?;
         let mut fitting: Vec<_> = std::mem::take(&mut found.pools)
@@ -159,12 +160,12 @@ impl Manager {
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }
 
-    pub(crate) async fn scan(search: Vec<String>) -> Result<disks::Scan, ApiError> {
+    pub(crate) async fn scan(search: Vec<String>) -> Result<open_disks::Scan, ApiError> {
         // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
         let activity = Activity::current();
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
-            Ok::<_, std::io::Error>(runtime.block_on(disks::scan(&search, &activity)))
+            Ok::<_, std::io::Error>(runtime.block_on(open_disks::scan(&search, &activity)))
         });
         match looked.await {
             Ok(Ok(found)) => Ok(found),
@@ -302,9 +303,9 @@ impl Manager {
     }
 }
 
-pub(crate) fn importable(pool: &disks::FoundPool) -> ImportablePool {
+pub(crate) fn importable(pool: &open_disks::FoundPool) -> ImportablePool {
     let label = &pool.newest.label;
-    let vdevs = convert::label_vdevs(label, &|guid| pool.disks.contains_key(&guid));
+    let vdevs = pool_status::label_vdevs(label, &|guid| pool.disks.contains_key(&guid));
     let state = match vdevs.iter().map(|vdev| vdev.state).collect::<Vec<_>>() {
         states if states.contains(&Health::Unavailable) => Health::Unavailable,
         states if states.contains(&Health::Degraded) => Health::Degraded,

@@ -23,9 +23,9 @@ use weir_base::Guid;
 use crate::access::activity::Activity;
 use crate::answer::errors::{api_error, outcome, pool_error};
 use crate::answer::names::guid;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
-use crate::disks::{flush_check, open_disks as disks};
+use crate::disks::{flush_check, open_disks};
 use crate::pools::leg_calls::changed;
 use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
@@ -42,13 +42,13 @@ impl Manager {
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
         if !force {
-            check_same_redundancy(&convert::pool(&pool.engine), &vdevs)?;
+            check_same_redundancy(&pool_status::pool(&pool.engine), &vdevs)?;
         }
         let joining: Vec<String> = vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect();
         self.remember_disks(&name, &pool, &joining)?;
         let activity = Activity::current();
         let added = pool.call_api(move |engine| async move {
-            let (specs, warnings) = disks::open_for_create(&vdevs, force, &activity).await?;
+            let (specs, warnings) = open_disks::open_for_create(&vdevs, force, &activity).await?;
             for spec in &specs {
                 engine.pool().check_new_vdev(spec).map_err(pool_error)?;
             }
@@ -80,7 +80,7 @@ impl Manager {
         });
         let outcome = outcome(done.await?);
         self.remember_disks(&name, &pool, &[])?;
-        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
 
     pub(crate) async fn expand_pool(&self, name: String) -> Result<PoolChange, ApiError> {
@@ -88,7 +88,7 @@ impl Manager {
         let pool = self.pool(&name)?;
         let gained = pool.call(|engine| async move { engine.expand().await }).await?;
         let outcome = if gained > 0 { Outcome::Changed } else { Outcome::Unchanged };
-        Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
+        Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
 
     /// Forgets where the disks of vdevs are that have left; not beside a call, whose new disks are

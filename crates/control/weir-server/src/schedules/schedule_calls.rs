@@ -31,7 +31,7 @@ use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::{guid, pool_of};
 use crate::disks::pool_thread::OpenPool;
 use crate::record::events::{Events, NewEvent};
-use crate::schedules::plan as schedule_plan;
+use crate::schedules::plan;
 use crate::schedules::plan::Plan;
 use crate::state::saved_state::KnownSchedule;
 use crate::state::server::{Manager, refuse_above};
@@ -79,7 +79,7 @@ impl Manager {
         let pool = self.pool(pool_of(&known.name)).ok();
         let active = pool.is_some_and(|pool| known.is_of(&pool.engine));
         let taken = known.keep.wanted().filter(|(_, count)| *count > 0);
-        let next = taken.map(|(every, _)| schedule_plan::next(every, now_ms)).min();
+        let next = taken.map(|(every, _)| plan::next(every, now_ms)).min();
         let KnownSchedule { name, keep, prune_only, .. } = known.clone();
         let next_unix_ms = next.filter(|_| active && !prune_only);
         Schedule { name, keep, prune_only, next_unix_ms }
@@ -275,8 +275,8 @@ fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> 
         let [ours, others] =
             [ours, others].map(|of| of.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
         let prune_only = schedule.prune_only || is_replica(&volume);
-        let plan = schedule_plan::plan(now_ms, &schedule.keep, prune_only, &ours);
-        let not_ours = schedule_plan::beyond(&schedule.keep, &ours, &others);
+        let plan = plan::plan(now_ms, &schedule.keep, prune_only, &ours);
+        let not_ours = plan::beyond(&schedule.keep, &ours, &others);
         Some(Due { volume: name, by: schedule.id, plan, not_ours })
     };
     followed(engine, schedules).into_iter().filter_map(plan).collect()
@@ -405,7 +405,7 @@ impl Scheduler {
         mut volumes: Vec<String>,
         now_ms: u64,
     ) {
-        let name = schedule_plan::name(every, now_ms);
+        let name = plan::name(every, now_ms);
         volumes.retain(|volume| {
             pool.engine.snapshot_names(volume).is_ok_and(|names| !names.contains(&name))
         });

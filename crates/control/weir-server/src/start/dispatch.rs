@@ -32,8 +32,8 @@ use weir_block::Arena;
 use crate::access::tokens;
 use crate::answer::errors::not_found;
 use crate::answer::names::split;
-use crate::answer::pool_status as convert;
-use crate::pools::pool_calls as lifecycle;
+use crate::answer::pool_status;
+use crate::pools::pool_calls;
 use crate::state::server::{Entry, Manager};
 
 impl Control for Manager {
@@ -81,7 +81,7 @@ impl Control for Manager {
         Box::pin(async move {
             let found = Self::scan(request.search).await?;
             let pools =
-                found.pools.into_values().map(|pool| lifecycle::importable(&pool)).collect();
+                found.pools.into_values().map(|pool| pool_calls::importable(&pool)).collect();
             Ok(ImportableList { pools })
         })
     }
@@ -184,7 +184,7 @@ impl Control for Manager {
                 for volume in open.engine.volumes() {
                     let own = exports.remove(&format!("{name}/{}", volume.info().name));
                     let own = own.unwrap_or_default();
-                    volumes.push(convert::volume(&open.engine, &volume, own));
+                    volumes.push(pool_status::volume(&open.engine, &volume, own));
                 }
             }
             volumes.sort_by(|a, b| a.name.cmp(&b.name));

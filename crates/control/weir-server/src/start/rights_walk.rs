@@ -26,7 +26,7 @@ use weir_dataset::{SnapshotId, TakenBy};
 
 use crate::monitor::unresponsive::tests::{Server, start_in};
 use crate::record::events::Events;
-use crate::schedules::schedule_calls as schedules;
+use crate::schedules::schedule_calls;
 use crate::state::server::Manager;
 
 /// Calls of operators that are not walked.
@@ -196,7 +196,7 @@ impl Walk {
         }
         let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
         manager.snapshot_hold(tag).await.unwrap();
-        schedules::follow_now(manager, &self.events).await;
+        schedule_calls::follow_now(manager, &self.events).await;
         let all = self.guids().await;
         assert_eq!(all.len(), 7, "the schedule took two: {all:?}");
         all
@@ -363,7 +363,7 @@ async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
             let before = walk.set_up().await;
             for step in [first, second] {
                 on_behalf_of(operator(), walk.make(*step)).await;
-                schedules::follow_now(walk.manager(), &walk.events).await;
+                schedule_calls::follow_now(walk.manager(), &walk.events).await;
             }
             let after = walk.guids().await;
             assert!(before.is_subset(&after), "{first:?}, then {second:?}: {before:?} {after:?}");
@@ -380,15 +380,15 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     walk.set_up().await;
     let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
     walk.manager().snapshot_release(tag).await.unwrap();
-    schedules::follow_now(walk.manager(), &walk.events).await;
+    schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
     assert_eq!(count().await, 6, "the oldest went");
     // An operator's schedule is a new one; an admin's schedule adopts its snapshots.
     on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
-    schedules::follow_now(walk.manager(), &walk.events).await;
+    schedule_calls::follow_now(walk.manager(), &walk.events).await;
     assert!(count().await >= 6, "an operator destroys nothing");
     set_schedule(walk.manager(), "tank/v", "yearly=0,monthly=0", false).await;
-    schedules::follow_now(walk.manager(), &walk.events).await;
+    schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let left =
         walk.manager().snapshot_list(Some("tank/v".to_owned()).into()).await.unwrap().snapshots;
     let left: Vec<&str> = left.iter().map(|snapshot| snapshot.name.as_str()).collect();

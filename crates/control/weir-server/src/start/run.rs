@@ -44,7 +44,7 @@ use crate::start::options::{NbdClients, ServeOptions};
 use crate::start::recorder::Recorder;
 use crate::state::server::{Clients, Manager};
 use crate::state::target_registry::TargetRegistry;
-use crate::state::{saved_state as state, scan_file, seen};
+use crate::state::{saved_state, scan_file, seen};
 use crate::transfers::receive_calls;
 
 /// A stopping server waits this long for the last uses of tokens to be saved: a state directory
@@ -66,7 +66,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     process::allow_many_descriptors();
     process::keep_files_private();
     let _lock = lock_state_dir(&options.state_dir)?;
-    let state = state::StateFile::load(&options.state_dir)?;
+    let state = saved_state::StateFile::load(&options.state_dir)?;
     if let Some(dir) = options.default_api_socket.as_deref().and_then(Path::parent) {
         weir_api::listen::prepare_socket_dir(dir)?;
     }
@@ -120,7 +120,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
 
 async fn serve(
     (options, say): (ServeOptions, fn(&str)),
-    state: state::StateFile,
+    state: saved_state::StateFile,
     api: Vec<weir_api::Listener>,
     data: Listeners,
     (peers, tls): (Option<weir_api::peer::PeerListener>, Option<Tls>),
@@ -201,7 +201,7 @@ async fn serve(
 /// What the management interface acts on, and the list of tokens.
 fn manage(
     options: &ServeOptions,
-    state: state::StateFile,
+    state: saved_state::StateFile,
     clients: Clients,
     record: &Record,
 ) -> Result<(Arc<Manager>, Arc<Tokens>), ApiError> {

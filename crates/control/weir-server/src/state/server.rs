@@ -26,11 +26,11 @@ use crate::access::caller_files::CallerFiles;
 use crate::access::tokens::Tokens;
 use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::guid;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::clock::ServerClock;
 use crate::disks::identity::IDENTITY;
 use crate::disks::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
-use crate::disks::open_disks as disks;
+use crate::disks::open_disks;
 use crate::disks::pool_locks::Changes;
 use crate::disks::pool_thread::OpenPool;
 use crate::record::call_record::Record;
@@ -197,7 +197,7 @@ impl Manager {
     pub(crate) fn insert(&self, name: &str, pool: OpenPool) -> PoolStatus {
         self.record_seen(pool.engine.pool());
         self.restore_scan(&pool.engine);
-        let status = convert::pool(&pool.engine);
+        let status = pool_status::pool(&pool.engine);
         self.pools.write().insert(name.to_owned(), Entry::Open(Arc::new(pool)));
         self.share_memory();
         status
@@ -214,15 +214,15 @@ impl Manager {
         let newest_seen = self.seen.lock().of(pool);
         let activity = Activity::current();
         let open = move || async move {
-            let (disks, errors) = disks::open_known(&paths, &activity);
+            let (disks, errors) = open_disks::open_known(&paths, &activity);
             // Whoever has that disk may have the pool: going on without it would make two of one.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
-                return Err(disks::device_error(busy));
+                return Err(open_disks::device_error(busy));
             }
             if disks.is_empty()
                 && let Some(error) = errors.first()
             {
-                return Err(disks::device_error(error));
+                return Err(open_disks::device_error(error));
             }
             let owner = Some(&*IDENTITY);
             let how = ImportOptions { force, newest_seen, owner, waits_for_all, opening: guid() };
@@ -251,12 +251,12 @@ impl Manager {
 impl Manager {
     pub(crate) fn status_of(&self, name: &str, entry: &Entry) -> PoolStatus {
         match entry {
-            Entry::Open(pool) => convert::pool(&pool.engine),
+            Entry::Open(pool) => pool_status::pool(&pool.engine),
             Entry::Unavailable(why) => {
                 let state = self.state.lock();
                 let known = state.state.pools.iter().find(|pool| pool.name == name);
                 let disks = known.map(|pool| pool.disks.clone()).unwrap_or_default();
-                convert::unavailable(name, why, &disks)
+                pool_status::unavailable(name, why, &disks)
             }
         }
     }

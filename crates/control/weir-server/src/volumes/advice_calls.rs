@@ -18,7 +18,7 @@ use weir_format::Compression;
 
 use crate::answer::errors::api_error;
 use crate::answer::names::{guid, split};
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
@@ -100,18 +100,18 @@ fn advice(of: &VolumeAdvice, advisor: &Advisor) -> VolumeAdvice {
         0 => (of.recommended, "the volume holds no data to measure".to_owned()),
         _ => {
             let (best, why) = recommend(&settings);
-            (convert::api_compression(best), why)
+            (pool_status::api_compression(best), why)
         }
     };
     let setting = |sample: &SettingSample| SettingForecast {
-        compression: convert::api_compression(sample.compression),
+        compression: pool_status::api_compression(sample.compression),
         stored: share(sample.stored),
         ratio: 1.0 / sample.stored.mean,
         write: time(sample.write),
         read: time(sample.read),
     };
     let record = |sample: &weir_dataset::RecordSample| RecordForecast {
-        compression: convert::api_compression(sample.compression),
+        compression: pool_status::api_compression(sample.compression),
         record_bytes: sample.record_bytes,
         stored: share(sample.stored),
         ratio: 1.0 / sample.stored.mean,

@@ -24,7 +24,7 @@ use weir_format::Compression;
 
 use crate::answer::errors::{api_error, not_found, outcome};
 use crate::answer::names::split;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
 use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
@@ -58,7 +58,9 @@ pub(crate) fn changes(
     let (mut changes, mut size) = (Vec::new(), None);
     for setting in values.settings(of)? {
         changes.push(match setting {
-            Setting::Compression(value) => Change::Compression(Some(convert::compression(value))),
+            Setting::Compression(value) => {
+                Change::Compression(Some(pool_status::compression(value)))
+            }
             Setting::Dedupe(value) => Change::Dedupe(Some(value)),
             Setting::ReadOnly(value) => Change::ReadOnly(Some(value)),
             Setting::Quota(bytes) => Change::Quota(bytes),
@@ -201,7 +203,7 @@ impl Teller<'_> {
 }
 
 fn compression_name(compression: Compression) -> &'static str {
-    convert::api_compression(compression).name()
+    pool_status::api_compression(compression).name()
 }
 
 fn ratio(ratio: f64) -> String {
@@ -215,7 +217,7 @@ fn of_pool(engine: &Engine, spec: &PropertySpec) -> String {
         "guid" => pool.guid().to_string(),
         "used" => pool.space().live_bytes.to_string(),
         "available" => engine.available_bytes().to_string(),
-        "compressratio" => ratio(convert::pool_ratio(engine)),
+        "compressratio" => ratio(pool_status::pool_ratio(engine)),
         _ => "-".to_owned(),
     }
 }
@@ -312,7 +314,7 @@ impl Manager {
                 let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
                 let guid = volume.guid();
                 let exports = self.exports_of(Of::Dataset(full));
-                let shown = convert::volume(engine, &volume, exports);
+                let shown = pool_status::volume(engine, &volume, exports);
                 Ok(teller.some(PropertyOf::Volume, wanted, |spec| of_volume(&shown, guid, spec)))
             }
             PropertyTarget::Snapshot(id) => {

@@ -15,7 +15,7 @@ use weir_dataset::Engine;
 
 use crate::answer::errors::api_error;
 use crate::answer::names::split;
-use crate::answer::pool_status as convert;
+use crate::answer::pool_status;
 use crate::exports::export_calls::Of;
 use crate::state::server::Manager;
 
@@ -24,7 +24,7 @@ impl Manager {
         let (pool, own) = split(full)?;
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = engine.volume(own).map_err(|error| api_error(&error))?;
-        Ok(convert::volume(&engine, &volume, self.exports_of(Of::Dataset(full))))
+        Ok(pool_status::volume(&engine, &volume, self.exports_of(Of::Dataset(full))))
     }
 
     /// Runs a change of a volume on its pool's thread and shows the result.

@@ -26,7 +26,7 @@ use crate::access::secrets::Secrets;
 use crate::access::tokens::Tokens;
 use crate::disks::memory::MemoryPlan;
 use crate::disks::open_disks::faulty::faults;
-use crate::pools::vdev_calls as vdevs;
+use crate::pools::vdev_calls;
 use crate::record::call_record::Record;
 use crate::record::events::Events;
 use crate::record::history::History;
@@ -518,7 +518,7 @@ async fn a_spare_takes_the_place_of_a_disk_that_fails() {
     let client = &server.client;
     let faults = server.pool("tank").await;
     let events = Arc::clone(&server.manager.record.events);
-    let spares = tokio::spawn(vdevs::look_after(Arc::clone(&server.manager), events));
+    let spares = tokio::spawn(vdev_calls::look_after(Arc::clone(&server.manager), events));
     let disks = vec![file(server.dir.path(), "spare").display().to_string()];
     let vdevs = vec![VdevSpec { kind: VdevKind::Disk, role: VdevRole::Spare, disks }];
     let request = PoolAdd { name: "tank".into(), vdevs, force: false };

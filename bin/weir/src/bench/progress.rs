@@ -1,0 +1,132 @@
+//! Watching a run: progress with the time left, Ctrl-C, and keeping what is there so far.
+//!
+//! Not here: the run (weir-bench).
+//!
+//! Invariant: after the first Ctrl-C what was measured is kept and reported; only a second one ends
+//! the process at once.
+
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::result::RunResult;
+use weir_bench::run::Observer;
+
+use crate::bench::folder::Folder;
+use crate::cli::base::output;
+
+/// Steps of the bar.
+const STEPS: u64 = 1000;
+/// Exit code of a process that Ctrl-C ended, as shells count.
+const INTERRUPTED: i32 = 130;
+
+/// Looks after a run.
+pub(super) struct Watch<'a> {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    folder: Option<&'a Folder>,
+    /// Somebody was told that the newest state cannot be kept.
+    told_unkept: bool,
+}
+
+impl<'a> Watch<'a> {
+    /// Catches Ctrl-C from now on. Without a folder nothing is kept.
+    pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        catch_interrupts(&stop, "weir: stopping; what was measured is kept. Again to end at once")?;
+        let bar = bar();
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Ok(Self { bar, stop, folder, told_unkept: false })
+    }
+
+    /// Takes the bar away.
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Whether somebody pressed Ctrl-C.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn begins(&mut self, what: &str, run: u32, of: u32) {
+        let times = if of > 1 { format!(", {run} of {of}") } else { String::new() };
+        self.bar.set_message(format!("{what}{times}"));
+    }
+
+    fn done(&mut self, part: f64) {
+        // Some phases take longer than was thought: what was shown as done stays done.
+        self.bar.set_position(steps(part).max(self.bar.position()));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.was_stopped()
+    }
+
+    fn keep(&mut self, result: &RunResult) {
+        let Some(Err(error)) = self.folder.map(|folder| folder.keep(result)) else { return };
+        if !std::mem::replace(&mut self.told_unkept, true) {
+            let text = format!("weir: cannot keep the result so far: {error}; measuring goes on");
+            self.bar.suspend(|| output::say(&text));
+        }
+    }
+}
+
+/// A bar with the time left, shown where a person watches.
+pub(super) fn bar() -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let line = "{bar:30} {percent:>3} %  {msg}{left}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    let style = style.with_key("left", left);
+    ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
+}
+
+/// The time left: parts are those of time, so it is told from the first per cent on.
+fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
+    let part = f64::from(state.fraction());
+    if part >= 0.01 {
+        let left = state.elapsed().mul_f64(1.0 / part - 1.0);
+        // Where nobody can be told, nobody misses it.
+        write!(out, "  ETA {:#}", HumanDuration(left)).ok();
+    }
+}
+
+/// A share of the bar.
+#[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
+pub(super) fn steps(part: f64) -> u64 {
+    (part.clamp(0.0, 1.0) * STEPS as f64) as u64
+}
+
+/// Sets `stop` and says `what` at the first Ctrl-C, ends the process at the second.
+pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Result<(), ApiError> {
+    let cannot = |error: std::io::Error| {
+        ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot)?;
+    let stop = Arc::clone(stop);
+    let wait = move || {
+        runtime.block_on(async {
+            // Where signals cannot be caught, Ctrl-C ends the process as ever.
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if stop.swap(true, Ordering::AcqRel) {
+                    std::process::exit(INTERRUPTED);
+                }
+                output::say(what);
+            }
+        });
+    };
+    std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait).map_err(cannot)?;
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The verbs that measure nothing: compare, report, lint, profiles, export.
+//!
+//! Not here: what they say (weir-bench).
+
+use std::path::Path;
+
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::compare::Comparison;
+use weir_bench::profile::{self, Machine, Options, Skipped, Trap};
+use weir_bench::report;
+use weir_bench::target::Address;
+use weir_bench::verdict::JudgedRun;
+
+use crate::bench::answer::{Answer, invalid};
+use crate::bench::folder;
+use crate::bench::plan::{Known, Loaded, ProfileArgs};
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+
+/// Two results side by side.
+///
+/// Each side is a result and what is said of its target's cache.
+pub(super) fn compare(
+    old: (&Path, Option<u64>),
+    new: (&Path, Option<u64>),
+    json: bool,
+) -> Result<Answer, ApiError> {
+    let judged = |(path, cache): (&Path, Option<u64>)| {
+        let mut result = folder::read(path)?;
+        if let Some(bytes) = cache {
+            let target = &mut result.target;
+            (target.cache_bytes, target.cache_source) = (Some(bytes), Some("told".to_owned()));
+        }
+        Ok::<_, ApiError>(JudgedRun::of(result))
+    };
+    let comparison = Comparison::of(&judged(old)?, &judged(new)?);
+    output::print(&if json { comparison.json() + "\n" } else { comparison.text() })?;
+    Ok(if comparison.is_refused() { Answer::No } else { Answer::Yes })
+}
+
+/// Makes a report again.
+pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<Answer, ApiError> {
+    let judged = JudgedRun::of(folder::read(result)?);
+    let beside = if result.is_dir() { Some(result) } else { result.parent() };
+    let directory = out.or(beside).unwrap_or(Path::new("."));
+    let cannot =
+        |error: &dyn std::fmt::Display| ApiError::new(ErrorKind::Unavailable, error.to_string());
+    std::fs::create_dir_all(directory).map_err(|error| cannot(&error))?;
+    let files = report::write(&judged, directory).map_err(|error| cannot(&error))?;
+    if json {
+        #[derive(Serialize)]
+        struct Files {
+            files: Vec<String>,
+        }
+        let files = files.iter().map(|file| file.display().to_string()).collect();
+        output::print(&output::json(&Files { files })?)?;
+    } else {
+        files.iter().try_for_each(|file| output::print(&format!("{}\n", file.display())))?;
+    }
+    Ok(Answer::Yes)
+}
+
+#[derive(Serialize)]
+struct Traps {
+    traps: Vec<Told>,
+    skipped: Vec<Skipped>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    what: String,
+    why: String,
+    action: String,
+}
+
+/// Names the traps of a run on this machine, and the skipped words of a file.
+pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
+    let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
+    traps.extend(profile::lint(&spec, &this_machine()));
+    let count = traps.len();
+    let told = |Trap { what, why, action }| Told { what, why, action };
+    let traps: Vec<Told> = traps.into_iter().map(told).collect();
+    if json {
+        output::print(&output::json(&Traps { traps, skipped })?)?;
+    } else {
+        for Skipped { file, line, word, why } in &skipped {
+            output::print(&format!("{file}:{line}: `{word}` is skipped: {why}\n"))?;
+        }
+        for Told { what, why, action } in &traps {
+            output::print(&format!("{what}\n  why: {why}\n  do:  {action}\n"))?;
+        }
+        let found = if count == 0 { "no trap found".to_owned() } else { format!("{count} traps") };
+        output::say(&format!("{}: {found}", spec.name));
+    }
+    Ok(if count == 0 { Answer::Yes } else { Answer::No })
+}
+
+fn this_machine() -> Machine {
+    let memory = rustix::system::sysinfo();
+    Machine {
+        memory_bytes: memory.totalram.saturating_mul(u64::from(memory.mem_unit)),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+    }
+}
+
+#[derive(Serialize)]
+struct Profiles {
+    profiles: Vec<Profile>,
+}
+
+#[derive(Serialize)]
+struct Profile {
+    name: &'static str,
+    title: String,
+    rows: usize,
+    variants: Vec<String>,
+}
+
+/// The profiles that come along.
+pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiError> {
+    if let Some(name) = name {
+        let Some((_, text)) = profile::known(name) else {
+            let message = format!("there is no profile {name:?}");
+            let known = profile::names().join(", ");
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action(format!("those that come along: {known}")));
+        };
+        output::print(text)?;
+        return Ok(Answer::Yes);
+    }
+    let mut profiles = Vec::new();
+    for name in profile::names() {
+        let spec = profile::load(name, &Options::default()).map_err(|error| invalid(&error))?;
+        let variants = profile::variants(name).map_err(|error| invalid(&error))?;
+        profiles.push(Profile { name, title: spec.title, rows: spec.cells.len(), variants });
+    }
+    if json {
+        output::print(&output::json(&Profiles { profiles })?)?;
+    } else {
+        let rows: Vec<[String; 4]> = profiles
+            .into_iter()
+            .map(|Profile { name, title, rows, variants }| {
+                [name.to_owned(), rows.to_string(), title, variants.join(", ")]
+            })
+            .collect();
+        let header = ["NAME", ">ROWS", "TITLE", "VARIANTS"];
+        output::print(&output::table(header, &rows, Style::new(false)))?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// A profile as a job file for fio.
+pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<Answer, ApiError> {
+    let Loaded { spec, traps, .. } = arguments.load(&Known::default())?;
+    for trap in &traps {
+        output::say(&format!("weir: {}; {}", trap.what, trap.action));
+    }
+    let mut text = profile::export_fio(&spec).map_err(|error| invalid(&error))?;
+    if let Some(target) = target {
+        let Ok(Address::File(path)) = Address::parse(target) else {
+            return Err(invalid(&"a job file names a file or a device: write its path"));
+        };
+        let Some(path) = path.to_str().and_then(profile::fio_path) else {
+            let what = format!("fio cannot read the path {target:?}");
+            return Err(invalid(&what)
+                .with_action("use a link to it without # ; $ and backslashes in its name"));
+        };
+        text = text.replace(profile::FIO_TARGET, &path);
+    }
+    output::print(&text)?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,113 @@
+//! Asking before something is destroyed.
+//!
+//! Not here: the destruction.
+//!
+//! Invariant: without `--yes` nothing is destroyed unless somebody at a terminal typed the name.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use crate::cli::base::output;
+
+/// Returns if `yes`, or if the name is typed at the terminal.
+pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("{what} {name} is not destroyed"),
+        warning: format!("This destroys {what} {name} and all its data."),
+        advice: "add --yes if everything in it may be lost",
+    };
+    at_terminal(&loss, name)
+}
+
+/// Returns if `yes`, or if the vdev's name is typed at the terminal.
+pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("{vdev} is not removed from pool {pool}"),
+        warning: format!("This moves all data of {vdev} to the other vdevs of pool {pool}."),
+        advice: "confirm at a terminal, or add --yes",
+    };
+    at_terminal(&loss, vdev)
+}
+
+/// Returns if `yes`, or if the snapshot's name is typed at the terminal.
+pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("not rolled back to {snapshot}"),
+        warning: format!("This destroys what was written after snapshot {snapshot}."),
+        advice: "confirm at a terminal, or add --yes if what was written since may be lost",
+    };
+    at_terminal(&loss, snapshot)
+}
+
+/// Returns if `yes`, or if the bookmark's name is typed at the terminal.
+pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("bookmark {name} is not destroyed"),
+        warning: format!("After this nothing can be sent as a difference to {name}."),
+        advice: "add --yes if nothing is to be sent from it any more",
+    };
+    at_terminal(&loss, name)
+}
+
+/// What somebody would lose, in words.
+struct Loss {
+    refusal: String,
+    warning: String,
+    advice: &'static str,
+}
+
+fn at_terminal(loss: &Loss, name: &str) -> Result<(), ApiError> {
+    let input = io::stdin();
+    let terminal = input.is_terminal();
+    ask(loss, name, terminal, input.lock())
+}
+
+fn ask(loss: &Loss, name: &str, terminal: bool, mut input: impl BufRead) -> Result<(), ApiError> {
+    let Loss { refusal, warning, advice } = loss;
+    let refused = |why: &str| ApiError::new(ErrorKind::Invalid, format!("{refusal}: {why}"));
+    if !terminal {
+        return Err(refused("there is no terminal to ask at").with_action(*advice));
+    }
+    output::say(&format!("{warning} Type its name to go on:"));
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(|error| refused(&error.to_string()))?;
+    if line.trim() == name {
+        return Ok(());
+    }
+    Err(refused("that was not its name").with_action("try again and type the name as shown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_typed_at_a_terminal_counts() {
+        let loss = Loss {
+            refusal: "pool tank is not destroyed".to_owned(),
+            warning: "This destroys pool tank and all its data.".to_owned(),
+            advice: "add --yes if everything in it may be lost",
+        };
+        assert!(ask(&loss, "tank", true, "tank\n".as_bytes()).is_ok());
+        for typed in ["", "\n", "yes\n", "Tank\n", "tank2\n"] {
+            let error = ask(&loss, "tank", true, typed.as_bytes()).expect_err(typed);
+            assert_eq!(error.kind, ErrorKind::Invalid);
+        }
+        let error = ask(&loss, "tank", false, "tank\n".as_bytes()).expect_err("no terminal");
+        assert!(error.action.contains("--yes"), "{}", error.action);
+    }
+}

@@ -1,0 +1,9 @@
+//! What all verbs share: printing, questions, the connection to the server.
+
+pub(crate) mod confirm;
+pub(crate) mod layout;
+pub(crate) mod leave;
+pub(crate) mod output;
+pub(crate) mod pool_text;
+pub(crate) mod remote;
+pub(crate) mod session;

@@ -1,0 +1,182 @@
+//! One call to the server and the way its answer is printed.
+//!
+//! Not here: the calls (weir-api).
+//!
+//! Invariants:
+//! - `--json` prints one object with `schema_version` and nothing else;
+//! - talk is silent with `--json`.
+
+use std::env::{self, VarError};
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+use weir_api::place::{API_PORT, API_VARIABLE, default_server};
+use weir_api::token::SecretText;
+use weir_api::{Address, Answer, ApiError, Client};
+use weir_base::{ErrorKind, private};
+
+use crate::cli::base::output;
+use crate::cli::base::remote::RootRemote;
+
+/// Names the file with the token to show; never an argument, which every user of the machine sees.
+const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
+
+/// The token itself, where that variable is not set.
+const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
+
+/// Names the file with the certificates that vouch for a server.
+const CA_VARIABLE: &str = "WEIR_CA";
+
+/// A client of the server that a person named.
+fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiError> {
+    if let Some(rest) = text.strip_prefix("https://") {
+        let Some(ca) = ca else {
+            let message = format!("nothing vouches for the server {text}");
+            return Err(ApiError::new(ErrorKind::Invalid, message).with_action(
+                "name the certificate that its own was signed with: --ca FILE, or WEIR_CA",
+            ));
+        };
+        return match Address::parse(rest, API_PORT)? {
+            Address::Tcp { host, port } => Ok(Client::https(&host, port, ca)?),
+            Address::Unix(_) => {
+                Err(ApiError::new(ErrorKind::Invalid, format!("bad address {text:?}"))
+                    .with_action("write https://HOST:PORT"))
+            }
+        };
+    }
+    let address = Address::parse(text, API_PORT)?;
+    if has_token && !address.is_local() && !text.starts_with("http://") {
+        let message = format!("the token would travel to {address} in clear text");
+        return Err(ApiError::new(ErrorKind::Permission, message).with_action(format!(
+            "use TLS: --api https://{address} --ca FILE; where nobody but you is on the network: \
+             --api http://{address}"
+        )));
+    }
+    Ok(Client::new(address))
+}
+
+/// The token to show; none for a user of the server's machine.
+fn token() -> Result<Option<SecretText>, ApiError> {
+    let bad = |why: String| {
+        ApiError::new(ErrorKind::Invalid, why).with_action("make another: weir token create")
+    };
+    let text = match (env::var_os(TOKEN_FILE_VARIABLE), env::var_os(TOKEN_VARIABLE)) {
+        (Some(file), _) => {
+            let bytes = private::read_secret(Path::new(&file)).map_err(|error| {
+                ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+            })?;
+            String::from_utf8(bytes).ok()
+        }
+        (None, Some(token)) => token.into_string().ok(),
+        (None, None) => return Ok(None),
+    };
+    let text = text.unwrap_or_default().trim().to_owned();
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let name = if env::var_os(TOKEN_FILE_VARIABLE).is_some() {
+            TOKEN_FILE_VARIABLE
+        } else {
+            TOKEN_VARIABLE
+        };
+        return Err(bad(format!("{name} holds no token")));
+    }
+    Ok(Some(SecretText::new(text)))
+}
+
+/// A server to call and a way to print.
+pub(crate) struct Session {
+    client: Client,
+    runtime: Runtime,
+    json: bool,
+}
+
+impl Session {
+    /// Finds the server: `--api`, then `WEIR_API`, then the default places.
+    pub(crate) fn open(root: &RootRemote, near: &RootRemote) -> Result<Self, ApiError> {
+        let given = match near.api.as_ref().or(root.api.as_ref()) {
+            Some(text) => Some(text.clone()),
+            None => match env::var(API_VARIABLE) {
+                Ok(text) => Some(text),
+                Err(VarError::NotPresent) => None,
+                Err(VarError::NotUnicode(_)) => {
+                    let message = format!("{API_VARIABLE} is not valid UTF-8");
+                    return Err(ApiError::new(ErrorKind::Invalid, message));
+                }
+            },
+        };
+        let token = token()?;
+        let ca = near.ca.clone().or_else(|| root.ca.clone());
+        let ca = ca.or_else(|| env::var_os(CA_VARIABLE).map(PathBuf::from));
+        let mut client = match given {
+            None => Client::new(default_server()),
+            Some(text) => client(&text, ca.as_deref(), token.is_some())?,
+        };
+        if let Some(token) = token {
+            client = client.with_token(token);
+        }
+        if let Some(seconds) = near.timeout.or(root.timeout) {
+            client = client.with_timeout(Duration::from_secs(seconds));
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
+            ApiError::new(ErrorKind::Unavailable, format!("cannot start a runtime: {error}"))
+        })?;
+        Ok(Self { client, runtime, json: near.json || root.json })
+    }
+
+    /// Makes one call.
+    pub(crate) fn call<T>(
+        &self,
+        call: impl FnOnce(&Client) -> Answer<'_, T>,
+    ) -> Result<T, ApiError> {
+        self.wait(call(&self.client))
+    }
+
+    /// Waits for what an earlier call began.
+    pub(crate) fn wait<T>(&self, answer: Answer<'_, T>) -> Result<T, ApiError> {
+        let mut done = None;
+        self.drive(pin!(async { done = Some(answer.await) }));
+        done.expect("the future above stores the answer before it ends")
+    }
+
+    /// Runs a future to its end. The runtime is compiled once for all calls, not once for each type
+    /// of answer.
+    fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
+        self.runtime.block_on(work);
+    }
+
+    /// Prints an answer: as JSON, or as the text `human` makes of it.
+    pub(crate) fn print<T: Serialize>(
+        &self,
+        answer: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> Result<(), ApiError> {
+        if self.json {
+            output::print(&output::json(answer)?)
+        } else {
+            output::print(&human(answer))
+        }
+    }
+
+    /// With `--json`, prints to standard error, where standard output is taken.
+    pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
+        if self.json {
+            output::say(output::json(answer)?.trim_end());
+        }
+        Ok(())
+    }
+
+    /// Whether a person watches: talk goes to a terminal, and data is not JSON.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// Says something that is not data.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.json {
+            output::say(text);
+        }
+    }
+}

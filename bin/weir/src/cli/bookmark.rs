@@ -1,0 +1,101 @@
+//! `weir bookmark`: the verbs of bookmarks.
+//!
+//! Not here: sending from one (transfer).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use clap::Subcommand;
+use weir_api::types::{
+    Bookmark, BookmarkCreate, BookmarkDestroy, Outcome, Request as _, check_marked,
+};
+use weir_api::{ApiError, Control};
+
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::base::{confirm, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BookmarkVerb {
+    /// Make a bookmark of a snapshot: it keeps the moment, and none of the data
+    Create {
+        /// Full name of the snapshot, such as tank/vm1@monday
+        snapshot: String,
+        /// Name of the bookmark, such as tank/vm1#monday; '#monday' is of the same volume
+        name: String,
+    },
+    /// List bookmarks: by volume, oldest first
+    List {
+        /// Only those of this pool or volume
+        of: Option<String>,
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Destroy a bookmark
+    Destroy {
+        /// Full name, such as tank/vm1#monday
+        name: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+/// The full name of a bookmark: `#monday` is of the snapshot's volume.
+fn full_name(snapshot: &str, name: String) -> String {
+    match (name.strip_prefix('#'), snapshot.split_once('@')) {
+        (Some(own), Some((volume, _))) => format!("{volume}#{own}"),
+        _ => name,
+    }
+}
+
+pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        BookmarkVerb::Create { snapshot, name } => {
+            let name = full_name(&snapshot, name);
+            let request = BookmarkCreate { snapshot, name };
+            request.check()?;
+            let change = session.call(|client| client.bookmark_create(request))?;
+            session.say(&output::outcome("bookmark", &change.bookmark.name, change.outcome));
+            session.print(&change, |_| String::new())
+        }
+        BookmarkVerb::List { of, script } => list(session, of, Style::new(script)),
+        BookmarkVerb::Destroy { name, yes } => {
+            let request = BookmarkDestroy { name };
+            request.check()?;
+            confirm::bookmark(&request.name, yes)?;
+            let gone = session.call(|client| client.bookmark_destroy(request))?;
+            session.say(&output::outcome("bookmark", &gone.name, Outcome::Removed));
+            session.print(&gone, |_| String::new())
+        }
+    }
+}
+
+fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+    of.as_deref().map_or(Ok(()), check_marked)?;
+    let answer = session.call(|client| client.bookmark_list(of))?;
+    if answer.bookmarks.is_empty() {
+        session.say("there are no bookmarks");
+    }
+    let row = |mark: &Bookmark| [mark.name.clone(), output::date(mark.created_unix_ms)];
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.bookmarks.iter().map(row).collect();
+        if rows.is_empty() {
+            String::new()
+        } else {
+            output::table(["NAME", "SNAPSHOT OF"], &rows, style)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_name_is_of_the_volume_of_the_snapshot() {
+        assert_eq!(full_name("tank/v@a", "#b".into()), "tank/v#b");
+        assert_eq!(full_name("tank/v@a", "tank/v#b".into()), "tank/v#b");
+        assert_eq!(full_name("tank/v", "#b".into()), "#b", "refused by its own name");
+    }
+}

@@ -1,0 +1,95 @@
+//! How a pool's damage prints: what no disk has a good copy of.
+//!
+//! Not here: errors of disks that another copy made good (the table of `weir pool status`).
+//!
+//! Invariant: "No known data errors" is printed only if the pool is open and its list is empty.
+
+use weir_api::types::{Damage, DamagedRange, Health, PoolStatus};
+use weir_base::size::Human;
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// What there is of it, in numbers; nothing if there is none.
+pub(crate) fn summary(damage: &Damage) -> Option<String> {
+    let mut parts = Vec::new();
+    if !damage.ranges.is_empty() {
+        let ranges = counted(damage.ranges.len() as u64, "range", "ranges");
+        let volumes = counted(damage.volumes, "volume", "volumes");
+        parts.push(format!("{ranges} ({}) in {volumes}", Human(damage.bytes)));
+    }
+    if !damage.parts.is_empty() {
+        let count = damage.parts.len() as u64;
+        parts.push(counted(
+            count,
+            "part of the pool's own structures",
+            "parts of the pool's own structures",
+        ));
+    }
+    if damage.more > 0 {
+        parts.push(format!("at least {} more", damage.more));
+    }
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+/// The `errors:` line.
+pub(crate) fn line(pool: &PoolStatus, verbose: bool) -> String {
+    let Some(summary) = summary(&pool.damage) else {
+        let is_open = pool.state != Health::Unavailable;
+        let text = if is_open { "No known data errors" } else { "not known, the pool is not open" };
+        return text.to_owned();
+    };
+    let one = pool.damage.ranges.len() + pool.damage.parts.len() == 1 && pool.damage.more == 0;
+    let have = if one { "has" } else { "have" };
+    if verbose {
+        return format!("{summary} {have} no good copy:");
+    }
+    format!("{summary} {have} no good copy; 'weir pool status -v {}' lists it", pool.name)
+}
+
+fn shared_by(range: &DamagedRange) -> String {
+    let (named, more) = range.shared_by();
+    let mut words: Vec<String> = named.iter().map(|name| format!("@{name}")).collect();
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words.join(" ")
+}
+
+/// The list, behind an empty line; nothing if there is none.
+pub(crate) fn list(damage: &Damage) -> String {
+    let range = |range: &DamagedRange| {
+        [
+            range.place(),
+            range.offset_bytes.to_string(),
+            range.len_bytes.to_string(),
+            output::date(range.found_unix_ms),
+            shared_by(range),
+        ]
+    };
+    let ranges: Vec<[String; 5]> = damage.ranges.iter().map(range).collect();
+    let parts: Vec<[String; 3]> = damage
+        .parts
+        .iter()
+        .map(|part| [part.part.clone(), part.number.to_string(), output::date(part.found_unix_ms)])
+        .collect();
+    let header = ["DATA", ">OFFSET", ">LENGTH", "FOUND", "SHARED BY"];
+    let mut text = String::new();
+    if !ranges.is_empty() {
+        text += &indented(&output::table(header, &ranges, Style::People));
+    }
+    if !parts.is_empty() {
+        let table = output::table(["STRUCTURE", ">NUMBER", "FOUND"], &parts, Style::People);
+        text += &indented(&table);
+    }
+    text
+}
+
+fn indented(table: &str) -> String {
+    let lines = table.lines().map(|line| format!("        {line}\n"));
+    std::iter::once("\n".to_owned()).chain(lines).collect()
+}

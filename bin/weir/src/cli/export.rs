@@ -1,0 +1,166 @@
+//! `weir export`: the verbs of exports.
+//!
+//! Not here: the data protocols.
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use clap::Subcommand;
+use weir_api::types::{Export, ExportCreate, ExportKey, ExportSet, Protocol};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_net::AllowList;
+
+use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportVerb {
+    /// Offer a volume or a snapshot to clients
+    Create {
+        /// How: nbd
+        protocol: String,
+        /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
+        volume: String,
+        /// Name clients ask for [default: the same full name]
+        #[arg(long)]
+        name: Option<String>,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+        /// Addresses whose clients may open it over TCP: 10.0.0.7, or networks such as
+        /// 10.0.0.0/24, separated by commas [default: all that the server takes]
+        #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
+        allow: Vec<String>,
+    },
+    /// Name the addresses whose clients may open an export over TCP; connected clients of others
+    /// are cut off
+    Set {
+        /// Name of the export
+        name: String,
+        /// The whole list, such as 10.0.0.7,10.0.1.0/24, or any for all that the server takes
+        #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',', required = true)]
+        allow: Vec<String>,
+    },
+    /// List exports
+    List {
+        /// Also the addresses whose clients may open them over TCP
+        #[arg(short = 'v')]
+        verbose: bool,
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Stop offering; refused while clients are connected
+    Delete {
+        /// Name of the export
+        name: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
+    },
+}
+
+pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        ExportVerb::Create { protocol, volume, name, read_only, allow } => {
+            let request = ExportCreate {
+                protocol: self::protocol(protocol, volume)?,
+                volume: volume.clone(),
+                name: name.clone(),
+                read_only: *read_only,
+                allow: addresses(allow)?,
+            };
+            let change = session.call(|client| client.export_create(request))?;
+            session.say(&output::outcome("export", &change.export.name, change.outcome));
+            session.print(&change, |change| lines(&change.export.uris))
+        }
+        ExportVerb::Set { name, allow } => {
+            let key = ExportKey { protocol: Protocol::Nbd, name: name.clone() };
+            let request = ExportSet { key, allow: addresses(allow)? };
+            let change = session.call(|client| client.export_set(request))?;
+            session.say(&output::outcome("export", &change.export.name, change.outcome));
+            session.print(&change, |_| String::new())
+        }
+        ExportVerb::List { script, verbose } => list(session, Style::new(*script), *verbose),
+        ExportVerb::Delete { name, leave } => {
+            let key = ExportKey { protocol: Protocol::Nbd, name: name.clone() };
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.export_delete(key.clone(), force))
+            })?;
+            session.say(&output::outcome("export", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
+    if word == Protocol::Nbd.name() {
+        return Ok(Protocol::Nbd);
+    }
+    let (message, action) = match word {
+        "iscsi" => (
+            "iSCSI shows volumes at targets, not as exports".to_owned(),
+            format!("weir lun add TARGET {volume}"),
+        ),
+        "nfs" | "smb" | "cifs" => {
+            (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))
+        }
+        _ => (
+            format!("{word} is no protocol of exports"),
+            format!("weir export create nbd {volume}"),
+        ),
+    };
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(action))
+}
+
+/// The list that was typed, checked before the call; none for `any`.
+fn addresses(typed: &[String]) -> Result<Vec<String>, ApiError> {
+    if typed == ["any"] {
+        return Ok(Vec::new());
+    }
+    let list = AllowList::parse(typed.iter().map(String::as_str)).map_err(|error| {
+        ApiError::new(error.kind(), format!("--allow: {error}"))
+            .with_action("name clients by address: --allow 10.0.0.7,10.0.1.0/24, or --allow any")
+    })?;
+    Ok(list.entries())
+}
+
+fn lines(texts: &[String]) -> String {
+    texts.iter().map(|text| output::clean(text) + "\n").collect()
+}
+
+fn list(session: &Session, style: Style, verbose: bool) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.export_list())?;
+    if answer.exports.is_empty() {
+        session.say("there are no exports");
+    }
+    let row = |export: &Export| {
+        let allow = if export.allow.is_empty() { "any".into() } else { export.allow.join(",") };
+        let row = [
+            export.name.clone(),
+            export.protocol.name().to_owned(),
+            export.volume.clone(),
+            if export.read_only { "ro" } else { "rw" }.to_owned(),
+            export.connections.to_string(),
+            export.uris.join(" "),
+        ];
+        (row, allow)
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.exports.iter().map(row).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        if verbose {
+            let header = ["NAME", "PROTOCOL", "VOLUME", "MODE", ">CLIENTS", "ALLOW", "URI"];
+            let wide = rows.into_iter().map(|(row, allow)| {
+                let [name, protocol, volume, mode, clients, uri] = row;
+                [name, protocol, volume, mode, clients, allow, uri]
+            });
+            return output::table(header, &wide.collect::<Vec<_>>(), style);
+        }
+        let header = ["NAME", "PROTOCOL", "VOLUME", "MODE", ">CLIENTS", "URI"];
+        output::table(header, &rows.into_iter().map(|(row, _)| row).collect::<Vec<_>>(), style)
+    })
+}

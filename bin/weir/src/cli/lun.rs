@@ -1,0 +1,187 @@
+//! `weir lun`: the verbs of logical units.
+//!
+//! Not here: targets and who may log in (target).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use clap::Subcommand;
+use weir_api::types::{LunAdd, LunKey, Target, TargetKey, TargetLun, target_name};
+use weir_api::{ApiError, Control};
+use weir_base::{ErrorKind, size};
+
+use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LunVerb {
+    /// Show a volume or a snapshot at a target
+    Add {
+        /// Name of the target
+        target: String,
+        /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
+        volume: String,
+        /// Its logical unit number there [default: the lowest that is free]
+        #[arg(long, value_name = "NUMBER")]
+        lun: Option<u16>,
+        /// Bytes of its logical blocks, 512 or 4096 [default: as at other targets, or 512]
+        #[arg(long, value_name = "SIZE")]
+        block_size: Option<String>,
+        /// Answer writes before they are durable, until an initiator synchronizes: on or off.
+        /// Quicker, but initiators that log in again by themselves are not told of writes that
+        /// were lost when this server was killed [default: as at other targets, or off]
+        #[arg(long, value_name = "ON|OFF")]
+        write_cache: Option<String>,
+        /// Clients of other protocols may use it at the same time: they know of each other, and
+        /// nothing else keeps their writes apart
+        #[arg(long)]
+        shared: bool,
+    },
+    /// List logical units and what was done with them
+    List {
+        /// Only those of this target
+        target: Option<String>,
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show it no longer; refused while initiators are logged in at the target
+    Remove {
+        /// Name of the target
+        target: String,
+        /// Its number there, as `weir lun list` shows it, or the volume or snapshot
+        #[arg(value_name = "NUMBER|VOLUME")]
+        lun: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
+    },
+}
+
+pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        LunVerb::Add { target, volume, lun, block_size, write_cache, shared } => {
+            let block_bytes = block_size.as_deref().map(block_bytes).transpose()?;
+            let target = target_name(&target);
+            let name = volume.clone();
+            let write_cache = write_cache.as_deref().map(on_or_off).transpose()?;
+            let request = LunAdd { target, volume, number: lun, block_bytes, write_cache, shared };
+            let change = session.call(|client| client.lun_add(request))?;
+            let shown = change.target.luns.iter().filter(|shown| shown.volume == name);
+            let numbers: Vec<String> = shown.map(|shown| shown.number.to_string()).collect();
+            let what = format!("{name} at {}, LUN {}", change.target.name, numbers.join(", "));
+            session.say(&output::outcome("logical unit", &what, change.outcome));
+            session.print(&change, |_| String::new())
+        }
+        LunVerb::List { target, script } => list(target, session, Style::new(script)),
+        LunVerb::Remove { target, lun, leave } => {
+            let number = number(&target, &lun, session)?;
+            let key = LunKey { target: target_name(&target), number };
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.lun_remove(key.clone(), force))
+            })?;
+            session.say(&output::outcome("logical unit", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+/// The logical unit that was named by its number or by its volume.
+fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError> {
+    if let Ok(number) = named.parse() {
+        return Ok(number);
+    }
+    let target = target_name(target);
+    let key = TargetKey { name: target.clone() };
+    let shown = session.call(|client| client.target_show(key))?;
+    let mut found = shown.luns.iter().filter(|lun| lun.volume == named);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only.number),
+        (Some(_), Some(_)) => {
+            let message = format!("{target} shows {named} more than once");
+            Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action(format!("name the number: weir lun list {target}")))
+        }
+        (None, _) => {
+            let message = format!("{target} does not show {named}");
+            Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action(format!("weir lun list {target}")))
+        }
+    }
+}
+
+fn on_or_off(text: &str) -> Result<bool, ApiError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(ApiError::new(ErrorKind::Invalid, format!("bad write cache {text:?}"))
+            .with_action("write on or off")),
+    }
+}
+
+fn block_bytes(text: &str) -> Result<u32, ApiError> {
+    let bytes = size::parse(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.filter(|bytes| matches!(bytes, 512 | 4096)).ok_or_else(|| {
+        ApiError::new(ErrorKind::Invalid, format!("bad block size {text:?}"))
+            .with_action("write 512 or 4096")
+    })
+}
+
+fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), ApiError> {
+    let targets = match target {
+        None => session.call(|client| client.target_list())?,
+        Some(name) => {
+            let key = TargetKey { name: target_name(&name) };
+            let target = session.call(|client| client.target_show(key))?;
+            weir_api::types::TargetList { targets: vec![target], next: None }
+        }
+    };
+    if targets.targets.iter().all(|target| target.luns.is_empty()) {
+        session.say("there are no logical units");
+    }
+    session.print(&targets, |all| table(&all.targets, style))
+}
+
+/// All logical units of targets; nothing where there are none.
+pub(crate) fn table(targets: &[Target], style: Style) -> String {
+    let row = |target: &Target, lun: &TargetLun| {
+        let counters = lun.counters;
+        [
+            target.name.clone(),
+            lun.number.to_string(),
+            lun.volume.clone(),
+            if lun.is_available { style.size(lun.size_bytes) } else { "not there".to_owned() },
+            lun.block_bytes.to_string(),
+            if lun.write_cache { "on" } else { "off" }.to_owned(),
+            if lun.read_only { "ro" } else { "rw" }.to_owned(),
+            counters.reads.to_string(),
+            counters.writes.to_string(),
+            style.size(counters.read_bytes),
+            style.size(counters.written_bytes),
+            style.size(counters.unmapped_bytes),
+            style.size(counters.zeroed_bytes),
+            style.size(counters.cloned_bytes),
+            lun.registrations.to_string(),
+        ]
+    };
+    let rows: Vec<_> =
+        targets.iter().flat_map(|t| t.luns.iter().map(move |lun| row(t, lun))).collect();
+    let header = [
+        "TARGET",
+        ">LUN",
+        "VOLUME",
+        ">SIZE",
+        ">BLOCK",
+        "CACHE",
+        "MODE",
+        ">READS",
+        ">WRITES",
+        ">READ",
+        ">WRITTEN",
+        ">UNMAPPED",
+        ">ZEROED",
+        ">CLONED",
+        ">REGISTERED",
+    ];
+    if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+}

@@ -1,0 +1,136 @@
+//! `weir status`, `weir list` and `weir version`: everything there is, in one look.
+//!
+//! Not here: the verbs of pools, volumes, exports and targets (a file for each).
+//!
+//! Invariants: problems stand first; what cannot be asked of the server ends the command, so that
+//! nothing is missing silently.
+
+use serde::Serialize;
+use weir_api::types::{
+    Export, Health, PoolList, PoolStatus, ServerInfo, Target, Volume, VolumeList,
+};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_base::size::Human;
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::pool;
+
+/// Version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// All pools, those with problems first; in one line where there is none.
+pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
+    let mut answer = session.call(|client| client.pool_list())?;
+    answer.pools.sort_by_key(|pool| (is_well(pool), pool.name.clone()));
+    if answer.pools.is_empty() {
+        session.say("there are no pools; the first: weir pool create NAME DISK...");
+    }
+    session.print(&answer, |all: &PoolList| {
+        let (well, ill): (Vec<_>, Vec<_>) = all.pools.iter().partition(|pool| is_well(pool));
+        let mut parts: Vec<String> = ill.iter().map(|pool| pool::status(pool, false)).collect();
+        if !well.is_empty() {
+            parts.push(well.iter().map(|pool| line(pool)).collect());
+        }
+        parts.join("\n")
+    })
+}
+
+/// True for a pool that needs no action.
+fn is_well(pool: &PoolStatus) -> bool {
+    pool.state == Health::Online && pool.status.is_none()
+}
+
+fn line(pool: &PoolStatus) -> String {
+    let (used, size) = (Human(pool.allocated_bytes), Human(pool.size_bytes));
+    format!("pool {} is online, {used} of {size} used\n", output::clean(&pool.name))
+}
+
+/// Everything there is.
+#[derive(Serialize)]
+struct Everything {
+    pools: Vec<PoolStatus>,
+    volumes: Vec<Volume>,
+    exports: Vec<Export>,
+    targets: Vec<Target>,
+}
+
+/// A line for each pool, volume, export and logical unit.
+pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let VolumeList { volumes, .. } = session.call(|client| client.volume_list(None))?;
+    let everything = Everything {
+        pools: session.call(|client| client.pool_list())?.pools,
+        volumes,
+        exports: session.call(|client| client.export_list())?.exports,
+        targets: session.call(|client| client.target_list())?.targets,
+    };
+    if everything.pools.is_empty() {
+        session.say("there is nothing yet; begin with: weir pool create NAME DISK...");
+    }
+    session.print(&everything, |all| {
+        let rows = rows(all, style);
+        let header = ["KIND", "NAME", ">SIZE", ">USED", "STATE"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+fn rows(all: &Everything, style: Style) -> Vec<[String; 5]> {
+    let row = |kind: &str, name: &str, size: String, used: String, state: String| {
+        [kind.to_owned(), name.to_owned(), size, used, state]
+    };
+    let none = || "-".to_owned();
+    let mut rows = Vec::new();
+    for pool in &all.pools {
+        let (size, used) = (style.size(pool.size_bytes), style.size(pool.allocated_bytes));
+        rows.push(row("pool", &pool.name, size, used, pool.state.name().to_owned()));
+    }
+    for volume in &all.volumes {
+        let (size, used) = (style.size(volume.size_bytes), style.size(volume.used_bytes));
+        rows.push(row("volume", &volume.name, size, used, none()));
+    }
+    for export in &all.exports {
+        let clients =
+            format!("nbd, {} of {}", counted(export.connections, "client"), export.volume);
+        rows.push(row("export", &export.name, none(), none(), clients));
+    }
+    for target in &all.targets {
+        let sessions = counted(target.sessions.len() as u32, "session");
+        rows.push(row("target", &target.name, none(), none(), format!("iscsi, {sessions}")));
+        for lun in &target.luns {
+            let name = format!("{} LUN {}", target.name, lun.number);
+            let size = if lun.is_available { style.size(lun.size_bytes) } else { none() };
+            rows.push(row("lun", &name, size, none(), format!("shows {}", lun.volume)));
+        }
+    }
+    rows
+}
+
+fn counted(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// Versions of both sides.
+#[derive(Serialize)]
+struct Versions {
+    command: &'static str,
+    /// `None`: no server answers.
+    server: Option<String>,
+}
+
+/// The version of this command, and of the server where one answers.
+pub(crate) fn version(session: &Session) -> Result<(), ApiError> {
+    let server = match session.call(|client| client.server_info()) {
+        Ok(ServerInfo { version, .. }) => Some(version),
+        Err(error) if error.kind == ErrorKind::Unavailable => {
+            session.say(&format!("no server answers: {}", error.message));
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    session.print(&Versions { command: VERSION, server }, |versions| {
+        let server = versions.server.as_deref().unwrap_or("-");
+        output::labelled(&[("command", versions.command), ("server", server)])
+    })
+}

@@ -1,0 +1,404 @@
+//! `weir pool`: the verbs of pools and how a pool's state prints.
+//!
+//! Not here: the layout grammar (`layout`).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use std::collections::BTreeMap;
+
+use clap::Subcommand;
+use weir_api::types::{
+    Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, Outcome, PoolCreate,
+    PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind,
+    VdevRole, VdevStatus,
+};
+use weir_api::{ApiError, Control};
+use weir_base::size::Human;
+use weir_base::{ErrorKind, names};
+
+use crate::cli::base::output::Style;
+use crate::cli::base::pool_text::{changed, scan_line, warn, warn_and_say};
+use crate::cli::base::session::Session;
+use crate::cli::base::{confirm, layout, output};
+use crate::cli::maintenance::CareVerb;
+use crate::cli::vdev::ShapeVerb;
+use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolVerb {
+    /// Make a pool of disks
+    Create {
+        /// Use disks that hold another pool or a file system (never those of a pool that a server
+        /// has open), and mix vdevs of different redundancy
+        #[arg(short, long)]
+        force: bool,
+        /// Set a property
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+        properties: Vec<String>,
+        /// Name of the pool
+        name: String,
+        /// Disks (block devices or files), or `mirror DISK DISK...`, or `raidz1`, `raidz2` or
+        /// `raidz3` and disks, several times; then `log` and `spare` with vdevs for the intent log
+        /// and disks in waiting
+        #[arg(required = true, value_name = "VDEV")]
+        layout: Vec<String>,
+    },
+    /// List pools
+    List {
+        /// For scripts: no header, tabs, sizes in bytes
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show the state of one pool or all: what is the matter and what to do
+    Status {
+        /// List what has no good copy on any disk: volumes, ranges, and snapshots that share them
+        #[arg(short, long)]
+        verbose: bool,
+        /// Name of the pool
+        name: Option<String>,
+    },
+    /// Show what disks and clients do: operations and bytes per second, mean times, and how much
+    /// is written to disks for what clients write
+    Iostat {
+        /// For scripts: no header, tabs, bytes and microseconds
+        #[arg(short = 'H')]
+        script: bool,
+        /// Name of the pool
+        name: String,
+        /// Report again every so many seconds; the first report is since the pool was opened
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        interval: Option<u64>,
+        /// Stop after so many reports
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// Show who changed what in a pool, and how that went
+    History {
+        /// Name of the pool, also of one that is gone
+        name: String,
+    },
+    /// Destroy a pool and everything in it
+    Destroy {
+        /// Name of the pool
+        name: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Import a pool, or list the pools that could be imported
+    Import {
+        /// Where to look instead of the usual places
+        #[arg(short = 'd', value_name = "DIR|DEVICE")]
+        search: Vec<String>,
+        /// Import what can still be read, though newer, acknowledged data is lost with it, and take
+        /// the pool from a server that has it open: that one stops using it
+        #[arg(short, long, requires = "name")]
+        force: bool,
+        /// Name or guid of the pool; none lists what there is
+        name: Option<String>,
+    },
+    #[command(flatten)]
+    Care(CareVerb),
+    #[command(flatten)]
+    Shape(ShapeVerb),
+    /// Close a pool, so that it can be imported elsewhere
+    Export {
+        /// Name of the pool
+        name: String,
+        /// Also when its volumes are exported to clients, who are cut off
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        PoolVerb::Create { force, properties, name, layout } => {
+            names::pool(&name).map_err(weir_api::Error::from)?;
+            let properties = self::properties(&properties)?;
+            let vdevs = layout::parse(&layout)?;
+            let request = PoolCreate { name, vdevs, force, properties };
+            request.check()?;
+            created(session, &session.call(|client| client.pool_create(request))?)
+        }
+        PoolVerb::List { script } => list(session, Style::new(script)),
+        PoolVerb::Status { verbose, name: Some(name) } => {
+            let answer = session.call(|client| client.pool_status(name))?;
+            session.print(&answer, |pool| status(pool, verbose))
+        }
+        PoolVerb::Status { verbose, name: None } => {
+            let answer = session.call(|client| client.pool_list())?;
+            if answer.pools.is_empty() {
+                session.say("there are no pools");
+            }
+            session.print(&answer, |all| {
+                let pools = all.pools.iter().map(|pool| status(pool, verbose));
+                pools.collect::<Vec<_>>().join("\n")
+            })
+        }
+        PoolVerb::Destroy { name, yes } => {
+            names::pool(&name).map_err(weir_api::Error::from)?;
+            confirm::destruction("pool", &name, yes)?;
+            let request = PoolDestroy { confirm: name.clone(), name };
+            let answer = session.call(|client| client.pool_destroy(request))?;
+            session.say(&output::outcome("pool", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+        PoolVerb::Iostat { script, name, interval, count } => {
+            iostat::run(session, &name, interval, count, Style::new(script))
+        }
+        PoolVerb::History { name } => events::history(session, name),
+        PoolVerb::Import { search, force, name } => import(session, &search, force, name),
+        PoolVerb::Care(verb) => maintenance::run(verb, session),
+        PoolVerb::Shape(verb) => vdev::run(verb, session),
+        PoolVerb::Export { name, force } => {
+            let request = PoolExport { name, force };
+            let answer = session.call(|client| client.pool_export(request))?;
+            session.say(&format!("pool {} exported", answer.name));
+            session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+fn properties(given: &[String]) -> Result<BTreeMap<String, String>, ApiError> {
+    let mut properties = BTreeMap::new();
+    for text in given {
+        let (name, value) = split_property(text)?;
+        if properties.insert(name.to_owned(), value.to_owned()).is_some() {
+            let message = format!("property {name:?} is given twice");
+            return Err(ApiError::new(ErrorKind::Invalid, message));
+        }
+    }
+    Ok(properties)
+}
+
+/// Splits `property=value`.
+pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
+    text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+        ApiError::new(ErrorKind::Invalid, format!("bad property {text:?}: there is no '='"))
+            .with_action("write PROPERTY=VALUE, such as compression=lz4")
+    })
+}
+
+/// As [`changed`], with what was measured of the disks as data.
+fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
+    warn_and_say(session, &made.change);
+    session.print(made, |made| flush_checks(&made.flush_checks))
+}
+
+fn flush_checks(checks: &[FlushCheck]) -> String {
+    let row = |check: &FlushCheck| {
+        [
+            check.disk.clone(),
+            output::micros(check.write_us),
+            output::micros(check.flush_us),
+            output::micros(check.sync_write_us),
+            check.verdict.name().to_owned(),
+            check.medium.clone(),
+        ]
+    };
+    let rows: Vec<_> = checks.iter().map(row).collect();
+    let header = ["DISK", ">WRITE", ">FLUSH", ">SYNC", "FLUSHES ARE", "MEDIUM"];
+    if rows.is_empty() { String::new() } else { output::table(header, &rows, Style::People) }
+}
+
+fn import(
+    session: &Session,
+    search: &[String],
+    force: bool,
+    name: Option<String>,
+) -> Result<(), ApiError> {
+    let search = search.iter().map(|path| layout::absolute(path)).collect::<Result<Vec<_>, _>>()?;
+    let Some(pool) = name else {
+        let answer = session.call(|client| client.pool_scan(PoolScan { search }))?;
+        if answer.pools.is_empty() {
+            session.say("there are no pools to import");
+        }
+        return session
+            .print(&answer, |all| all.pools.iter().map(importable).collect::<Vec<_>>().join("\n"));
+    };
+    let change = session.call(|client| client.pool_import(PoolImport { pool, search, force }))?;
+    if change.outcome == Outcome::Changed {
+        warn(session, &change);
+        session.say(&format!("pool {} imported", change.pool.name));
+        return session.print(&change, |_| String::new());
+    }
+    changed(session, &change)
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.pool_list())?;
+    if answer.pools.is_empty() {
+        session.say("there are no pools");
+    }
+    let row = |pool: &PoolStatus| {
+        let percent = pool.allocated_bytes as f64 * 100.0 / pool.size_bytes.max(1) as f64;
+        [
+            pool.name.clone(),
+            style.size(pool.size_bytes),
+            style.size(pool.allocated_bytes),
+            style.size(pool.free_bytes),
+            format!("{percent:.0}%"),
+            pool.state.name().to_owned(),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.pools.iter().map(row).collect();
+        let header = ["NAME", ">SIZE", ">ALLOC", ">FREE", ">CAP", "HEALTH"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+/// The state of a pool the way zpool lays it out.
+pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
+    let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
+    let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
+    for (label, text) in optional {
+        if let Some(text) = text {
+            lines.push((label, text));
+        }
+    }
+    let scan = scan_line(pool.scan.as_ref());
+    lines.extend(scan.iter().map(|text| ("scan", text.as_str())));
+    let removals: Vec<String> = pool.vdevs.iter().filter_map(removal).collect();
+    lines.extend(removals.iter().map(|text| ("remove", text.as_str())));
+    let expand = (pool.expandable_bytes > 0).then(|| {
+        let more = Human(pool.expandable_bytes);
+        format!("{more} more could be used: weir pool expand {}", pool.name)
+    });
+    lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
+    let allocated = allocated(pool);
+    lines.extend(allocated.iter().map(|text| ("alloc", text.as_str())));
+    let space = cleaner::line(pool.cleaner.as_ref()).filter(|_| verbose);
+    lines.extend(space.iter().map(|text| ("space", text.as_str())));
+    let used_pct = pool.allocated_bytes as f64 * 100.0 / pool.size_bytes.max(1) as f64;
+    let size = format!(
+        "{}, {used_pct:.0} % used, compression {:.2}x",
+        Human(pool.size_bytes),
+        pool.compression_ratio
+    );
+    let dedupe = format!(
+        "{:.2} (all that is stored, by dedupe and copies: {} saved)",
+        pool.dedupe_ratio,
+        Human(pool.allocated.saved_bytes)
+    );
+    if pool.cleaner.is_some() {
+        lines.push(("size", &size));
+    }
+    if pool.allocated.saved_bytes > 0 {
+        lines.push(("dedupe", &dedupe));
+    }
+    let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
+    let (head, tree) = (labelled(&lines), tree(&rows(top, &pool.vdevs)));
+    let errors = labelled(&[("errors", &damage::line(pool, verbose))]);
+    let list = if verbose { damage::list(&pool.damage) } else { String::new() };
+    format!("{head}config:\n\n{tree}\n{errors}{list}")
+}
+
+/// Where the room in use goes; nothing of a pool that is not open.
+fn allocated(pool: &PoolStatus) -> Option<String> {
+    let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes, saved_bytes } =
+        pool.allocated;
+    let (all, volumes) = (Human(pool.allocated_bytes), Human(volumes_bytes));
+    let (snapshots, own) = (Human(snapshots_bytes), Human(pool_bytes));
+    let freeing = match freeing_bytes {
+        0 => String::new(),
+        bytes => format!(", {} being freed", Human(bytes)),
+    };
+    let saved = match saved_bytes {
+        0 => String::new(),
+        bytes => format!(", less {} shared", Human(bytes)),
+    };
+    (pool.allocated_bytes > 0).then(|| {
+        let only = format!("only in snapshots {snapshots}");
+        format!("{all}: volumes {volumes}, {only}, pool {own}{freeing}{saved}")
+    })
+}
+
+/// How far the removal of a vdev is.
+fn removal(vdev: &VdevStatus) -> Option<String> {
+    let Leaving { live_bytes, stuck_segments } = vdev.leaving?;
+    let stuck = match stuck_segments {
+        0 => String::new(),
+        count => format!("; {count} segments hold damage and cannot be moved"),
+    };
+    Some(format!("{} is leaving, {} still on it{stuck}", vdev.name, Human(live_bytes)))
+}
+
+fn importable(pool: &ImportablePool) -> String {
+    let mut lines = vec![
+        ("pool", pool.name.as_str()),
+        ("id", pool.guid.as_str()),
+        ("state", pool.state.name()),
+    ];
+    for (label, text) in [("status", &pool.status), ("action", &pool.action)] {
+        if let Some(text) = text {
+            lines.push((label, text));
+        }
+    }
+    let top = line(0, &pool.name, pool.state.name(), &ErrorCounts::default(), "");
+    let tree = tree(&rows(top, &pool.vdevs));
+    format!("{}config:\n\n{tree}", labelled(&lines))
+}
+
+/// As [`output::labelled`], with `config:` and `errors:` in mind, which follow.
+fn labelled(lines: &[(&str, &str)]) -> String {
+    let widened: Vec<(String, &str)> =
+        lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();
+    let borrowed: Vec<(&str, &str)> = widened.iter().map(|(l, t)| (l.as_str(), *t)).collect();
+    output::labelled(&borrowed)
+}
+
+fn vdev((header, vdev): (Option<&str>, &VdevStatus)) -> Vec<[String; 6]> {
+    let header = header.map(|text| {
+        let empty = String::new;
+        [text.to_owned(), empty(), empty(), empty(), empty(), empty()]
+    });
+    header.into_iter().chain(vdev_lines(vdev)).collect()
+}
+
+fn vdev_lines(vdev: &VdevStatus) -> Vec<[String; 6]> {
+    if let (VdevKind::Disk, [disk]) = (vdev.kind, vdev.disks.as_slice()) {
+        return vec![leaf(1, disk)];
+    }
+    let mut lines = vec![line(1, &vdev.name, vdev.state.name(), &vdev.errors, "")];
+    lines.extend(vdev.disks.iter().map(|disk| leaf(2, disk)));
+    lines
+}
+
+fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
+    let note = disk.note.as_deref().unwrap_or_default();
+    line(depth, &disk.path, disk.state.name(), &disk.errors, note)
+}
+
+fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
+    // As zpool: first what holds data, then logs and spares below their own words.
+    let of = |role: VdevRole, header: Option<&'static str>| {
+        let vdevs = vdevs.iter().filter(move |vdev| vdev.role == role).enumerate();
+        vdevs.map(move |(n, vdev)| (header.filter(|_| n == 0), vdev))
+    };
+    let data = of(VdevRole::Data, None);
+    let others = of(VdevRole::Log, Some("logs")).chain(of(VdevRole::Spare, Some("spares")));
+    std::iter::once(top).chain(data.chain(others).flat_map(vdev)).collect()
+}
+
+fn line(depth: usize, name: &str, state: &str, errors: &ErrorCounts, note: &str) -> [String; 6] {
+    [
+        format!("{}{name}", "  ".repeat(depth)),
+        state.to_owned(),
+        errors.read.to_string(),
+        errors.write.to_string(),
+        errors.checksum.to_string(),
+        note.to_owned(),
+    ]
+}
+
+fn tree(rows: &[[String; 6]]) -> String {
+    let header = ["NAME", "STATE", ">READ", ">WRITE", ">CKSUM", ""];
+    let table = output::table(header, rows, Style::People);
+    let mut indented = String::new();
+    for line in table.lines() {
+        indented = indented + "        " + line + "\n";
+    }
+    indented
+}

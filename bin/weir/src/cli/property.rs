@@ -1,0 +1,290 @@
+//! `weir get`, `weir set` and `weir inherit`: properties of pools, volumes and snapshots.
+//!
+//! Not here: which there are (the table of weir-api), what they do.
+//!
+//! Invariants:
+//! - a call is about one thing; of several, those before the first refusal are changed;
+//! - what is judged here is judged for all of them before the first call.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command, ValueEnum};
+use serde::Serialize;
+use weir_api::types::{
+    PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind, PropertyQuery,
+    PropertySet, PropertySource, PropertySpec, PropertyValues, Request,
+};
+use weir_api::{Answer, ApiError, Client, Control};
+use weir_base::{ErrorKind, size};
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::pool::split_property;
+
+/// Reads the name of a property, or several; completion offers those there are.
+#[derive(Clone)]
+struct PropertyNames;
+
+impl TypedValueParser for PropertyNames {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let one = |spec: &PropertySpec| PossibleValue::new(spec.name).help(spec.what);
+        Some(Box::new(PROPERTIES.iter().map(one)))
+    }
+}
+
+/// The table, for help.
+fn table() -> String {
+    let lines = PROPERTIES.iter().map(|spec| format!("  {}\n", spec.help()));
+    let own = "  module:name: your own, for pools, volumes and snapshots\n";
+    format!("Properties:\n{}{own}", lines.collect::<String>())
+}
+
+/// What `-o` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Field {
+    Name,
+    Property,
+    Value,
+    Source,
+}
+
+/// What `-s` keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum From {
+    Local,
+    Default,
+    Inherited,
+    None,
+}
+
+impl From {
+    fn is(self, source: PropertySource) -> bool {
+        match self {
+            Self::Local => source == PropertySource::Local,
+            Self::Default => source == PropertySource::Default,
+            Self::Inherited => source == PropertySource::Inherited,
+            Self::None => source == PropertySource::None,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = table())]
+pub(crate) struct GetArgs {
+    /// Names of properties with commas between, or all
+    #[arg(value_name = "all|PROPERTY[,PROPERTY]", value_parser = PropertyNames,
+        hide_possible_values = true)]
+    properties: String,
+    /// Full names of pools, volumes and snapshots; else all pools and volumes
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Columns to show
+    #[arg(short = 'o', value_name = "COLUMN[,COLUMN]", value_delimiter = ',', value_enum)]
+    columns: Vec<Field>,
+    /// Only values from there
+    #[arg(short = 's', value_name = "SOURCE[,SOURCE]", value_delimiter = ',', value_enum)]
+    sources: Vec<From>,
+    /// For scripts: no header, tabs
+    #[arg(short = 'H')]
+    script: bool,
+    /// Exact values: bytes, seconds since 1970
+    #[arg(short = 'p')]
+    exact: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = table())]
+pub(crate) struct SetArgs {
+    /// Properties to set, and full names of what to set them on, in any order
+    #[arg(required = true, value_name = "PROPERTY=VALUE... NAME")]
+    words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InheritArgs {
+    /// Also on everything in it: the volumes of a pool, the snapshots of a volume
+    #[arg(short, long)]
+    recursive: bool,
+    /// Name of the property
+    #[arg(value_name = "PROPERTY", value_parser = PropertyNames, hide_possible_values = true)]
+    property: String,
+    /// Full names of pools, volumes and snapshots
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// A value as people read it.
+fn human(property: &Property) -> String {
+    let spec = PROPERTIES.iter().find(|spec| spec.name == property.property);
+    let number = property.value.parse::<u64>().ok();
+    match (spec.map(|spec| spec.kind), number) {
+        (Some(PropertyKind::Limit), Some(0)) => "none".to_owned(),
+        (Some(PropertyKind::Bytes | PropertyKind::Limit), Some(bytes)) => {
+            size::Human(bytes).to_string()
+        }
+        (Some(PropertyKind::Time), Some(seconds)) => output::date(seconds * 1000),
+        (Some(PropertyKind::Ratio), _) => format!("{}x", property.value),
+        _ => property.value.clone(),
+    }
+}
+
+fn source(property: &Property) -> String {
+    match (&property.source, &property.inherited_from) {
+        (PropertySource::None, _) => "-".to_owned(),
+        (PropertySource::Inherited, Some(from)) => format!("inherited from {from}"),
+        (source, _) => source.name().to_owned(),
+    }
+}
+
+pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError> {
+    let properties = match arguments.properties.as_str() {
+        "all" => Vec::new(),
+        names => names.split(',').map(str::to_owned).collect(),
+    };
+    let query = PropertyQuery { of: arguments.names.clone(), properties };
+    query.check()?;
+    let mut answer = session.call(|client| client.property_get(query))?;
+    let kept = |p: &Property| {
+        arguments.sources.is_empty() || arguments.sources.iter().any(|from| from.is(p.source))
+    };
+    answer.properties.retain(kept);
+    let columns: &[Field] = match arguments.columns.as_slice() {
+        [] => &[Field::Name, Field::Property, Field::Value, Field::Source],
+        some => some,
+    };
+    session.print(&answer, |answer| {
+        let cell = |p: &Property, column: Field| match column {
+            Field::Name => p.name.clone(),
+            Field::Property => p.property.clone(),
+            Field::Value if arguments.exact => p.value.clone(),
+            Field::Value => human(p),
+            Field::Source => source(p),
+        };
+        let title = |column: Field| match column {
+            Field::Name => "NAME",
+            Field::Property => "PROPERTY",
+            Field::Value => "VALUE",
+            Field::Source => "SOURCE",
+        };
+        let rows: Vec<Vec<String>> = answer
+            .properties
+            .iter()
+            .map(|p| columns.iter().map(|column| cell(p, *column)).collect())
+            .collect();
+        let header: Vec<&str> = columns.iter().map(|column| title(*column)).collect();
+        output::rows(&header, &rows, Style::new(arguments.script))
+    })
+}
+
+pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
+    // In any order: no name of a pool, volume or snapshot has a `=`.
+    let words = arguments.words.iter().cloned();
+    let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
+    if names.is_empty() {
+        return Err(ApiError::new(
+            ErrorKind::Invalid,
+            "nothing to set the properties on was named",
+        )
+        .with_action("name a pool, volume or snapshot: weir set compression=lz4 tank/vm1"));
+    }
+    let properties = values(&given)?;
+    let request =
+        |name: &String| PropertySet { name: name.clone(), properties: properties.clone() };
+    names.iter().try_for_each(|name| request(name).check())?;
+    changed(session, &names, |client, name| client.property_set(request(name)))
+}
+
+pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), ApiError> {
+    let InheritArgs { recursive, property, names } = arguments;
+    let request = |name: &String| PropertyInherit {
+        name: name.clone(),
+        property: property.clone(),
+        recursive: *recursive,
+    };
+    names.iter().try_for_each(|name| request(name).check())?;
+    changed(session, names, |client, name| client.property_inherit(request(name)))
+}
+
+/// The answers of several calls.
+#[derive(Serialize)]
+struct Changes {
+    changes: Vec<PropertyChange>,
+}
+
+/// Makes one call for each name, and prints their answers as one.
+fn changed(
+    session: &Session,
+    names: &[String],
+    call: impl for<'c> Fn(&'c Client, &String) -> Answer<'c, PropertyChange>,
+) -> Result<(), ApiError> {
+    let mut changes = Vec::new();
+    for name in names {
+        let change = session.call(|client| call(client, name))?;
+        session.say(&output::outcome("properties of", name, change.outcome));
+        changes.push(change);
+    }
+    session.print(&Changes { changes }, |_| String::new())
+}
+
+/// Properties as the command line writes them.
+pub(crate) fn values(given: &[String]) -> Result<PropertyValues, ApiError> {
+    let mut properties = BTreeMap::new();
+    for text in given {
+        let (name, value) = split_property(text)?;
+        if properties.insert(name.to_owned(), value.to_owned()).is_some() {
+            let message = format!("property {name:?} is given twice");
+            return Err(ApiError::new(ErrorKind::Invalid, message));
+        }
+    }
+    Ok(PropertyValues(properties))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn property(name: &str, value: &str) -> Property {
+        Property {
+            name: "tank/v".to_owned(),
+            property: name.to_owned(),
+            value: value.to_owned(),
+            source: PropertySource::Local,
+            inherited_from: None,
+        }
+    }
+
+    #[test]
+    fn values_read_well() {
+        for (name, value, wanted) in [
+            ("quota", "0", "none"),
+            ("quota", "10737418240", "10GiB"),
+            ("used", "0", "0B"),
+            ("creation", "0", "1970-01-01 00:00:00 UTC"),
+            ("compressratio", "1.50", "1.50x"),
+            ("a:b", "4096", "4096"),
+            ("used", "-", "-"),
+        ] {
+            assert_eq!(human(&property(name, value)), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_property_is_in_the_help() {
+        let help = table();
+        assert!(PROPERTIES.iter().all(|spec| help.contains(spec.name) && help.contains(spec.what)));
+    }
+}

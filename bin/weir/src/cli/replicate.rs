@@ -1,0 +1,253 @@
+//! `weir replicate`: volumes that the server sends to another server by itself.
+//!
+//! Not here: streams through files and pipes (transfer).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use weir_api::peer::Secret;
+use weir_api::types::{
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationState, ReplicationWait, Request as _, VerifyFailure,
+};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_base::size::{self, Human};
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplicateVerb {
+    /// Replicate a volume to another server from now on; the first run begins at once
+    Create {
+        /// Full name, such as tank/vm1
+        volume: String,
+        /// Where to, such as https://host:7118/backup/vm1
+        #[arg(long, value_name = "URL")]
+        to: String,
+        /// From the start of one run to that of the next, such as 15m
+        #[arg(long, value_name = "TIME")]
+        every: String,
+        /// Most bytes per second, such as 50MiB
+        #[arg(long, value_name = "SIZE")]
+        bandwidth: Option<String>,
+        /// File with the certificate that the other server's was signed with (PEM)
+        #[arg(long, value_name = "FILE")]
+        ca: PathBuf,
+        /// File with the secret that the other server was started with
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+    },
+    /// List replicated volumes: what each is doing, and what would be lost with this server now
+    List {
+        /// For scripts: no header, tabs, sizes in bytes, times in seconds
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Start a run now
+    Run {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Start no run until it is resumed, and cut one under way off
+    Pause {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Go on
+    Resume {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Compare the newest replicated snapshot on both servers; list shows what was found
+    Verify {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Forget a replication; what the other server has stays there
+    Delete {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+}
+
+pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        ReplicateVerb::Create { volume, to, every, bandwidth, ca, secret_file } => {
+            let request = ReplicationCreate {
+                volume,
+                to,
+                every_seconds: seconds(&every)?,
+                bandwidth_bytes: bandwidth.as_deref().map(bytes).transpose()?,
+                ca: Some(certificates(&ca)?),
+                ca_file: None,
+                secret: Some(Secret::read(&secret_file)?.into()),
+                secret_file: None,
+            };
+            request.check()?;
+            changed(session, &session.call(|client| client.replication_create(request))?)
+        }
+        ReplicateVerb::List { script } => list(session, Style::new(script)),
+        ReplicateVerb::Run { volume } => act(session, volume, ReplicationAction::Run),
+        ReplicateVerb::Pause { volume } => act(session, volume, ReplicationAction::Pause),
+        ReplicateVerb::Resume { volume } => act(session, volume, ReplicationAction::Resume),
+        ReplicateVerb::Verify { volume } => act(session, volume, ReplicationAction::Verify),
+        ReplicateVerb::Delete { volume } => {
+            let gone = session.call(|client| client.replication_delete(volume))?;
+            session.say(&output::outcome("replication", &gone.name, gone.outcome));
+            gone.warnings.iter().for_each(|warning| session.say(&format!("warning: {warning}")));
+            session.print(&gone, |_| String::new())
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<u64, ApiError> {
+    let time = humantime::parse_duration(text);
+    time.map(|time| time.as_secs()).map_err(|error| {
+        ApiError::new(ErrorKind::Invalid, format!("bad time {text:?}: {error}"))
+            .with_action("write a number and a unit, such as 15m, 1h or 30s")
+    })
+}
+
+fn bytes(text: &str) -> Result<u64, ApiError> {
+    size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
+}
+
+fn certificates(path: &Path) -> Result<String, ApiError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Invalid,
+        };
+        ApiError::new(kind, format!("cannot read {}: {error}", path.display()))
+            .with_action("name the file with the certificate (PEM)")
+    })
+}
+
+fn act(session: &Session, volume: String, action: ReplicationAction) -> Result<(), ApiError> {
+    let request = ReplicationAct { volume, action };
+    request.check()?;
+    changed(session, &session.call(|client| client.replication_act(request))?)
+}
+
+fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError> {
+    let name = &change.replication.volume;
+    session.say(&output::outcome("replication", name, change.outcome));
+    session.print(change, |_| String::new())
+}
+
+/// The list names the answer that a run waits for after this long: longer than a busy server takes.
+const LONG_WAIT_MS: u64 = 2_000;
+
+/// A time for people, two units of it at most.
+fn time(ms: u64) -> String {
+    let text = humantime::format_duration(Duration::from_secs(ms / 1000)).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// The answer of the other server that takes noticeably long.
+fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
+    replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
+}
+
+fn progress(replication: &Replication) -> String {
+    let Replication { state, sent_bytes, estimate_bytes, .. } = replication;
+    match state {
+        ReplicationState::Sending | ReplicationState::Verifying => {
+            let sent = format!("{} of about {}", Human(*sent_bytes), Human(*estimate_bytes));
+            let waits = long_wait(replication).map(|wait| time(wait.waited_ms));
+            waits.map_or(sent.clone(), |waits| format!("{sent}, no answer for {waits}"))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn verified(replication: &Replication) -> String {
+    if let Some(failed) = &replication.verify_failed {
+        return format!("FAILED {}", output::date(failed.unix_ms));
+    }
+    match &replication.verified {
+        None => "never".to_owned(),
+        Some(found) if found.is_same => format!("same {}", output::date(found.unix_ms)),
+        Some(found) => {
+            let at = found.differs_at.unwrap_or_default();
+            format!("DIFFERS at {at} {}", output::date(found.unix_ms))
+        }
+    }
+}
+
+/// The age of the newest snapshot that the other server has, or why there is none.
+fn age(replication: &Replication) -> Result<u64, &'static str> {
+    let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
+    replication.lag_ms.ok_or(none)
+}
+
+/// An error of a volume's replication, with the next command to type.
+fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
+    let next = action.map(|action| format!("\n  try: {}", output::clean(action)));
+    format!("{volume}: {}{}", output::clean(error), next.unwrap_or_default())
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.replication_list())?;
+    if answer.replications.is_empty() {
+        session.say("nothing is replicated");
+    }
+    for replication in &answer.replications {
+        if let Some(wait) = long_wait(replication) {
+            let Replication { volume, to, .. } = replication;
+            let since = output::date(wait.since_unix_ms);
+            let call = &wait.call;
+            session.say(&format!(
+                "{volume}: {to} was asked to {call} and has not answered since {since}"
+            ));
+        }
+        if let Some(error) = &replication.error {
+            session.say(&problem(&replication.volume, error, replication.action.as_deref()));
+        }
+        if let Some(VerifyFailure { error, action, .. }) = &replication.verify_failed {
+            let error = format!("could not be compared: {error}");
+            session.say(&problem(&replication.volume, &error, Some(action)));
+        }
+    }
+    let dash = || "-".to_owned();
+    let lag = |ms: u64| match style {
+        Style::People => time(ms),
+        Style::Script => (ms / 1000).to_string(),
+    };
+    let row = |replication: &Replication| {
+        [
+            replication.volume.clone(),
+            replication.to.clone(),
+            replication.state.name().to_owned(),
+            progress(replication),
+            replication.snapshot.clone().unwrap_or_else(dash),
+            age(replication).map_or_else(str::to_owned, lag),
+            verified(replication),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.replications.iter().map(row).collect();
+        let header = ["VOLUME", "TO", "STATE", "PROGRESS", "SNAPSHOT", ">RPO", "VERIFIED"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_shown_in_units() {
+        assert_eq!(seconds("15m").unwrap(), 900);
+        assert!(seconds("often").is_err());
+        assert_eq!(time(3_723_000), "1h 2m");
+        assert_eq!(time(0), "0s");
+    }
+}

@@ -1,0 +1,216 @@
+//! `weir snapshot`: the verbs of snapshots.
+//!
+//! Not here: schedules of them (schedule), volumes that were cloned from one (volume).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use clap::Subcommand;
+use weir_api::types::{
+    Request, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
+};
+use weir_api::{ApiError, Control};
+use weir_base::size::Human;
+
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::base::{confirm, output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotVerb {
+    /// Take snapshots, all at one moment
+    Create {
+        /// Full names, such as tank/vm1@monday tank/vm2@monday; with -r such as tank@monday
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// One of each volume of the pool
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// List snapshots: by volume, oldest first
+    List {
+        /// Only those of this pool or volume
+        of: Option<String>,
+        /// For scripts: no header, tabs, sizes in bytes
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Destroy snapshots; their space comes back in the background
+    Destroy {
+        /// Full names, such as tank/vm1@monday; also lists and ranges of one volume's snapshots:
+        /// tank/vm1@a,b, tank/vm1@a%d, tank/vm1@a%, tank/vm1@%d
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Destroy nothing; say what would go and what that would free
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Keep a snapshot from being destroyed
+    Hold {
+        /// A word that says who needs it
+        tag: String,
+        /// Full name, such as tank/vm1@monday
+        name: String,
+    },
+    /// Take a tag of `hold` away
+    Release {
+        /// The word it was held with
+        tag: String,
+        /// Full name, such as tank/vm1@monday
+        name: String,
+    },
+    /// List the tags that keep snapshots
+    Holds {
+        /// Only those of this pool, volume or snapshot
+        of: Option<String>,
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Give a snapshot another name
+    Rename {
+        /// Full name, such as tank/vm1@monday
+        name: String,
+        /// New full name, such as tank/vm1@good
+        to: String,
+    },
+    /// Make a volume what it was at a snapshot; what was written since is lost
+    Rollback {
+        /// Full name, such as tank/vm1@monday
+        name: String,
+        /// Also destroy the snapshots that are newer
+        #[arg(short = 'r', long)]
+        destroy_newer: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Make a volume that begins as a snapshot; it takes no space until it is written to
+    Clone {
+        /// Full name of the snapshot, such as tank/vm1@monday
+        name: String,
+        /// Full name of the new volume, such as tank/new
+        volume: String,
+    },
+}
+
+pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        SnapshotVerb::Create { names, recursive } => {
+            let request = checked(SnapshotCreate { names, recursive })?;
+            changed(session, &session.call(|client| client.snapshot_create(request))?)
+        }
+        SnapshotVerb::List { of, script } => list(session, of, Style::new(script)),
+        SnapshotVerb::Destroy { names, dry_run, yes } => {
+            let request = checked(SnapshotDestroy { names, dry_run })?;
+            destroy(session, request, yes)
+        }
+        SnapshotVerb::Hold { tag, name } => {
+            let request = checked(SnapshotTag { name, tag })?;
+            changed(session, &session.call(|client| client.snapshot_hold(request))?)
+        }
+        SnapshotVerb::Release { tag, name } => {
+            let request = checked(SnapshotTag { name, tag })?;
+            changed(session, &session.call(|client| client.snapshot_release(request))?)
+        }
+        SnapshotVerb::Holds { of, script } => holds(session, of, Style::new(script)),
+        SnapshotVerb::Rename { name, to } => {
+            let request = checked(SnapshotRename { name, to })?;
+            changed(session, &session.call(|client| client.snapshot_rename(request))?)
+        }
+        SnapshotVerb::Rollback { name, destroy_newer, yes } => {
+            let request = checked(SnapshotRollback { name, destroy_newer })?;
+            confirm::rollback(&request.name, yes)?;
+            let change = session.call(|client| client.snapshot_rollback(request))?;
+            session.say(&output::outcome("volume", &change.volume.name, change.outcome));
+            session.print(&change, |_| String::new())
+        }
+        SnapshotVerb::Clone { name, volume } => {
+            let request = checked(SnapshotClone { name, volume })?;
+            let change = session.call(|client| client.snapshot_clone(request))?;
+            session.say(&output::outcome("volume", &change.volume.name, change.outcome));
+            session.print(&change, |_| String::new())
+        }
+    }
+}
+
+fn checked<R: Request>(request: R) -> Result<R, ApiError> {
+    request.check()?;
+    Ok(request)
+}
+
+fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {
+    for snapshot in &change.snapshots {
+        session.say(&output::outcome("snapshot", &snapshot.name, change.outcome));
+    }
+    session.print(change, |_| String::new())
+}
+
+fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(), ApiError> {
+    let dry_run = request.dry_run;
+    if !dry_run {
+        confirm::destruction("snapshot", &request.names.join(" "), yes)?;
+    }
+    let gone = session.call(|client| client.snapshot_destroy(request))?;
+    let told = |gone: &SnapshotsDestroyed| {
+        let (count, freed) = (gone.names.len(), Human(gone.freed_bytes));
+        let noun = if count == 1 { "snapshot" } else { "snapshots" };
+        if dry_run {
+            format!("would destroy {count} {noun} and free {freed}")
+        } else {
+            format!("destroyed {count} {noun}, which frees {freed}")
+        }
+    };
+    session.say(&told(&gone));
+    session.print(&gone, |gone| gone.names.iter().map(|name| output::clean(name) + "\n").collect())
+}
+
+fn listed(session: &Session, of: Option<String>) -> Result<Vec<Snapshot>, ApiError> {
+    of.as_deref().map_or(Ok(()), check_listed)?;
+    Ok(session.call(|client| client.snapshot_list(of.into()))?.snapshots)
+}
+
+fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+    of.as_deref().map_or(Ok(()), check_listed)?;
+    let answer = session.call(|client| client.snapshot_list(of.into()))?;
+    if answer.snapshots.is_empty() {
+        session.say("there are no snapshots");
+    }
+    let words = |words: &[String]| if words.is_empty() { "-".into() } else { words.join(",") };
+    let row = |snapshot: &Snapshot| {
+        [
+            snapshot.name.clone(),
+            style.size(snapshot.used_bytes),
+            style.size(snapshot.referenced_bytes),
+            style.size(snapshot.written_bytes),
+            output::date(snapshot.created_unix_ms),
+            words(&snapshot.holds),
+            words(&snapshot.clones),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.snapshots.iter().map(row).collect();
+        let header = ["NAME", ">USED", ">REFER", ">WRITTEN", "CREATED", "HOLDS", "CLONES"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+fn holds(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
+    let mut held = listed(session, of)?;
+    held.retain(|snapshot| !snapshot.holds.is_empty());
+    if held.is_empty() {
+        session.say("no snapshot is held");
+    }
+    let answer = weir_api::types::SnapshotList { snapshots: held, next: None };
+    session.print(&answer, |all| {
+        let tags = |s: &Snapshot| {
+            let name = s.name.clone();
+            s.holds.clone().into_iter().map(move |tag| [name.clone(), tag])
+        };
+        let rows: Vec<_> = all.snapshots.iter().flat_map(tags).collect();
+        if rows.is_empty() { String::new() } else { output::table(["NAME", "TAG"], &rows, style) }
+    })
+}

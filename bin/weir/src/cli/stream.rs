@@ -1,0 +1,63 @@
+//! `weir stream`: streams that are sent and received at this moment.
+//!
+//! Not here: sending and receiving (transfer).
+//!
+//! Invariant: the server logs no error for a cancelled stream; the caller of the stream gets one.
+
+use clap::Subcommand;
+use weir_api::types::{Stream, StreamKey};
+use weir_api::{ApiError, Control};
+use weir_base::size::Human;
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamVerb {
+    /// List the streams that are sent and received: caller, bytes so far, time without progress
+    List {
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Cancel a stream; a received stream can be resumed with the token of `weir receive`
+    Cancel {
+        /// Its number, as `weir stream list` prints it
+        id: u64,
+    },
+}
+
+pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> {
+    match *verb {
+        StreamVerb::List { script } => list(session, Style::new(script)),
+        StreamVerb::Cancel { id } => {
+            let ended = session.call(|client| client.stream_cancel(StreamKey { id }))?;
+            session.say(&format!("stream {id} of {}: cancelled", ended.name));
+            session.print(&ended, |_| String::new())
+        }
+    }
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.stream_list())?;
+    if answer.streams.is_empty() {
+        session.say("no stream is sent or received");
+    }
+    let row = |stream: &Stream| {
+        [
+            stream.id.to_string(),
+            stream.direction.name().to_owned(),
+            stream.name.clone(),
+            stream.caller.clone(),
+            output::date(stream.begun_unix_ms),
+            Human(stream.moved_bytes).to_string(),
+            output::duration(stream.idle_ms),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.streams.iter().map(row).collect();
+        let header = [">ID", "DIRECTION", "NAME", "CALLER", "BEGUN", ">MOVED", ">IDLE"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}

@@ -1,0 +1,242 @@
+//! `weir target`: the verbs of iSCSI targets.
+//!
+//! Not here: logical units (lun), the protocol.
+//!
+//! Invariants:
+//! - a verb is one call; whatever can be judged here is judged before the call;
+//! - a secret is never an argument: it is read from a file that only its owner may read.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use weir_api::token::SecretText;
+use weir_api::types::{
+    ChapAccount, InitiatorAllow, InitiatorKey, Outcome, Target, TargetChange, TargetCreate,
+    TargetKey, target_name,
+};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_base::private::read_secret;
+
+use crate::cli::base::leave::LeaveArgs;
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::lun;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TargetVerb {
+    /// Make a target that nobody may log in to yet
+    Create {
+        /// A short name such as vms, which stands for iqn.2026-01.org.weir:vms, or a whole one
+        name: String,
+        /// An initiator that may log in, or '*' for all; may be repeated
+        #[arg(long, value_name = "INITIATOR")]
+        allow: Vec<String>,
+    },
+    /// List targets
+    List {
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show a target: portals, logical units, who may log in and who is logged in
+    Show {
+        /// Name of the target
+        name: String,
+    },
+    /// Remove a target; refused while initiators are logged in
+    Delete {
+        /// Name of the target
+        name: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
+    },
+    /// Let an initiator log in; again: on other conditions
+    Allow(AllowArgs),
+    /// Let an initiator log in no longer; its sessions are ended
+    Deny {
+        /// Name of the target
+        target: String,
+        /// The initiator's iSCSI name, or '*'
+        initiator: String,
+    },
+    /// Prove zeroing, cloning, unmapping and locking by the target on scratch volumes, and show
+    /// what they save
+    Selftest(crate::selftest::run::SelftestArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllowArgs {
+    /// Name of the target
+    target: String,
+    /// The initiator's iSCSI name, or '*' for all that no other entry names
+    initiator: String,
+    /// The name that it must prove by CHAP
+    #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
+    chap_user: Option<String>,
+    /// File with the secret of that name, 12 bytes or more, which only you may read
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    chap_secret_file: Option<PathBuf>,
+    /// The name that the target proves to it (mutual CHAP); it must ask for that then
+    #[arg(long, value_name = "NAME", requires_all = ["mutual_secret_file", "chap_user"])]
+    mutual_user: Option<String>,
+    /// File with the secret of that name; another one than the initiator's
+    #[arg(long, value_name = "FILE", requires = "mutual_user")]
+    mutual_secret_file: Option<PathBuf>,
+}
+
+fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccount>, ApiError> {
+    let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
+    let mut secret = read_secret(file).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+    })?;
+    while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        secret.pop();
+    }
+    let secret = String::from_utf8(secret).map_err(|_| {
+        let message = format!("secret file {}: the secret is no text", file.display());
+        ApiError::new(ErrorKind::Invalid, message)
+            .with_action("write one of letters and digits: openssl rand -hex 16")
+    })?;
+    Ok(Some(ChapAccount { user, secret: Some(SecretText::new(secret)), secret_file: None }))
+}
+
+pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        TargetVerb::Create { name, allow } => create(&name, allow, session),
+        TargetVerb::List { script } => list(session, Style::new(script)),
+        TargetVerb::Show { name } => {
+            let key = TargetKey { name: target_name(&name) };
+            let target = session.call(|client| client.target_show(key))?;
+            session.print(&target, show)
+        }
+        TargetVerb::Delete { name, leave } => {
+            let key = TargetKey { name: target_name(&name) };
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.target_delete(key.clone(), force))
+            })?;
+            session.say(&output::outcome("target", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+        TargetVerb::Allow(arguments) => {
+            let request = InitiatorAllow {
+                target: target_name(&arguments.target),
+                initiator: arguments.initiator.to_ascii_lowercase(),
+                chap: account(arguments.chap_user, arguments.chap_secret_file.as_deref())?,
+                mutual: account(arguments.mutual_user, arguments.mutual_secret_file.as_deref())?,
+            };
+            let initiator = request.initiator.clone();
+            let change = session.call(|client| client.target_allow(request))?;
+            say_initiator(session, &initiator, &change);
+            session.print(&change, |_| String::new())
+        }
+        TargetVerb::Deny { target, initiator } => {
+            let initiator = initiator.to_ascii_lowercase();
+            let key = InitiatorKey { target: target_name(&target), initiator: initiator.clone() };
+            let change = session.call(|client| client.target_deny(key))?;
+            say_initiator(session, &initiator, &change);
+            session.print(&change, |_| String::new())
+        }
+        TargetVerb::Selftest(arguments) => crate::selftest::run::run(arguments, session),
+    }
+}
+
+fn say_initiator(session: &Session, initiator: &str, change: &TargetChange) {
+    let done = match change.outcome {
+        Outcome::Created => "allowed",
+        Outcome::Changed => "allowed, on other conditions",
+        Outcome::Removed => "denied",
+        Outcome::Unchanged => "was allowed already",
+    };
+    session.say(&format!("initiator {initiator} at {}: {done}", change.target.name));
+}
+
+fn create(name: &str, allow: Vec<String>, session: &Session) -> Result<(), ApiError> {
+    let name = target_name(name);
+    let request = TargetCreate { name: name.clone() };
+    let mut change = session.call(|client| client.target_create(request))?;
+    session.say(&output::outcome("target", &name, change.outcome));
+    for initiator in allow {
+        let initiator = initiator.to_ascii_lowercase();
+        let request = InitiatorAllow {
+            target: name.clone(),
+            initiator: initiator.clone(),
+            chap: None,
+            mutual: None,
+        };
+        let allowed = session.call(|client| client.target_allow(request))?;
+        say_initiator(session, &initiator, &allowed);
+        change.target = allowed.target;
+    }
+    session.print(&change, |change| portals(&change.target))
+}
+
+fn portals(target: &Target) -> String {
+    target.portals.iter().map(|portal| output::clean(portal) + "\n").collect()
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.target_list())?;
+    if answer.targets.is_empty() {
+        session.say("there are no targets");
+    }
+    let row = |target: &Target| {
+        [
+            target.name.clone(),
+            target.luns.len().to_string(),
+            target.initiators.len().to_string(),
+            target.sessions.len().to_string(),
+            target.portals.join(" "),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.targets.iter().map(row).collect();
+        let header = ["NAME", ">LUNS", ">INITIATORS", ">SESSIONS", "PORTALS"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+fn show(target: &Target) -> String {
+    let style = Style::new(false);
+    let mut text =
+        output::labelled(&[("target", &target.name), ("portals", &target.portals.join(" "))]);
+    let mut part = |title: &str, rows: String| {
+        if !rows.is_empty() {
+            text += &["\n", title, "\n", &rows].concat();
+        }
+    };
+    part("logical units", lun::table(std::slice::from_ref(target), style));
+    let initiator = |entry: &weir_api::types::TargetInitiator| {
+        let user = |user: &Option<String>| user.clone().unwrap_or_else(|| "-".to_owned());
+        [entry.initiator.clone(), user(&entry.chap_user), user(&entry.mutual_user)]
+    };
+    let rows: Vec<_> = target.initiators.iter().map(initiator).collect();
+    let header = ["INITIATOR", "CHAP", "MUTUAL"];
+    part(
+        "may log in",
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) },
+    );
+    part("logged in", sessions(target, style));
+    text
+}
+
+fn sessions(target: &Target, style: Style) -> String {
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let row = |session: &weir_api::types::TargetSession| {
+        [
+            session.initiator.clone(),
+            session.address.clone(),
+            output::date(session.since_unix_ms),
+            yes(session.chap),
+            yes(session.header_digest || session.data_digest),
+            session.commands.to_string(),
+            style.size(session.read_bytes),
+            style.size(session.written_bytes),
+        ]
+    };
+    let rows: Vec<_> = target.sessions.iter().map(row).collect();
+    let header =
+        ["INITIATOR", "FROM", "SINCE", "CHAP", "DIGESTS", ">COMMANDS", ">READ", ">WRITTEN"];
+    if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+}

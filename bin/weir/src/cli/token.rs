@@ -1,0 +1,188 @@
+//! `weir token`: what callers show that are not users of this machine.
+//!
+//! Not here: what roles and scopes mean (weir-api `access`).
+//!
+//! Invariant: a secret goes to standard output or into a new file of mode 0600, and never into an
+//! argument or a message.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+use weir_api::access::Role;
+use weir_api::types::{Request as _, Token, TokenCreate, TokenCreated, TokenKey};
+use weir_api::{ApiError, Control};
+use weir_base::{Clock as _, ErrorKind, SystemClock};
+
+use crate::cli::base::output;
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+
+/// A token ends after this long unless told otherwise: one that is forgotten does not stay for
+/// ever.
+const EXPIRES: &str = "1y";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Make a token and print it, this once
+    Create {
+        /// Its name, by which history and events call its holder
+        name: String,
+        /// What sort of calls it is good for
+        #[arg(long, value_enum)]
+        role: RoleName,
+        /// What it may touch: a pool (tank), a volume (tank/vm1) or a prefix of volumes
+        /// (tank/k8s-*); may be repeated [default: everything]
+        #[arg(long, value_name = "NAME")]
+        scope: Vec<String>,
+        /// How long it is good for, such as 90d, or never
+        #[arg(long, value_name = "TIME", default_value = EXPIRES)]
+        expires: String,
+        /// Write it to this new file, which only you may read, in place of printing it
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// List tokens: what each may do, when it ends, when it was used last and from where
+    List {
+        /// For scripts: no header, tabs
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Revoke a token: the next call with it is refused
+    Revoke {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RoleName {
+    /// Looks, and changes nothing
+    Viewer,
+    /// Also creates, takes snapshots, exports, sends, receives, scrubs and runs
+    Operator,
+    /// Also destroys, changes disks, settings and tokens
+    Admin,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Viewer => Self::Viewer,
+            RoleName::Operator => Self::Operator,
+            RoleName::Admin => Self::Admin,
+        }
+    }
+}
+
+pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        TokenVerb::Create { name, role, scope, expires, out } => {
+            let expires_unix_ms = end(&expires, SystemClock::default().unix_ms())?;
+            let request = TokenCreate { name, role: role.into(), scope, expires_unix_ms };
+            request.check()?;
+            create(session, request, out.as_deref())
+        }
+        TokenVerb::List { script } => list(session, Style::new(script)),
+        TokenVerb::Revoke { name } => {
+            let gone = session.call(|client| client.token_revoke(TokenKey { name }))?;
+            session.say(&output::outcome("token", &gone.name, gone.outcome));
+            session.print(&gone, |_| String::new())
+        }
+    }
+}
+
+/// When a token ends that is good for `text` from now on.
+fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let bad = |why: &dyn std::fmt::Display| {
+        ApiError::new(ErrorKind::Invalid, format!("bad time {text:?}: {why}"))
+            .with_action("write a number and a unit, such as 90d or 1y, or never")
+    };
+    let time = humantime::parse_duration(text).map_err(|error| bad(&error))?;
+    let end = u64::try_from(time.as_millis()).ok().and_then(|ms| now_ms.checked_add(ms));
+    end.map(Some).ok_or_else(|| bad(&"it is too long"))
+}
+
+fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result<(), ApiError> {
+    // Before the call: a token that cannot be written down would be lost.
+    let file = out.map(|path| {
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        made.map_err(|error| unwritten(path, &error))
+    });
+    let file = file.transpose()?;
+    let made = match session.call(|client| client.token_create(request)) {
+        Ok(made) => made,
+        Err(error) => {
+            if let Some(path) = out {
+                drop(std::fs::remove_file(path));
+            }
+            return Err(error);
+        }
+    };
+    let TokenCreated { token, secret, .. } = &made;
+    let until = token
+        .expires_unix_ms
+        .map_or("it does not expire".to_owned(), |end| format!("it expires {}", output::date(end)));
+    session.say(&format!("token {}: created, {}; {until}", token.name, token.role.name()));
+    if let (Some(mut file), Some(path)) = (file, out) {
+        let line = format!("{}\n", secret.expose());
+        let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|error| unwritten(path, &error))?;
+        session.say(&format!("written to {0}; use it with WEIR_TOKEN_FILE={0}", path.display()));
+        return session.print(token, |_| String::new());
+    }
+    session.say("it is shown this once:");
+    session.print(&made, |made| format!("{}\n", made.secret.expose()))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, format!("cannot write {}: {error}", path.display()))
+        .with_action("name a new file in a directory of yours")
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.token_list())?;
+    if answer.tokens.is_empty() {
+        session.say("there are no tokens");
+    }
+    if answer.refused > 0 {
+        let times = answer.refused;
+        session.say(&format!("calls with a wrong token since the server started: {times}"));
+    }
+    let row = |token: &Token| {
+        let scope = if token.scope.is_empty() { "all".to_owned() } else { token.scope.join(",") };
+        let date = |ms: Option<u64>, none: &str| ms.map_or(none.to_owned(), output::date);
+        let expires = date(token.expires_unix_ms, "never");
+        [
+            token.name.clone(),
+            token.role.name().to_owned(),
+            scope,
+            if token.is_expired { format!("EXPIRED {expires}") } else { expires },
+            date(token.last_used_unix_ms, "never"),
+            token.last_used_from.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.tokens.iter().map(row).collect();
+        let header = ["NAME", "ROLE", "SCOPE", "EXPIRES", "LAST USED", "FROM"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_end_a_token_or_never() {
+        assert_eq!(end("never", 7).unwrap(), None);
+        assert_eq!(end("1s", 7).unwrap(), Some(1007));
+        assert!(end("soon", 7).is_err());
+        assert!(end("100000000000y", 7).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! `weir send` and `weir receive`: snapshots as streams, through standard output and input.
+//!
+//! Not here: the streams, and servers that send to each other (replicate).
+//!
+//! Invariants:
+//! - a stream never goes to or comes from a terminal;
+//! - what is said beside it goes to standard error.
+
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use weir_api::types::{ReceiveDone, ReceiveStart, Request as _, SendStart, SendStarted};
+use weir_api::{ApiError, Control};
+use weir_base::size::Human;
+use weir_base::{ErrorKind, names};
+
+use crate::cli::base::remote::Remote;
+use crate::cli::base::session::Session;
+
+/// Bytes given to the server at once; what one call takes.
+const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
+
+/// Parts read ahead of the server.
+const PARTS_AHEAD: usize = 2;
+
+/// A server hears something of a stream this often, so that it knows that its sender lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// Full name of the snapshot, such as tank/vm1@tuesday
+    name: String,
+    /// Send only what changed since this older snapshot, which the other side has: @monday, a
+    /// bookmark of it such as '#monday', or the full name of what a clone began as
+    #[arg(short = 'i', long = "from", value_name = "SNAPSHOT")]
+    from: Option<String>,
+    /// Go on with a stream that was cut off, as `weir receive` says
+    #[arg(short, long, value_name = "TOKEN", conflicts_with = "from")]
+    token: Option<String>,
+    /// Send nothing; say about how much it would be
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Say what was sent
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
+pub(crate) struct ReceiveArgs {
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    /// Full name of the volume, such as tank/copy: made by a whole stream, brought up to date by
+    /// one of changes
+    volume: String,
+    /// If the volume was changed since the snapshot that the stream is a difference to, roll it
+    /// back first; newer snapshots are destroyed
+    #[arg(short = 'F', long)]
+    rollback: bool,
+    /// Change nothing; read and check the stream, and say what would become of it
+    #[arg(short = 'n', long, conflicts_with_all = ["token", "abort"])]
+    dry_run: bool,
+    /// Say where a stream that was cut off goes on
+    #[arg(long, conflicts_with_all = ["rollback", "abort"])]
+    token: bool,
+    /// Give a stream up that was cut off: the volume is what it was before, or gone
+    #[arg(long, conflicts_with = "rollback")]
+    abort: bool,
+}
+
+/// What was sent.
+#[derive(Serialize)]
+struct SendDone {
+    snapshot: String,
+    guid: String,
+    from_guid: Option<String>,
+    sent_bytes: u64,
+}
+
+/// What would be sent.
+#[derive(Serialize)]
+struct WouldSend {
+    snapshot: String,
+    estimate_bytes: u64,
+}
+
+fn invalid(message: &str, action: &str) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, message).with_action(action)
+}
+
+fn unavailable(what: &str, error: &io::Error) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
+}
+
+/// The full name of the older snapshot or bookmark: `@monday` and `#monday` are of the same volume.
+fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
+    if !from.starts_with(['@', '#']) {
+        return Ok(from.to_owned());
+    }
+    let parts = names::snapshot(name);
+    let (volume, _) =
+        parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
+    Ok(format!("{volume}{from}"))
+}
+
+/// What became of a stream, or would.
+fn told(done: &ReceiveDone) -> String {
+    let ReceiveDone { snapshot, received_bytes, data_bytes, hole_bytes, .. } = done;
+    if !done.dry_run {
+        return format!("received {snapshot}: {}", Human(*received_bytes));
+    }
+    let volume = snapshot.split('@').next().unwrap_or_default();
+    let first = match (done.is_new, done.rolled_back) {
+        (true, _) => format!("would make volume {volume} and receive {snapshot}"),
+        (false, true) => {
+            format!("would roll {volume} back, destroy what is newer, and receive {snapshot}")
+        }
+        (false, false) => format!("would receive {snapshot}"),
+    };
+    let (data, holes) = (Human(*data_bytes), Human(*hole_bytes));
+    format!("{first}: {data} of data, {holes} of holes; the stream is sound")
+}
+
+fn bar(session: &Session, total: Option<u64>) -> ProgressBar {
+    if !session.is_watched() {
+        return ProgressBar::hidden();
+    }
+    let template = match total {
+        Some(_) => "{bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left",
+        None => "{bytes}, {bytes_per_sec}",
+    };
+    let style = ProgressStyle::with_template(template).expect("a template that is tested");
+    ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_style(style)
+}
+
+pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiError> {
+    let SendArgs { name, from, token, dry_run, verbose, .. } = arguments;
+    let from = from.map(|from| full_from(&name, &from)).transpose()?;
+    let request = SendStart { snapshot: name.clone(), from, token };
+    request.check()?;
+    if !dry_run && io::stdout().is_terminal() {
+        return Err(invalid(
+            "a stream is not for a terminal",
+            "redirect it to a file (> FILE), or pipe it to 'weir receive'",
+        ));
+    }
+    let started = session.call(|client| client.send_start(request))?;
+    if dry_run {
+        session.call(|client| client.send_stop(started.session.clone()))?;
+        let would = WouldSend { snapshot: name, estimate_bytes: started.estimate_bytes };
+        return session.print(&would, |would| {
+            format!("would send {}: about {}\n", would.snapshot, Human(would.estimate_bytes))
+        });
+    }
+    let SendStarted { guid, from_guid, estimate_bytes, .. } = started;
+    let bar = bar(session, Some(estimate_bytes));
+    let mut out = io::stdout().lock();
+    let mut sent_bytes = 0;
+    let mut stream = session.call(|client| client.send_stream(started.session.clone()))?;
+    while let Some(part) = session.wait(stream.next())? {
+        if let Err(error) = out.write_all(&part) {
+            drop(session.call(|client| client.send_stop(started.session.clone())));
+            return Err(unavailable("the stream cannot be written", &error));
+        }
+        sent_bytes += part.len() as u64;
+        bar.inc(part.len() as u64);
+    }
+    out.flush().map_err(|error| unavailable("the stream cannot be written", &error))?;
+    bar.finish_and_clear();
+    if verbose {
+        session.say(&format!("sent {name}: {}", Human(sent_bytes)));
+    }
+    // Standard output is the stream.
+    session.print_aside(&SendDone { snapshot: name, guid, from_guid, sent_bytes })
+}
+
+pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), ApiError> {
+    let ReceiveArgs { volume, rollback, dry_run, token, abort, .. } = arguments;
+    let request = ReceiveStart { volume: volume.clone(), roll_back: rollback, dry_run };
+    request.check()?;
+    if token {
+        let token = session.call(|client| client.receive_token(volume))?;
+        return session.print(&token, |told| format!("{}\n", told.token));
+    }
+    if abort {
+        let gone = session.call(|client| client.receive_abort(volume))?;
+        session.say(&format!("the stream into {} was given up", gone.name));
+        return session.print(&gone, |_| String::new());
+    }
+    if io::stdin().is_terminal() {
+        return Err(invalid(
+            "a stream does not come from a terminal",
+            "redirect it from a file (< FILE), or pipe it from 'weir send'",
+        ));
+    }
+    let started = session.call(|client| client.receive_start(request))?;
+    let given = give(session, &started.session);
+    let done = match given {
+        Ok(()) => session.call(|client| client.receive_finish(started.session))?,
+        Err(Given::Server(error)) => return Err(error),
+        Err(Given::Input(error)) => {
+            drop(session.call(|client| client.receive_stop(started.session)));
+            return Err(unavailable("the stream cannot be read", &error));
+        }
+    };
+    session.say(&told(&done));
+    session.print(&done, |_| String::new())
+}
+
+/// Why a stream could not be given.
+enum Given {
+    Server(ApiError),
+    Input(io::Error),
+}
+
+/// Gives standard input to a session, to its end.
+fn give(session: &Session, to: &str) -> Result<(), Given> {
+    let (read, parts) = mpsc::sync_channel(PARTS_AHEAD);
+    // Standard input may say nothing for long; a thread of its own waits for it.
+    std::thread::spawn(move || {
+        let mut input = io::stdin().lock();
+        loop {
+            let mut part = Vec::with_capacity(PART_BYTES);
+            let done = (&mut input).take(PART_BYTES as u64).read_to_end(&mut part);
+            let last = part.is_empty() || done.is_err();
+            if read.send(done.map(|_| part)).is_err() || last {
+                return;
+            }
+        }
+    });
+    let bar = bar(session, None);
+    loop {
+        let part = match parts.recv_timeout(SIGN_OF_LIFE) {
+            Ok(Ok(part)) if part.is_empty() => break,
+            Ok(Ok(part)) => part,
+            Ok(Err(error)) => return Err(Given::Input(error)),
+            Err(mpsc::RecvTimeoutError::Timeout) => Vec::new(),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        };
+        bar.inc(part.len() as u64);
+        session
+            .call(|client| client.receive_part(to.to_owned(), part.into()))
+            .map_err(Given::Server)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_snapshot_is_of_the_same_volume_unless_it_says_otherwise() {
+        assert_eq!(full_from("tank/v@b", "@a").unwrap(), "tank/v@a");
+        assert_eq!(full_from("tank/v@b", "#a").unwrap(), "tank/v#a");
+        assert_eq!(full_from("tank/v@b", "tank/w@a").unwrap(), "tank/w@a");
+        assert!(full_from("tank/v", "@a").is_err());
+    }
+}

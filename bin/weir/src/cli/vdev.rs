@@ -1,0 +1,182 @@
+//! `weir pool` verbs that change a pool's shape: add, remove, expand.
+//!
+//! Not here: single disks of a vdev (`care`), the layout grammar (`layout`).
+//!
+//! Invariant: a verb is one call; only `--wait` looks on, and what it watches goes on without it.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_api::types::{Outcome, PoolAdd, PoolRemove, Request, VdevStatus};
+use weir_api::{ApiError, Control};
+use weir_base::{ErrorKind, size};
+
+use crate::cli::base::pool_text::changed;
+use crate::cli::base::session::Session;
+use crate::cli::base::{confirm, layout};
+
+/// How often a removal that is waited for is looked at.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+/// Looks without a change after which damage that cannot be moved is reported.
+const STUCK_LOOKS_MAX: u32 = 20;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShapeVerb {
+    /// Add vdevs: for data, for the intent log (`log`), or disks in waiting (`spare`)
+    Add {
+        /// Use disks that hold another pool or a file system, and mix vdevs of different
+        /// redundancy
+        #[arg(short, long)]
+        force: bool,
+        /// Name of the pool
+        name: String,
+        /// As for `create`: disks, `mirror` or `raidz1` to `raidz3` and disks, several times;
+        /// `log` and `spare` before them say what they are for
+        #[arg(required = true, value_name = "VDEV")]
+        layout: Vec<String>,
+    },
+    /// Remove a vdev: what it holds moves to the others while the pool is in use
+    Remove {
+        /// End the removal that is under way: the vdev stays
+        #[arg(short, long, conflicts_with_all = ["wait", "yes"])]
+        stop: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+        /// Wait until it is gone
+        #[arg(short, long)]
+        wait: bool,
+        /// Name of the pool
+        name: String,
+        /// The vdev as `status` names it, such as mirror-0, or the path of its only disk
+        vdev: String,
+    },
+    /// Use all of every disk, after disks were replaced by larger ones
+    Expand {
+        /// Name of the pool
+        name: String,
+    },
+}
+
+pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        ShapeVerb::Add { force, name, layout } => {
+            let vdevs = layout::parse(&layout)?;
+            let request = PoolAdd { name, vdevs, force };
+            request.check()?;
+            changed(session, &session.call(|client| client.pool_add(request))?)
+        }
+        ShapeVerb::Remove { stop, yes, wait, name, vdev } => {
+            confirm::removal(&name, &vdev, yes || stop)?;
+            let request = PoolRemove { name: name.clone(), vdev: vdev.clone(), stop };
+            let change = session.call(|client| client.pool_remove(request))?;
+            let found = change.pool.vdevs.iter().find(|v| v.name == vdev || has_disk(v, &vdev));
+            match found {
+                Some(found) if wait => watch(session, &name, &found.name.clone()),
+                found => {
+                    let is_retry = change.outcome == Outcome::Unchanged;
+                    session.say(&removal(&name, &vdev, found, is_retry && !stop));
+                    session.print(&change, |_| String::new())
+                }
+            }
+        }
+        ShapeVerb::Expand { name } => {
+            changed(session, &session.call(|client| client.pool_expand(name))?)
+        }
+    }
+}
+
+/// The answer of a removal: the vdev is leaving, gone, or stays. A repeated request retries the
+/// segments that could not be moved.
+fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
+    let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
+    let name = &found.name;
+    match found.leaving {
+        None => format!("{name} stays in pool {pool}"),
+        Some(leaving) => {
+            let how = if is_retry {
+                "goes on leaving, and what could not be moved is tried again"
+            } else {
+                "is leaving"
+            };
+            format!(
+                "{name} of pool {pool} {how}: {} to move\nwatch: weir pool status {pool}\nundo: \
+                 weir pool remove --stop {pool} {name}",
+                size::Human(leaving.live_bytes)
+            )
+        }
+    }
+}
+
+fn has_disk(vdev: &VdevStatus, disk: &str) -> bool {
+    vdev.disks.iter().any(|known| known.path == disk || known.guid == disk)
+}
+
+/// Waits until a vdev is gone.
+fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
+    let shown = if session.is_watched() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let template = "remove {msg} {wide_bar} {bytes}/{total_bytes}, {eta} left";
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
+    let bar = ProgressBar::with_draw_target(None, shown).with_style(style);
+    bar.set_message(vdev.to_owned());
+    let (mut total, mut last, mut stuck) = (0, None, 0);
+    loop {
+        let pool = session.call(|client| client.pool_status(name.to_owned()))?;
+        let Some(vdev) = pool.vdevs.iter().find(|known| known.name == vdev) else {
+            bar.finish_and_clear();
+            session.say(&format!("{vdev} was removed from pool {name}"));
+            return session.print(&pool, |_| String::new());
+        };
+        let Some(leaving) = vdev.leaving else {
+            bar.finish_and_clear();
+            let message = format!("the removal of {} from pool {name} was ended", vdev.name);
+            return Err(ApiError::new(ErrorKind::Unavailable, message));
+        };
+        total = leaving.live_bytes.max(total);
+        bar.set_length(total);
+        bar.set_position(total - leaving.live_bytes);
+        let unchanged = leaving.stuck_segments > 0 && last == Some(leaving);
+        stuck = if unchanged { stuck + 1 } else { 0 };
+        if stuck >= STUCK_LOOKS_MAX {
+            bar.finish_and_clear();
+            let message = format!(
+                "{} segments of {} cannot be moved: something in them is damaged on every disk",
+                leaving.stuck_segments, vdev.name
+            );
+            return Err(ApiError::new(ErrorKind::Data, message).with_action(format!(
+                "rewrite or trim what is damaged and repeat this, or keep the vdev: weir pool \
+                 remove --stop {name} {}",
+                vdev.name
+            )));
+        }
+        last = Some(leaving);
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_removal_says_that_it_continues() {
+        let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
+        let vdev = serde_json::json!({
+            "name": "disk-1", "kind": "disk", "state": "online", "errors": errors, "disks": [],
+            "leaving": { "live_bytes": 4096, "stuck_segments": 0 },
+        });
+        let vdev: VdevStatus = serde_json::from_value(vdev).unwrap();
+        let said = |is_retry| removal("tank", "b", Some(&vdev), is_retry);
+        assert!(said(false).starts_with("disk-1 of pool tank is leaving: 4KiB to move"));
+        let again =
+            "disk-1 of pool tank goes on leaving, and what could not be moved is tried again";
+        assert!(said(true).starts_with(again), "{}", said(true));
+        assert!(said(true).contains("undo: weir pool remove --stop tank disk-1"));
+        assert_eq!(removal("tank", "b", None, true), "b was removed from pool tank");
+    }
+}

@@ -1,0 +1,364 @@
+//! `weir volume`: the verbs of volumes.
+//!
+//! Not here: their data; that goes through exports.
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use clap::{Subcommand, ValueEnum};
+use weir_api::types::{
+    Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeRename,
+    VolumeResize, VolumeSet, VolumeSpace,
+};
+use weir_api::{ApiError, Control};
+use weir_base::{ErrorKind, names, size};
+
+use crate::cli::base::output::Style;
+use crate::cli::base::session::Session;
+use crate::cli::base::{confirm, output};
+use crate::cli::{advise, property};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeVerb {
+    /// Make a thin volume
+    #[command(after_help = RECORDS_HELP)]
+    Create {
+        /// Full name, such as tank/vm1
+        name: String,
+        /// Size clients see, such as 10GiB; a multiple of the record size
+        #[arg(long, allow_hyphen_values = true)]
+        size: String,
+        /// What is checksummed, compressed and stored as one, for ever
+        #[arg(
+            short = 'b',
+            long,
+            value_name = "SIZE",
+            default_value = "4KiB",
+            allow_hyphen_values = true
+        )]
+        record_size: String,
+        /// Set a property, such as refreservation=auto; weir set --help lists them
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+        properties: Vec<String>,
+    },
+    /// List volumes
+    List {
+        /// Only those of this pool
+        pool: Option<String>,
+        /// Other columns: space shows where the space of volumes and their snapshots goes, records
+        /// the record size and what is stored
+        #[arg(short = 'o', value_name = "COLUMNS")]
+        columns: Option<Columns>,
+        /// For scripts: no header, tabs, sizes in bytes
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show everything about a volume
+    Show {
+        /// Full name, such as tank/vm1
+        name: String,
+    },
+    /// Change properties of a volume
+    Set {
+        /// Properties to set, such as compression=zstd; weir set --help lists them
+        #[arg(required = true, value_name = "PROPERTY=VALUE")]
+        properties: Vec<String>,
+        /// Full name, such as tank/vm1
+        name: String,
+    },
+    /// Change the size of a volume; it never shrinks below written data
+    Resize {
+        /// Full name, such as tank/vm1
+        name: String,
+        /// Size clients see, such as 10GiB; a multiple of the volume's record size
+        #[arg(long, allow_hyphen_values = true)]
+        size: String,
+    },
+    /// Give a volume another name; its exports keep theirs and go on
+    Rename {
+        /// Full name, such as tank/vm1
+        name: String,
+        /// New full name, such as tank/web
+        to: String,
+    },
+    /// Make a volume that holds the same; by reference, so no data moves, and it depends on nothing
+    Copy {
+        /// Full name of a volume or snapshot, such as tank/vm1 or tank/vm1@monday
+        name: String,
+        /// Full name of the new volume, such as tank/vm2
+        to: String,
+    },
+    /// Let a clone take over its origin, so that the volume it came from can be destroyed
+    Promote {
+        /// Full name of the clone, such as tank/new
+        name: String,
+    },
+    /// Measure what other settings would make of a volume: its size and the time they take
+    Advise {
+        /// Full name, such as tank/vm1
+        name: String,
+    },
+    /// Destroy a volume and its data
+    Destroy {
+        /// Full name, such as tank/vm1
+        name: String,
+        /// Also destroy its snapshots
+        #[arg(short, long)]
+        recursive: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+/// What a record size is good for.
+const RECORDS_HELP: &str = "\
+A record is a power of two from 4KiB to 1MiB. Large ones suit data that is written and read in long
+runs: they compress better, and the map of the volume is smaller. Small random writes get slower:
+each of them reads a record and stores all of it anew. 4KiB to 16KiB suit databases and the disks of
+virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures on a volume that
+has data what other sizes would make of it.";
+
+/// What `list` shows beside the usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Columns {
+    /// Where the space goes
+    Space,
+    /// The record size, and what is stored
+    Records,
+}
+
+pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        VolumeVerb::Create { name, size, record_size, properties } => {
+            check_name(&name)?;
+            let record_bytes = parse_size(&record_size)?;
+            let size_bytes = whole_records(&size, record_bytes)?;
+            let properties = property::values(&properties)?;
+            let request = VolumeCreate { name, size_bytes, record_bytes, properties };
+            request.check()?;
+            sized(session, &session.call(|client| client.volume_create(request))?)
+        }
+        VolumeVerb::List { pool, columns, script } => {
+            list(session, pool, columns, Style::new(script))
+        }
+        VolumeVerb::Show { name } => {
+            session.print(&session.call(|client| client.volume_show(name))?, show)
+        }
+        VolumeVerb::Set { properties, name } => {
+            check_name(&name)?;
+            let properties = property::values(&properties)?;
+            let request = VolumeSet { name, properties };
+            request.check()?;
+            changed(session, &session.call(|client| client.volume_set(request))?)
+        }
+        VolumeVerb::Resize { name, size } => {
+            check_name(&name)?;
+            let size_bytes = new_size(&name, &size, session)?;
+            let request = VolumeResize { name, size_bytes };
+            request.check()?;
+            sized(session, &session.call(|client| client.volume_resize(request))?)
+        }
+        VolumeVerb::Rename { name, to } => {
+            let request = VolumeRename { name, to };
+            request.check()?;
+            changed(session, &session.call(|client| client.volume_rename(request))?)
+        }
+        VolumeVerb::Copy { name, to } => {
+            let request = VolumeCopy { name, to };
+            request.check()?;
+            changed(session, &session.call(|client| client.volume_copy(request))?)
+        }
+        VolumeVerb::Promote { name } => {
+            check_name(&name)?;
+            changed(session, &session.call(|client| client.volume_promote(name))?)
+        }
+        VolumeVerb::Advise { name } => advise::advise(name, session),
+        VolumeVerb::Destroy { name, recursive, yes } => {
+            check_name(&name)?;
+            confirm::destruction("volume", &name, yes)?;
+            let request = VolumeDestroy { name, recursive };
+            let answer = session.call(|client| client.volume_destroy(request))?;
+            session.say(&output::outcome("volume", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ApiError> {
+    names::volume(name).map_err(weir_api::Error::from)?;
+    Ok(())
+}
+
+fn parse_size(text: &str) -> Result<u64, ApiError> {
+    size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
+}
+
+/// Reads a size. Rounds sizes in a unit of ten or with a fraction up to whole records.
+fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
+    let bytes = parse_size(text)?;
+    let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
+    Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
+}
+
+/// The new size of a volume: a size, or `+` and what it grows by.
+fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
+    let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
+    if !growth && !size::is_rounded(text) {
+        return parse_size(text);
+    }
+    let volume = session.call(|client| client.volume_show(name.to_owned()))?;
+    let bytes = whole_records(text, volume.record_bytes)?;
+    Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
+}
+
+/// Says what became of a volume, with its size in both forms.
+fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
+    let size = size::both_forms(change.volume.size_bytes);
+    let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+    session.say(&format!("{outcome}: {size}"));
+    session.print(change, |_| String::new())
+}
+
+fn changed(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
+    session.say(&output::outcome("volume", &change.volume.name, change.outcome));
+    session.print(change, |_| String::new())
+}
+
+fn list(
+    session: &Session,
+    pool: Option<String>,
+    columns: Option<Columns>,
+    style: Style,
+) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.volume_list(pool))?;
+    if answer.volumes.is_empty() {
+        session.say("there are no volumes");
+    }
+    for volume in &answer.volumes {
+        if let Some(part) = received_part(volume) {
+            session.say(&format!("{} {part}", volume.name));
+        }
+    }
+    // Scripts count on the columns.
+    let mark = |volume: &Volume| match &volume.receiving {
+        Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
+        _ => String::new(),
+    };
+    let row = |volume: &Volume| {
+        [
+            volume.name.clone() + &mark(volume),
+            style.size(volume.size_bytes),
+            style.size(volume.used_bytes),
+            style.size(volume.stored_bytes),
+            format!("{:.2}", volume.compression_ratio),
+            volume.compression.name().to_owned(),
+            dedupe_column(volume),
+            volume.exports.len().to_string(),
+            volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.volumes.iter().map(row).collect();
+        let header = [
+            "NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">DEDUPE", ">EXPORTS",
+            "ORIGIN",
+        ];
+        match columns {
+            _ if rows.is_empty() => String::new(),
+            Some(Columns::Space) => space(&all.volumes, style),
+            Some(Columns::Records) => records(&all.volumes, style),
+            None => output::table(header, &rows, style),
+        }
+    })
+}
+
+fn space(volumes: &[Volume], style: Style) -> String {
+    let row = |volume: &Volume| {
+        let VolumeSpace {
+            available_bytes,
+            used_bytes,
+            by_snapshots_bytes,
+            by_volume_bytes,
+            referenced_bytes,
+            written_bytes,
+            by_refreservation_bytes,
+        } = volume.space;
+        [
+            volume.name.clone(),
+            style.size(available_bytes),
+            style.size(used_bytes),
+            style.size(by_snapshots_bytes),
+            style.size(by_volume_bytes),
+            style.size(by_refreservation_bytes),
+            style.size(referenced_bytes),
+            style.size(written_bytes),
+        ]
+    };
+    let rows: Vec<_> = volumes.iter().map(row).collect();
+    let header =
+        ["NAME", ">AVAIL", ">USED", ">USEDSNAP", ">USEDDS", ">USEDREFRESERV", ">REFER", ">WRITTEN"];
+    output::table(header, &rows, style)
+}
+
+fn records(volumes: &[Volume], style: Style) -> String {
+    let row = |volume: &Volume| {
+        [
+            volume.name.clone(),
+            style.size(volume.size_bytes),
+            style.size(volume.record_bytes),
+            style.size(volume.used_bytes),
+            style.size(volume.stored_bytes),
+            format!("{:.2}", volume.compression_ratio),
+            volume.compression.name().to_owned(),
+        ]
+    };
+    let rows: Vec<_> = volumes.iter().map(row).collect();
+    let header = ["NAME", ">SIZE", ">RECORD", ">USED", ">STORED", ">RATIO", "COMPRESS"];
+    output::table(header, &rows, style)
+}
+
+/// Note on a volume that holds a part of a stream, with the commands to resume or abort it.
+fn received_part(volume: &Volume) -> Option<String> {
+    let (name, snapshot) = (&volume.name, volume.receiving.as_ref()?);
+    Some(format!(
+        "holds a part of @{snapshot}: its stream is under way or was cut off; to go on, send with \
+         what this prints: weir receive --token {name}; to give it up: weir receive --abort {name}"
+    ))
+}
+
+/// The dedupe ratio where there is any, or whether it is on.
+fn dedupe_column(volume: &Volume) -> String {
+    match volume.shared_bytes {
+        0 if !volume.dedupe => "off".to_owned(),
+        _ => format!("{:.2}", volume.dedupe_ratio),
+    }
+}
+
+fn show(volume: &Volume) -> String {
+    let human = |bytes: u64| format!("{} ({bytes} bytes)", size::Human(bytes));
+    let exports =
+        if volume.exports.is_empty() { "none".to_owned() } else { volume.exports.join(" ") };
+    let mut lines = vec![
+        ("volume", volume.name.clone()),
+        ("size", human(volume.size_bytes)),
+        ("block", format!("{} bytes", volume.block_bytes)),
+        ("record", human(volume.record_bytes)),
+        ("compression", volume.compression.name().to_owned()),
+        ("used", human(volume.used_bytes)),
+        ("stored", human(volume.stored_bytes)),
+        ("ratio", format!("{:.2}", volume.compression_ratio)),
+        ("dedupe", if volume.dedupe { "on" } else { "off" }.to_owned()),
+        ("shared", human(volume.shared_bytes)),
+        ("dedupe ratio", format!("{:.2}", volume.dedupe_ratio)),
+        ("created", output::date(volume.created_unix_ms)),
+    ];
+    lines.extend(volume.origin.iter().map(|origin| ("origin", origin.clone())));
+    lines.extend(received_part(volume).map(|part| ("receiving", part)));
+    lines.extend([
+        ("snapshots", volume.snapshots.to_string()),
+        ("in snapshots", human(volume.space.by_snapshots_bytes)),
+        ("exports", exports),
+    ]);
+    let lines: Vec<_> = lines.iter().map(|(label, text)| (*label, text.as_str())).collect();
+    output::labelled(&lines)
+}

@@ -1,0 +1,130 @@
+//! Tools that work on disks without a server: nothing they do changes a disk.
+//!
+//! Not here: the server, and finding disks (weir-server).
+//!
+//! Invariants:
+//! - disks are opened for reading, each under an overlay: what the engine writes while it opens a
+//!   pool (the replayed log, a commit) stays in memory;
+//! - disks of a running server are refused, since they change under the reader.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_api::ApiError;
+use weir_base::{ErrorKind, SystemClock};
+use weir_dataset::{Engine, EngineOptions};
+use weir_device::{Device, FileDevice, OpenMode, Overlay};
+use weir_pool::{ImportOptions, PlantedBug};
+use weir_server::open_disks::{self, FoundPool, Scan};
+use weir_server::{Activity, api_error};
+
+use crate::cli::base::output;
+
+/// Memory for caches and for what a replayed log makes dirty.
+const MEMORY_BYTES: u64 = 512 << 20;
+
+/// How long to wait for disks that another process uses, and how often to look. The kernel keeps
+/// the lock of a killed server until its last operation is done.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
+const IN_USE_LOOKS: u32 = 20;
+
+/// Looks for pools, and looks again while disks are in use.
+async fn scan(search: &[String]) -> Scan {
+    let mut scan = open_disks::scan(search, &Activity::default()).await;
+    for _ in 0..IN_USE_LOOKS {
+        if !scan.in_use {
+            break;
+        }
+        std::thread::sleep(IN_USE_MAX / IN_USE_LOOKS);
+        scan = open_disks::scan(search, &Activity::default()).await;
+    }
+    scan
+}
+
+/// Runs an offline tool on a runtime of its own.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let runtime = weir_device::new_runtime().map_err(|error| {
+        ApiError::new(ErrorKind::Internal, format!("cannot do I/O here: {error}"))
+    })?;
+    runtime.block_on(work)
+}
+
+/// Opens a pool by name or guid, as it would be after an import, without changing its disks; also
+/// returns what lies over them.
+pub(crate) async fn open(
+    wanted: &str,
+    search: &[String],
+    force: bool,
+) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
+    let scan = scan(search).await;
+    for why in &scan.unknown {
+        output::say(&format!("weir: left out: {why}"));
+    }
+    let found = scan
+        .pools
+        .into_iter()
+        .filter(|(guid, found)| found.newest.label.name == wanted || guid.to_string() == wanted);
+    let mut found: Vec<FoundPool> = found.map(|(_, pool)| pool).collect();
+    let pool = match (found.pop(), found.is_empty()) {
+        (Some(pool), true) => pool,
+        (None, _) => {
+            let message = format!("no disk of a pool {wanted:?} in {}", search.join(", "));
+            if scan.in_use {
+                let message = format!("{message} that is not in use by another process");
+                return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                    "stop the server that uses its disks (`weir server show` tells whether one \
+                     runs), or scrub there",
+                ));
+            }
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action("name its disks, or the directories they are in, with -d"));
+        }
+        (Some(_), false) => {
+            let message = format!("there are several pools named {wanted:?}");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("give the guid that `weir pool import -d` lists"));
+        }
+    };
+    let mut disks: Vec<Arc<dyn Device>> = Vec::new();
+    for path in pool.disks.values() {
+        match FileDevice::open(path, OpenMode::ReadOnly, 0) {
+            Ok(disk) => disks.push(Arc::new(disk)),
+            Err(error) => output::say(&format!("weir: left out: {error}")),
+        }
+    }
+    open_over(disks, force).await
+}
+
+/// Opens the pool on these disks, each under an overlay.
+async fn open_over(
+    disks: Vec<Arc<dyn Device>>,
+    force: bool,
+) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
+    let overlays: Vec<Arc<Overlay>> =
+        disks.into_iter().map(|disk| Arc::new(Overlay::new(disk))).collect();
+    let clock = Arc::new(SystemClock::default());
+    let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
+    let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let opened = Engine::open(
+        disks,
+        ImportOptions { force, ..ImportOptions::new(weir_server::guid()) },
+        &options,
+    )
+    .await;
+    Ok((opened.map_err(|error| api_error(&error))?, overlays))
+}
+
+/// A bar for people; nothing where nobody watches.
+pub(crate) fn progress(bytes: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    ProgressBar::new(bytes).with_style(style)
+}
