@@ -2,7 +2,7 @@
 //!
 //! Not here: the content of a room (rooms.rs), cycles between files (cycles.rs).
 //!
-//! Files beside `lib.rs` are below all rooms. `lib.rs` itself re-exports from every room.
+//! Files in the folder of `lib.rs` are below all rooms. `lib.rs` itself re-exports from every room.
 //!
 //! Invariant: a crate is checked if and only if its `lib.rs` has a list of rooms.
 
@@ -38,7 +38,7 @@ fn of_crate(folder: &str, rooms: &[&str], graph: &Graph) -> Vec<Finding> {
         let path = graph.files[file].as_str();
         path.strip_prefix(folder).and_then(|path| path.strip_prefix("/src/")).unwrap_or(path)
     };
-    // 0 is a file beside `lib.rs`; `lib.rs` has no rank.
+    // 0 is a file in the folder of `lib.rs`; `lib.rs` has no rank.
     let rank = |file: usize| match inside(file).split_once('/') {
         Some((room, _)) => rooms.iter().position(|known| *known == room).map(|at| at + 1),
         None => (inside(file) != "lib.rs").then_some(0),

@@ -2,7 +2,7 @@
 //!
 //! Not here: `weir serve` (the other tests).
 //!
-//! Invariant: the example is the one that the documentation shows, built with the same profile.
+//! Invariant: cargo builds the example with the profile of the program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -146,7 +146,7 @@ fn lists_that_are_not_taken_hold_little_memory_and_give_it_back() {
     let begun = Instant::now();
     server.weir("pool list").ok();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    // On a busy machine a caller may be told to come back (503 with Retry-After).
+    // A busy server answers 503 with Retry-After.
     let ask = || call(&at, &viewer, "GET", "/v1/pools", &Value::Null);
     let (mut status, mut pools) = ask();
     eventually("a call of the same token is answered", Duration::from_mins(1), || {

@@ -1,6 +1,6 @@
 //! Replaces a file whole, so that a crash leaves the old content or the new.
 //!
-//! Not here: what files contain, and who may read them.
+//! Not here: content and permissions of files.
 //!
 //! Invariant: no name of the file ever shows a part of the new content.
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file whole. The new content is written to a file beside it with the extension
+/// Replaces a file whole. The new content goes to a file in the same directory with the extension
 /// `json.new`.
 ///
 /// # Durability

@@ -1,6 +1,6 @@
 //! A volume as the block protocols see it: the trait `Export` on the engine.
 //!
-//! Not here: what SCSI does beside it (`scsi_medium`), the names of exports (`export_registry`).
+//! Not here: operations of SCSI alone (`scsi_medium`), the names of exports (`export_registry`).
 //!
 //! Invariant: a call that is done at once takes no lock across an await.
 

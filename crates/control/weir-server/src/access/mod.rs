@@ -1,4 +1,4 @@
-//! What a caller may name, and the secrets and tokens that the server keeps.
+//! Files that callers name, secrets and tokens.
 
 pub(crate) mod activity;
 pub(crate) mod aside;

@@ -51,7 +51,7 @@ use crate::transfers::receive_calls;
 /// that does not answer must not hold up the end.
 const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Runs the server until it is told to stop. `say` prints a text for people.
+/// Runs the server until SIGINT or SIGTERM. `say` prints a text for people.
 ///
 /// # Errors
 /// A listener, the state directory or the certificate cannot be used, or a pool was not closed

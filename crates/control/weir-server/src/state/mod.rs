@@ -1,4 +1,4 @@
-//! What the server remembers across restarts.
+//! State of the server: open pools, sessions, and files that survive a restart.
 
 pub(crate) mod jobs;
 pub(crate) mod pool_file;

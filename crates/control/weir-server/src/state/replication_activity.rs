@@ -1,6 +1,6 @@
-//! What replications are doing: progress and the last error of each.
+//! Progress and last error of each replication.
 //!
-//! Not here: the runs (`replication`), what is remembered across restarts (`saved_state`).
+//! Not here: the runs (`replication`), state that survives a restart (`saved_state`).
 //!
 //! Invariant: a replication has at most one activity.
 

@@ -1,4 +1,4 @@
-//! The server: open pools, exports, targets, and what it remembers.
+//! The server: open pools, exports, targets, and its saved state.
 //!
 //! Not here: the calls (rooms named after their nouns), start-up (`start`).
 //!

@@ -1,4 +1,4 @@
-//! The common part of all sessions of streams: whose it is, what it moves, when it was used last.
+//! Common fields of all sessions of streams: caller, name, moved bytes, time of the last use.
 //!
 //! Not here: the sessions (`sends`, `transfers`).
 //!

@@ -1,4 +1,4 @@
-//! What a txg wrote for a volume, until it is published.
+//! The changes that a txg wrote for a volume, until the txg publishes them.
 //!
 //! Not here: writing it (`txg`).
 //!

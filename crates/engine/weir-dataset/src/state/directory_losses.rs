@@ -1,4 +1,4 @@
-//! What is lost of the directory of datasets.
+//! Parts of the directory of datasets that cannot be read.
 //!
 //! Not here: reading the directory (`commit::directory`).
 //!

@@ -1,4 +1,4 @@
-//! Limits of a volume: quotas, reservations, and what it has.
+//! Limits of a volume: quotas, reservations, used space.
 //!
 //! Not here: measuring and checking them (`accounting`).
 //!

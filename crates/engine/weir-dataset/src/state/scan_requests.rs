@@ -1,4 +1,4 @@
-//! Requests for scans: which was asked for, and what the running one has reached.
+//! Requests for scans, and the progress of the running scan.
 //!
 //! Not here: the scans (`scan`).
 //!

@@ -1,4 +1,4 @@
-//! What the cleaner did lately, for people.
+//! Status of the cleaner for people: its recent work.
 //!
 //! Not here: the counters (`cleaner_statistics`), the cleaner (`run`).
 //!

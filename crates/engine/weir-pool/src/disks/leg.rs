@@ -1,9 +1,9 @@
-//! One disk of a vdev: its state, what it misses, its errors.
+//! One disk of a vdev: state, missing txgs, errors.
 //!
 //! Not here: rules over all legs of a vdev (`vdev`).
 //!
-//! Invariant: a leg whose write or flush failed is faulted and not used again: what it holds after
-//! its last good flush is unknown.
+//! Invariant: a failed write or flush faults the leg for good, because its content after the last
+//! good flush is unknown.
 
 use std::ops::Range;
 use std::sync::Arc;

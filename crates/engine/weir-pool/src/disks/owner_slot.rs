@@ -1,6 +1,6 @@
 //! The owner slot of a disk: which process has the pool open.
 //!
-//! Not here: who may take a pool (`claim`).
+//! Not here: rules for taking a pool (`claim`).
 //!
 //! Invariant: a slot is written whole; a slot that cannot be decoded names no owner.
 

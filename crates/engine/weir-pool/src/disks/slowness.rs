@@ -1,6 +1,6 @@
 //! Which legs are slow or silent, compared with the other legs of their vdev.
 //!
-//! Not here: what the pool does about them (`unresponsive`).
+//! Not here: the reaction of the pool (`unresponsive`).
 //!
 //! Invariant: a judgement reads counters and waits for no disk.
 

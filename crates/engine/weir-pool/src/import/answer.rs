@@ -1,4 +1,4 @@
-//! What a disk answered when its labels were read.
+//! The answer of a disk to a read of its labels.
 //!
 //! Not here: the reads (`late_disks`).
 //!

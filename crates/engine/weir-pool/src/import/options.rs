@@ -2,7 +2,7 @@
 //!
 //! Not here: the import (`open_pool`).
 //!
-//! Invariant: without options the newest state is opened, and no owner is overridden.
+//! Invariant: the default opens the newest state and respects the owner.
 
 use weir_base::Guid;
 

@@ -1,4 +1,4 @@
-//! Parts of a segment that a scan verifies, and what it found.
+//! Parts of a segment that a scan verifies, and the results.
 //!
 //! Not here: reading and repairing (`copies`, `repair`).
 //!

@@ -1,6 +1,6 @@
 //! Tree nodes that cannot be read, and counters that are wrong because of them.
 //!
-//! Not here: how they are found (`tree`), what a recount does (`damage`).
+//! Not here: the search for them (`tree`), the recount (`damage`).
 //!
 //! Invariant: a node is on the list once.
 

@@ -1,4 +1,4 @@
-//! What a change of a tree adds to and takes from the space of its dataset.
+//! The difference that a change of a tree makes to the space of its dataset.
 //!
 //! Not here: the trees (`radix_tree`), the accounts (weir-dataset).
 //!

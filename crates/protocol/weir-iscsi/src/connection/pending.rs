@@ -1,6 +1,6 @@
-//! What a connection has under way: commands, task management and text exchanges.
+//! Commands, task management and text exchanges under way on a connection.
 //!
-//! Not here: what is done with them (`command`, `management`, `text`).
+//! Not here: their execution (`command`, `management`, `text`).
 //!
 //! Invariant: each is in one table of its connection until it is answered or aborted.
 

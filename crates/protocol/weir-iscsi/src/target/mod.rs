@@ -1,4 +1,4 @@
-//! What the server offers, who is logged in, and how often a peer may guess a secret.
+//! Targets, sessions, and the throttle for wrong secrets.
 
 pub(crate) mod auth_throttle;
 pub(crate) mod denial;

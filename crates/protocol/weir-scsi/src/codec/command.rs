@@ -2,7 +2,7 @@
 //!
 //! Not here: the trait that a transport calls (`transport`), what commands are (`operation`).
 //!
-//! Invariant: values are those of SAM-5.
+//! Invariant: values are as SAM-5 defines them.
 
 use std::fmt;
 

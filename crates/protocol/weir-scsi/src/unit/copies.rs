@@ -1,4 +1,4 @@
-//! Copies of a nexus on a logical unit: under way, and the results of those that ended.
+//! Copies of a nexus on a logical unit, under way or ended.
 //!
 //! Not here: the commands (`command`).
 //!

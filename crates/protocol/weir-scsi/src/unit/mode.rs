@@ -1,4 +1,4 @@
-//! Mode parameters that an initiator can change, and what they mean.
+//! Mode parameters that an initiator can change, and their meaning.
 //!
 //! Not here: MODE SENSE and MODE SELECT (`command::mode`).
 //!

@@ -1,6 +1,6 @@
 //! Both ends of a nexus.
 //!
-//! Not here: what it consists of (`nexus_state`).
+//! Not here: its seats on logical units (`nexus_state`).
 //!
 //! Invariant: a name does not change while the nexus lasts.
 

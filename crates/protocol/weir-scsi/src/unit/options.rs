@@ -1,4 +1,4 @@
-//! What the embedder says of a logical unit: identity, options, and where its state is kept.
+//! Identity, options and state storage of a logical unit, as the embedder gives them.
 //!
 //! Not here: the logical unit (`logical_unit`).
 //!
