@@ -25,7 +25,9 @@ impl Pool {
     /// Returns the stored bytes of a block if the cache has all of its content.
     pub(crate) fn recall(&self, live: &Live) -> Option<Vec<u8>> {
         let (vseg, offset_units) = live.address?;
-        let ptr = BlockPtr { kind: PtrKind::Data, vseg, offset_units, ..BlockPtr::default() };
+        // The cache finds a part by address and number. The size of the record is unknown here.
+        let (kind, record) = (PtrKind::Data, RecordSize::MAX);
+        let ptr = BlockPtr { kind, vseg, offset_units, record, ..BlockPtr::default() };
         let of_class = |class| {
             let parts = 0..RecordSize::MAX.blocks() as usize;
             let blocks: Vec<_> =
