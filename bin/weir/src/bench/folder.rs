@@ -18,6 +18,8 @@ use weir_bench::result::{RunResult, SCHEMA};
 use weir_bench::standing::Standing;
 use weir_bench::verdict::{JudgedCell, JudgedRun};
 
+use crate::cli::base::output::date;
+
 /// The file of results.
 pub(super) const RESULT: &str = "result.json";
 
@@ -141,7 +143,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
 
 /// A directory for a run that names none: the profile and the time.
 pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
-    let time: String = crate::cli::base::output::date(unix_ms)
+    let time: String = date(unix_ms)
         .chars()
         .map(|c| if c.is_ascii_digit() { c } else { '-' })
         .take("2026-01-01-00-00-00".len())

@@ -23,6 +23,7 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::lun;
+use crate::selftest::run as selftest;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TargetVerb {
@@ -63,7 +64,7 @@ pub(crate) enum TargetVerb {
     },
     /// Prove zeroing, cloning, unmapping and locking by the target on scratch volumes, and show
     /// what they save
-    Selftest(crate::selftest::run::SelftestArgs),
+    Selftest(selftest::SelftestArgs),
 }
 
 #[derive(Debug, Args)]
@@ -138,7 +139,7 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
             say_initiator(session, &initiator, &change);
             session.print(&change, |_| String::new())
         }
-        TargetVerb::Selftest(arguments) => crate::selftest::run::run(arguments, session),
+        TargetVerb::Selftest(arguments) => selftest::run(arguments, session),
     }
 }
 

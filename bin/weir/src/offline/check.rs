@@ -26,6 +26,7 @@ use weir_server::{api_error, metadata_loss, pool_status};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::damage;
+use crate::offline::disks::{block_on, open, progress};
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -130,9 +131,8 @@ impl Disk {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
-    crate::offline::disks::block_on(async {
-        let (engine, overlays) =
-            crate::offline::disks::open(&args.name, &args.search, false).await?;
+    block_on(async {
+        let (engine, overlays) = open(&args.name, &args.search, false).await?;
         // From here on nothing that is found bad is mended, not even in memory: a later look at the
         // same place must find it as bad.
         overlays.iter().for_each(|overlay| overlay.freeze());
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
 }
 
 pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
-    let bar = crate::offline::disks::progress(0);
+    let bar = progress(0);
     let verified = engine.verify(|scan| {
         bar.set_length(scan.total_bytes.max(scan.examined_bytes));
         bar.set_position(scan.examined_bytes);

@@ -25,6 +25,7 @@ use weir_server::{api_error, pool_status};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::damage;
+use crate::offline::disks::{block_on, open, progress};
 
 /// Read at a time; a piece that cannot be read whole is read record by record.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -96,8 +97,8 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
         Some((pool, volume)) => (pool, Some(volume)),
         None => (args.name.as_str(), None),
     };
-    crate::offline::disks::block_on(async {
-        let (engine, _) = crate::offline::disks::open(pool, &args.search, args.force).await?;
+    block_on(async {
+        let (engine, _) = open(pool, &args.search, args.force).await?;
         match (volume, &args.to) {
             (None, None) => list(&engine, args.json),
             (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,
@@ -149,7 +150,7 @@ pub(super) async fn copy(
         volume: &volume,
         unreadable,
         target,
-        progress: crate::offline::disks::progress(volume.info().used_bytes),
+        progress: progress(volume.info().used_bytes),
         rescued: Rescued {
             volume: format!("{}/{name}", engine.pool().name()),
             file,

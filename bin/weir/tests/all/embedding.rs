@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::eventually;
+use crate::common::{WEIR, eventually, tool};
 
 #[test]
 fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, socket) = (folder.path().join("disk"), folder.path().join("nbd"));
-    let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+    let programs = Path::new(WEIR).parent().unwrap();
     let mut server = Command::new(programs.join("examples/serve_volume"))
         .args([&disk, &socket])
         .stdin(Stdio::piped())
@@ -22,19 +22,18 @@ fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
         .expect("cargo xtask e2e builds the example of weir-export");
     eventually("the example listens", Duration::from_secs(30), || socket.exists());
     let uri = format!("nbd+unix:///vol?socket={}", socket.display());
-    let read_back = Command::new("qemu-io")
-        .args(["-f", "raw", &uri, "-c", "write -P 0x5a 1M 64k", "-c", "flush"])
-        .args(["-c", "read -P 0x5a 1M 64k", "-c", "read -P 0 2M 64k"])
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&read_back.stdout);
-    assert!(read_back.status.success(), "{printed}{read_back:?}");
+    let printed = tool(
+        "qemu-io",
+        &[
+            &["-f", "raw", &uri, "-c", "write -P 0x5a 1M 64k", "-c", "flush"][..],
+            &["-c", "read -P 0x5a 1M 64k", "-c", "read -P 0 2M 64k"],
+        ]
+        .concat(),
+    );
     assert_eq!(printed.matches("read 65536/65536 bytes").count(), 2, "{printed}");
     assert!(!printed.contains("failed"), "{printed}");
     drop(server.stdin.take());
     assert!(server.wait().unwrap().success());
     // The pool is whole: what qemu-io flushed is on the disk, and the last commit closed it.
-    let mut check = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let checked = check.args(["check", "-d"]).arg(&disk).arg("tank").output().unwrap();
-    assert!(checked.status.success(), "{checked:?}");
+    tool(WEIR, &["check", "-d", disk.to_str().unwrap(), "tank"]);
 }

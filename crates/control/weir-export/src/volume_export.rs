@@ -2,7 +2,7 @@
 //!
 //! Not here: operations of SCSI alone (`scsi_medium`), the names of exports (`export_registry`).
 //!
-//! Invariant: a call that is done at once takes no lock across an await.
+//! Invariant: a connection counts for its export until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

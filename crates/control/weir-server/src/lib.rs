@@ -2,13 +2,8 @@
 //!
 //! Not here: the command line of `weir serve` (bin/weir), storage and protocols (their crates).
 //!
-//! Invariants:
-//! - options that arrive in [`run`] are complete and checked;
-//! - every listener is bound before a disk is touched, so a taken port changes nothing;
-//! - one server per state directory and one server per disk, kept by locks the kernel drops with
-//!   the process;
-//! - at the end clients are answered first, then pools are committed; disks that do not answer do
-//!   not hold it up.
+//! Invariant: options that arrive in [`run`] are complete and checked; `start/run.rs` states the
+//! order of start and stop.
 
 mod verbs;
 

@@ -20,6 +20,8 @@ use weir_format::{
 };
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
+use crate::answer::metadata_loss;
+
 const SEE: &str = "docs/operating/pool-status.md";
 
 /// A pool in use.
@@ -35,7 +37,7 @@ pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let (text, action) =
         explain(status.health, status.suspended.as_deref(), &legs, engine.pool().had_damage());
     let (text, action) = explain_damage(engine, &damage, (text, action));
-    let losses = crate::answer::metadata_loss::words(engine);
+    let losses = metadata_loss::words(engine);
     let (text, action) = with_losses(engine.pool().name(), &losses, text, action);
     let space = status.space;
     // What the reserve takes is neither used nor free to users.

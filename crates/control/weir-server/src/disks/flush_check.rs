@@ -1,4 +1,4 @@
-//! Measures the flushes of disks that a pool is about to be made of, and tells what is wrong.
+//! Measures the flushes of disks before a pool is created on them, and warns about bad ones.
 //!
 //! Not here: measuring one disk and judging it (weir-device).
 //!

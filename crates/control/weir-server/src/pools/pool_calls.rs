@@ -22,7 +22,7 @@ use weir_iscsi::Targets as _;
 use weir_pool::CreateOptions;
 
 use crate::access::activity::Activity;
-use crate::answer::errors::{api_error, not_found};
+use crate::answer::errors::{api_error, internal, not_found};
 use crate::answer::names::guid;
 use crate::answer::pool_status;
 use crate::disks::identity::IDENTITY;
@@ -169,10 +169,8 @@ impl Manager {
         });
         match looked.await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(error)) => {
-                Err(crate::answer::errors::internal("no runtime to look for pools", &error))
-            }
-            Err(error) => Err(crate::answer::errors::internal("looking for pools failed", &error)),
+            Ok(Err(error)) => Err(internal("no runtime to look for pools", &error)),
+            Err(error) => Err(internal("looking for pools failed", &error)),
         }
     }
 

@@ -14,7 +14,7 @@ use weir_base::ErrorKind;
 use weir_base::names::{self, NameError};
 use weir_dataset::{BookmarkId, BookmarkInfo, DatasetError, Engine, SnapshotId};
 
-use crate::answer::errors::api_error;
+use crate::answer::errors::{api_error, not_found};
 use crate::answer::names::split;
 use crate::disks::pool_thread::OpenPool;
 use crate::state::server::{Entry, Manager};
@@ -77,8 +77,7 @@ impl Manager {
         };
         let infos = open.engine.bookmarks(&volume).map_err(|error| api_error(&error))?;
         let info = infos.iter().find(|info| info.name == name);
-        let info =
-            info.ok_or_else(|| crate::answer::errors::not_found("bookmark", &request.name))?;
+        let info = info.ok_or_else(|| not_found("bookmark", &request.name))?;
         Ok(BookmarkChange { outcome, bookmark: show(pool, &volume, info) })
     }
 

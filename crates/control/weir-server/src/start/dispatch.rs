@@ -30,11 +30,12 @@ use weir_api::{Answer, Control, SendStream};
 use weir_block::Arena;
 
 use crate::access::tokens;
-use crate::answer::errors::not_found;
+use crate::answer::errors::{self, not_found};
 use crate::answer::names::split;
 use crate::answer::pool_status;
 use crate::pools::pool_calls;
 use crate::state::server::{Entry, Manager};
+use crate::volumes::property_calls;
 
 impl Control for Manager {
     fn server_info(&self) -> Answer<'_, ServerInfo> {
@@ -209,13 +210,9 @@ impl Control for Manager {
             let VolumeResize { name, size_bytes } = request;
             let (pool, own) = split(&name)?;
             let _changes = self.changes.lock(pool).await;
-            let resized = crate::volumes::property_calls::resize(
-                &*self.pool(pool)?,
-                own.to_owned(),
-                size_bytes,
-            )
-            .await;
-            let outcome = crate::answer::errors::outcome(resized?);
+            let resized =
+                property_calls::resize(&*self.pool(pool)?, own.to_owned(), size_bytes).await;
+            let outcome = errors::outcome(resized?);
             self.tell_size(&name);
             Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
         })

@@ -1,9 +1,8 @@
-//! The server: pools, their exports and targets, schedules, replication, and the management calls.
+//! Starts the server, waits for a signal, and stops it.
 //!
-//! Not here: the command line of `weir serve` (bin/weir), storage and protocols (their crates).
+//! Not here: the options (`options`), the calls (`dispatch`), storage and protocols (their crates).
 //!
 //! Invariants:
-//! - options that arrive here are complete and checked;
 //! - every listener is bound before a disk is touched, so a taken port changes nothing;
 //! - one server per state directory and one server per disk, kept by locks the kernel drops with
 //!   the process;

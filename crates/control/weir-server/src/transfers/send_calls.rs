@@ -171,7 +171,7 @@ impl Manager {
             }
         };
         if part.len() > REQUEST_BYTES_MAX {
-            // A frame of large records: whoever takes it bounds what comes at once.
+            // A frame of large records may exceed the limit of one answer.
             frames.next = Some(part.split_off(REQUEST_BYTES_MAX));
             return Ok(Some(part.into()));
         }

@@ -13,7 +13,7 @@ use weir_api::types::{
 use weir_base::names;
 use weir_dataset::Engine;
 
-use crate::answer::errors::api_error;
+use crate::answer::errors::{self, api_error};
 use crate::answer::names::split;
 use crate::answer::pool_status;
 use crate::exports::export_calls::Of;
@@ -58,7 +58,7 @@ impl Manager {
         let open = self.pool(pool)?;
         let (own, to) = (own.to_owned(), to.to_owned());
         let renamed = open.call(move |engine| async move { engine.rename_volume(&own, &to).await });
-        let outcome = crate::answer::errors::outcome(renamed.await?);
+        let outcome = errors::outcome(renamed.await?);
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&request.to)? })
     }
@@ -80,7 +80,7 @@ impl Manager {
         let open = self.pool(pool)?;
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
-        let outcome = crate::answer::errors::outcome(promoted.await?);
+        let outcome = errors::outcome(promoted.await?);
         // Its origin and what is older belong to it from now on.
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })

@@ -2,7 +2,7 @@
 //!
 //! Not here: quotas (`accounting`).
 //!
-//! Invariant: a volume that shrinks loses no block that is in use unless the caller said so.
+//! Invariant: a volume never becomes shorter than its data.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::Properties;

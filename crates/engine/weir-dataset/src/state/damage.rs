@@ -1,8 +1,8 @@
-//! Damage of a volume as its versions share it.
+//! Versions and ranges of records by which damage is looked up.
 //!
-//! Not here: finding and naming it (`damage::find`).
+//! Not here: the search for damage (`damage::find`).
 //!
-//! Invariant: a damaged record belongs to the versions that share its block.
+//! Invariant: neighbouring changes are one range.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
     TreeOf { volume, version }
 }
 
-/// The ranges of records that changes are of, neighbours together.
+/// The ranges of changed records; neighbours are one range.
 pub(crate) fn changed_records(changes: &[Change]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for change in changes {

@@ -1,8 +1,8 @@
-//! Values of properties that nothing sets.
+//! Default values of properties, and the properties of a clone.
 //!
 //! Not here: changing properties (`properties`).
 //!
-//! Invariant: a clone begins with the properties of its source.
+//! Invariant: a clone has the compression and dedupe of its origin, and defaults otherwise.
 
 use weir_format::{Compression, Properties};
 

@@ -201,7 +201,7 @@ impl Volume {
             }
             match state.old(&self.core.pool, record, known.get(&record))? {
                 Old::Unread(root) => return Ok(Some(Obstacle::Unread(record, root))),
-                // What is becoming a clone is seen once it is one.
+                // Wait until the clone of this range is complete.
                 _ if state.is_becoming_clone(size.first_block(record)) => {
                     return Ok(Some(Obstacle::Wait));
                 }

@@ -1,12 +1,10 @@
-//! The vdevs of a pool and the legs of a vdev: lists that grow, and whose members leave, while
-//! others read them.
+//! The legs of a vdev: a list that grows, and whose members leave, while others read it.
 //!
-//! Not here: when that may be done (the pool's vdevs and legs), what a vdev or a leg is (vdev).
+//! Not here: when that may be done (`topology`), one leg (`leg`), the vdevs of a pool (`vdevs`).
 //!
 //! Invariants:
 //! - who somebody looks at stays where it is until the pool is closed, in use or not;
-//! - a position keeps its number: rows of raidz are laid out by that of a leg, and places on disk
-//!   are named by that of a vdev.
+//! - a position keeps its number, because rows of raidz are laid out by it.
 
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};

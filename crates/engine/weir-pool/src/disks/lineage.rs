@@ -2,7 +2,7 @@
 //!
 //! Not here: import (`open_pool`), which acts on it.
 //!
-//! Invariant: every function compares histories and reads no disk, except for the ring of one leg.
+//! Invariant: no function reads a disk.
 
 use weir_base::{Guid, Txg};
 use weir_format::{Opening, Uberblock};

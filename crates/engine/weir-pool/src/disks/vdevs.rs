@@ -2,7 +2,9 @@
 //!
 //! Not here: one vdev (`vdev`), the legs of one (`legs`).
 //!
-//! Invariant: a number means the same vdev as long as the pool exists.
+//! Invariants:
+//! - a vdev stays in memory until the pool is closed, in use or not;
+//! - a vdev keeps its number, because places on disk are named by it.
 
 use std::ops::Index;
 use std::sync::Arc;

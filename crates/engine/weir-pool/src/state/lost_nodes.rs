@@ -1,8 +1,8 @@
-//! Tree nodes that cannot be read, and counters that are wrong because of them.
+//! Unreadable tree nodes, and the counters that are wrong because of them.
 //!
 //! Not here: the search for them (`tree`), the recount (`damage`).
 //!
-//! Invariant: a node is on the list once.
+//! Invariant: one piece of work tries an unreadable node once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

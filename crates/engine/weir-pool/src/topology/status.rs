@@ -14,7 +14,7 @@ use weir_format::{VdevKind, VdevRole};
 use crate::disks::labels::forget_disk;
 use crate::disks::leg::Leg;
 use crate::disks::leg_state::LegState;
-use crate::disks::slowness::Slowness;
+use crate::disks::slowness::{self, Slowness};
 use crate::error::PoolError;
 use crate::segments::entries::SpaceUse;
 use crate::state::pool::Pool;
@@ -26,7 +26,7 @@ fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
     let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
     let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
     let figures: Vec<_> = legs.iter().map(|leg| leg.io.filter(|_| used(leg))).collect();
-    for (leg, judged) in legs.iter_mut().zip(crate::disks::slowness::judge(&figures)) {
+    for (leg, judged) in legs.iter_mut().zip(slowness::judge(&figures)) {
         leg.slow = judged;
     }
 }

@@ -20,11 +20,11 @@ pub struct Change {
     pub start: u64,
     /// Blocks.
     pub count: u64,
-    /// What they become.
+    /// New pointers of the blocks.
     pub to: Becomes,
 }
 
-/// What blocks become.
+/// New pointers of changed blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Becomes {
     /// One block, or a hole of any size.

@@ -1,8 +1,8 @@
-//! Which tree a node belongs to.
+//! The version of a volume that a tree belongs to.
 //!
-//! Not here: the trees.
+//! Not here: the trees (`radix_tree`), the chain of versions (`snapshot_chain`).
 //!
-//! Invariant: a node belongs to one tree.
+//! Invariant: volume and txg name at most one version.
 
 use weir_base::{DatasetId, Txg};
 

@@ -40,7 +40,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// A volume as it is.
+    /// Txg that stands for the current version of a volume.
     pub const NOW: Txg = Txg(u64::MAX);
 
     fn leads_to(&self, owner: &BlockOwner) -> bool {

@@ -292,7 +292,7 @@ impl Engine {
     }
 }
 
-/// Refuses a stream whose records are not those of what it is a difference to: it was changed.
+/// Refuses a difference whose base has another record size here.
 fn check_records(
     name: String,
     begin: &StreamBegin,

@@ -54,7 +54,7 @@ impl Reading {
 }
 
 impl Vdev {
-    /// Fills `out` from what was read, taking what was not for lost.
+    /// Fills `out` from the strips that were read; the other strips count as lost.
     pub(super) fn assemble_all(
         &self,
         rows: &Rows,
