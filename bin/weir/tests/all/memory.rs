@@ -96,9 +96,11 @@ fn serve_both(dirs: &Dirs) -> (Server, String) {
 
 /// Runs iscsi-perf until SIGINT. By itself it ends only if it looks at the clock in its last
 /// second, which it misses on a busy machine. A SIGINT before it reads ends it with another code.
+/// Without --foreground `timeout` signals it twice, and the second SIGINT aborts the reads.
 fn read_for_a_second(arguments: &str) {
     for seconds in [1, 5, 25] {
-        let interrupt = format!("--preserve-status -s INT {seconds} iscsi-perf {arguments}");
+        let interrupt =
+            format!("--foreground --preserve-status -s INT {seconds} iscsi-perf {arguments}");
         let output = run("timeout", &interrupt.split(' ').collect::<Vec<_>>());
         match output.status.code() {
             Some(0) => return,
