@@ -8,6 +8,7 @@
 //!   higher than needed is itself a finding: the list can only shrink.
 
 mod attributes;
+mod calls;
 mod cycles;
 mod doc_paths;
 mod exceptions;
@@ -69,6 +70,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     findings.extend(layers::check(root, &packages));
     findings.extend(rooms::check(&sources));
     findings.extend(room_order::check(&sources, &graphs));
+    findings.extend(calls::check(&sources));
     findings.extend(doc_paths::check(&read(doc_paths::PATH)?, &sources));
     let is_there = |package: &str, file: &str| {
         let found = packages.iter().find(|known| known.name == package);

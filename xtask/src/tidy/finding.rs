@@ -24,10 +24,11 @@ pub(super) enum Rule {
     Room,
     RoomOrder,
     DocPath,
+    Calls,
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -42,6 +43,7 @@ impl Rule {
         Self::Room,
         Self::RoomOrder,
         Self::DocPath,
+        Self::Calls,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -60,6 +62,7 @@ impl Rule {
             Self::Room => "room",
             Self::RoomOrder => "room-order",
             Self::DocPath => "doc-path",
+            Self::Calls => "calls",
         }
     }
 }

@@ -120,6 +120,15 @@ impl Visitor<'_> {
     }
 }
 
+/// Whether a declaration re-exports all of a module of its own: `pub use snapshot::*;`.
+fn is_facade(item: &syn::ItemUse) -> bool {
+    let syn::UseTree::Path(path) = &item.tree else { return false };
+    let is_own = !["crate", "self", "super"].iter().any(|word| path.ident == word);
+    is_own
+        && matches!(item.vis, syn::Visibility::Public(_))
+        && matches!(*path.tree, syn::UseTree::Glob(_))
+}
+
 /// Visits one kind of item: its own name first, then what is inside.
 macro_rules! named {
     ($($visit:ident($item:ty);)*) => {
@@ -185,6 +194,8 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.globs(&item.tree, "");
+        if !is_facade(item) {
+            self.globs(&item.tree, "");
+        }
     }
 }

@@ -49,6 +49,11 @@ fn globs() {
     let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n    use proptest::prelude::*;\n}\n";
     assert_eq!(findings(tests), []);
     assert_eq!(findings("use super::*;\n"), [(Rule::Glob, 4)]);
+    assert_eq!(findings("mod a;\npub use a::*;\n"), []);
+    assert_eq!(
+        findings("pub use super::*;\npub use a::b::*;\n"),
+        [(Rule::Glob, 4), (Rule::Glob, 5)]
+    );
     assert_eq!(findings("use std::{fmt, io::*};\n"), [(Rule::Glob, 4)]);
     assert_eq!(findings("#[cfg(test)]\nmod tests {\n    use a::*;\n}\n"), [(Rule::Glob, 6)]);
     assert_eq!(findings("fn f() {\n    use E::*;\n}\n"), [(Rule::Glob, 5)]);

@@ -4,8 +4,11 @@
 //!
 //! Invariant: what a person says goes first, and a server that does not answer says nothing.
 
-use weir_api::types::{Compression, PoolStatus, VdevKind, VdevRole, Volume};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{
+    Compression, ListExports, ListTargets, PoolStatus, ShowPool, ShowServer, ShowVolume, VdevKind,
+    VdevRole, Volume,
+};
 use weir_bench::spec::RunSpec;
 use weir_bench::target::Address;
 
@@ -43,12 +46,12 @@ fn volume_at(
 ) -> Result<Option<String>, ApiError> {
     let of = |shown: &str| shown.split('@').next().unwrap_or_default().to_owned();
     let Address::Iscsi(url) = address else {
-        let exports = session.call(|client| client.export_list())?.exports;
+        let exports = session.call(ListExports {})?.exports;
         let found = exports.iter().find(|export| export.uris.iter().any(|uri| uri == named));
         return Ok(found.map(|export| of(&export.volume)));
     };
     let place = format!("{}:{}", url.host, url.port);
-    let targets = session.call(|client| client.target_list())?.targets;
+    let targets = session.call(ListTargets {})?.targets;
     let is_here = |portal: &String| portal.split(',').next() == Some(place.as_str());
     let mut here = targets.iter().filter(|target| target.portals.iter().any(is_here));
     let target = here.find(|target| target.name == url.target);
@@ -58,9 +61,9 @@ fn volume_at(
 
 fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), ApiError> {
     let pool = volume.split('/').next().unwrap_or_default().to_owned();
-    let cache_bytes = session.call(|client| client.server_info())?.memory_cap_bytes;
-    let pool = session.call(|client| client.pool_status(pool))?;
-    let volume = session.call(|client| client.volume_show(volume.to_owned()))?;
+    let cache_bytes = session.call(ShowServer {})?.memory_cap_bytes;
+    let pool = session.call(ShowPool { name: pool })?;
+    let volume = session.call(ShowVolume { name: volume.to_owned() })?;
     Ok((cache_bytes, pool, volume))
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
+use weir_api::ApiError;
 use weir_api::types::{
     DedupeEstimate, DedupeForecast, RecordForecast, Request, SampledShare, SampledTime,
     SettingForecast, VolumeAdvice, VolumeAdvise,
 };
-use weir_api::{ApiError, Control};
 use weir_base::size::Human;
 
 use crate::cli::base::output;
@@ -72,7 +72,7 @@ pub(crate) fn advise(name: String, session: &Session) -> Result<(), ApiError> {
     request.check()?;
     let bar = Bar::new(session, "measuring");
     let answer = loop {
-        let answer = session.call(|client| client.volume_advise(request.clone()))?;
+        let answer = session.call(request.clone())?;
         bar.at(answer.progress_permille);
         if answer.job.is_none() {
             break answer;
@@ -125,7 +125,7 @@ fn estimate(names: Vec<String>, session: &Session) -> Result<(), ApiError> {
     request.check()?;
     let bar = Bar::new(session, "counting");
     let answer = loop {
-        let answer = session.call(|client| client.dedupe_estimate(request.clone()))?;
+        let answer = session.call(request.clone())?;
         bar.at(answer.progress_permille);
         if answer.job.is_none() {
             break answer;

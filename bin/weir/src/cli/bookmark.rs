@@ -5,10 +5,10 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::Subcommand;
+use weir_api::ApiError;
 use weir_api::types::{
-    Bookmark, BookmarkCreate, BookmarkDestroy, Outcome, Request as _, check_marked,
+    Bookmark, BookmarkCreate, BookmarkDestroy, ListBookmarks, Outcome, Request as _, check_marked,
 };
-use weir_api::{ApiError, Control};
 
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
@@ -55,7 +55,7 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
             let name = full_name(&snapshot, name);
             let request = BookmarkCreate { snapshot, name };
             request.check()?;
-            let change = session.call(|client| client.bookmark_create(request))?;
+            let change = session.call(request)?;
             session.say(&output::outcome("bookmark", &change.bookmark.name, change.outcome));
             session.print(&change, |_| String::new())
         }
@@ -64,7 +64,7 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
             let request = BookmarkDestroy { name };
             request.check()?;
             confirm::bookmark(&request.name, yes)?;
-            let gone = session.call(|client| client.bookmark_destroy(request))?;
+            let gone = session.call(request)?;
             session.say(&output::outcome("bookmark", &gone.name, Outcome::Removed));
             session.print(&gone, |_| String::new())
         }
@@ -73,7 +73,7 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
 
 fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
     of.as_deref().map_or(Ok(()), check_marked)?;
-    let answer = session.call(|client| client.bookmark_list(of))?;
+    let answer = session.call(ListBookmarks { of })?;
     if answer.bookmarks.is_empty() {
         session.say("there are no bookmarks");
     }

@@ -4,9 +4,9 @@
 //!
 //! Invariant: whoever follows sees every event or is told how many are missing.
 
+use weir_api::ApiError;
 use weir_api::limits::EVENT_WAIT_MAX;
-use weir_api::types::{Event, EventList, EventQuery, HistoryEntry};
-use weir_api::{ApiError, Control};
+use weir_api::types::{Event, EventList, HistoryEntry, ListEvents, ListHistory};
 
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
@@ -14,7 +14,7 @@ use crate::cli::base::session::Session;
 
 /// Prints the events after a number, and goes on with new ones if asked to.
 pub(crate) fn run(session: &Session, follow: bool, mut after: u64) -> Result<(), ApiError> {
-    let look = |after, wait_ms| session.call(|client| client.events(EventQuery { after, wait_ms }));
+    let look = |after, wait_ms| session.call(ListEvents { after, wait_ms });
     let mut seen = look(after, 0)?;
     let mut run = seen.run.clone();
     loop {
@@ -52,7 +52,7 @@ fn line(event: &Event) -> String {
 
 /// Prints the administrative calls of one pool.
 pub(crate) fn history(session: &Session, pool: String) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.pool_history(pool))?;
+    let answer = session.call(ListHistory { name: pool })?;
     let row = |entry: &HistoryEntry| {
         let HistoryEntry { unix_ms, took_ms, who, call, outcome, error, times, .. } = entry;
         let outcome = match error {

@@ -5,8 +5,8 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::Subcommand;
-use weir_api::types::{Export, ExportCreate, ExportKey, ExportSet, Protocol};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{Export, ExportCreate, ExportDelete, ExportSet, ListExports, Protocol};
 use weir_base::ErrorKind;
 use weir_net::AllowList;
 
@@ -71,22 +71,22 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
                 read_only: *read_only,
                 allow: addresses(allow)?,
             };
-            let change = session.call(|client| client.export_create(request))?;
+            let change = session.call(request)?;
             session.say(&output::outcome("export", &change.export.name, change.outcome));
             session.print(&change, |change| lines(&change.export.uris))
         }
         ExportVerb::Set { name, allow } => {
-            let key = ExportKey { protocol: Protocol::Nbd, name: name.clone() };
-            let request = ExportSet { key, allow: addresses(allow)? };
-            let change = session.call(|client| client.export_set(request))?;
+            let (protocol, name) = (Protocol::Nbd, name.clone());
+            let request = ExportSet { protocol, name, allow: addresses(allow)? };
+            let change = session.call(request)?;
             session.say(&output::outcome("export", &change.export.name, change.outcome));
             session.print(&change, |_| String::new())
         }
         ExportVerb::List { script, verbose } => list(session, Style::new(*script), *verbose),
         ExportVerb::Delete { name, leave } => {
-            let key = ExportKey { protocol: Protocol::Nbd, name: name.clone() };
+            let protocol = Protocol::Nbd;
             let answer = leave.call(session, |force| {
-                session.call(|client| client.export_delete(key.clone(), force))
+                session.call(ExportDelete { protocol, name: name.clone(), force })
             })?;
             session.say(&output::outcome("export", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
@@ -131,7 +131,7 @@ fn lines(texts: &[String]) -> String {
 }
 
 fn list(session: &Session, style: Style, verbose: bool) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.export_list())?;
+    let answer = session.call(ListExports {})?;
     if answer.exports.is_empty() {
         session.say("there are no exports");
     }

@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_api::types::{ClientIo, DiskIo, OpIo, PoolStatus};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{ClientIo, DiskIo, OpIo, PoolStatus, ShowPool};
 
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
@@ -205,7 +205,7 @@ pub(crate) fn run(
     let mut before: Option<PoolStatus> = None;
     let mut left = if interval.is_some() { count.unwrap_or(u64::MAX) } else { 1 };
     loop {
-        let now = session.call(|client| client.pool_status(pool.to_owned()))?;
+        let now = session.call(ShowPool { name: pool.to_owned() })?;
         session.print(&report(before.as_ref(), &now), |report| text(report, style))?;
         left -= 1;
         let Some(seconds) = interval.filter(|_| left > 0) else { return Ok(()) };

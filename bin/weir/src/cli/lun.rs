@@ -5,8 +5,8 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::Subcommand;
-use weir_api::types::{LunAdd, LunKey, Target, TargetKey, TargetLun, target_name};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{ListTargets, LunAdd, LunRemove, ShowTarget, Target, TargetLun, target_name};
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::leave::LeaveArgs;
@@ -66,7 +66,7 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
             let name = volume.clone();
             let write_cache = write_cache.as_deref().map(on_or_off).transpose()?;
             let request = LunAdd { target, volume, number: lun, block_bytes, write_cache, shared };
-            let change = session.call(|client| client.lun_add(request))?;
+            let change = session.call(request)?;
             let shown = change.target.luns.iter().filter(|shown| shown.volume == name);
             let numbers: Vec<String> = shown.map(|shown| shown.number.to_string()).collect();
             let what = format!("{name} at {}, LUN {}", change.target.name, numbers.join(", "));
@@ -76,9 +76,9 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
         LunVerb::List { target, script } => list(target, session, Style::new(script)),
         LunVerb::Remove { target, lun, leave } => {
             let number = number(&target, &lun, session)?;
-            let key = LunKey { target: target_name(&target), number };
+            let target = target_name(&target);
             let answer = leave.call(session, |force| {
-                session.call(|client| client.lun_remove(key.clone(), force))
+                session.call(LunRemove { target: target.clone(), number, force })
             })?;
             session.say(&output::outcome("logical unit", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
@@ -92,8 +92,8 @@ fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError>
         return Ok(number);
     }
     let target = target_name(target);
-    let key = TargetKey { name: target.clone() };
-    let shown = session.call(|client| client.target_show(key))?;
+    let key = ShowTarget { name: target.clone() };
+    let shown = session.call(key)?;
     let mut found = shown.luns.iter().filter(|lun| lun.volume == named);
     match (found.next(), found.next()) {
         (Some(only), None) => Ok(only.number),
@@ -129,10 +129,10 @@ fn block_bytes(text: &str) -> Result<u32, ApiError> {
 
 fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), ApiError> {
     let targets = match target {
-        None => session.call(|client| client.target_list())?,
+        None => session.call(ListTargets {})?,
         Some(name) => {
-            let key = TargetKey { name: target_name(&name) };
-            let target = session.call(|client| client.target_show(key))?;
+            let key = ShowTarget { name: target_name(&name) };
+            let target = session.call(key)?;
             weir_api::types::TargetList { targets: vec![target], next: None }
         }
     };

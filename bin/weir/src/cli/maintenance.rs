@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_api::ApiError;
 use weir_api::types::{
-    Health, PoolAttach, PoolChange, PoolClear, PoolDisk, PoolOnline, PoolReplace, PoolScrub,
-    ScanKind, ScanState, ScrubAction,
+    Health, PoolAttach, PoolChange, PoolClear, PoolDetach, PoolOffline, PoolOnline, PoolReplace,
+    PoolScrub, ScanKind, ScanState, ScrubAction, ShowPool,
 };
-use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 
 use crate::cli::base::layout::absolute;
@@ -118,12 +118,12 @@ pub(crate) enum CareVerb {
 /// Brings a disk online. If the pool knows no disk of this name, sends the path: the server reads
 /// the label there.
 fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
-    let answer = session.call(|client| client.pool_online(request.clone()));
+    let answer = session.call(request.clone());
     let is_unknown = |error: &ApiError| error.kind == ErrorKind::NotFound && request.at.is_none();
     match answer {
         Err(error) if is_unknown(&error) && Path::new(&request.disk).exists() => {
             let at = Some(absolute(&request.disk)?);
-            session.call(|client| client.pool_online(PoolOnline { at, ..request.clone() }))
+            session.call(PoolOnline { at, ..request.clone() })
         }
         answer => answer,
     }
@@ -138,15 +138,15 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
                 _ => ScrubAction::Start,
             };
             let request = PoolScrub { name: name.clone(), action };
-            let change = session.call(|client| client.pool_scrub(request))?;
+            let change = session.call(request)?;
             if wait {
                 return watch(session, &name, ScanKind::Scrub);
             }
             changed(session, &change)
         }
         CareVerb::Offline { name, disk } => {
-            let request = PoolDisk { name, disk };
-            changed(session, &session.call(|client| client.pool_offline(request))?)
+            let request = PoolOffline { name, disk };
+            changed(session, &session.call(request)?)
         }
         CareVerb::Online { wait, name, disk, path } => {
             let at = path.as_deref().map(absolute).transpose()?;
@@ -159,7 +159,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
         }
         CareVerb::Attach { force, wait, name, disk, new } => {
             let request = PoolAttach { name: name.clone(), disk, new: absolute(&new)?, force };
-            let change = session.call(|client| client.pool_attach(request))?;
+            let change = session.call(request)?;
             if wait {
                 warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);
@@ -167,13 +167,13 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             changed(session, &change)
         }
         CareVerb::Detach { name, disk } => {
-            let request = PoolDisk { name, disk };
-            changed(session, &session.call(|client| client.pool_detach(request))?)
+            let request = PoolDetach { name, disk };
+            changed(session, &session.call(request)?)
         }
         CareVerb::Replace { force, wait, at_once, name, disk, new } => {
             let new = new.as_deref().map(absolute).transpose()?;
             let request = PoolReplace { name: name.clone(), disk, new, force, at_once };
-            let change = session.call(|client| client.pool_replace(request))?;
+            let change = session.call(request)?;
             if wait {
                 warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);
@@ -182,7 +182,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
         }
         CareVerb::Clear { lost, name, disk } => {
             let request = PoolClear { name, disk, lost };
-            changed(session, &session.call(|client| client.pool_clear(request))?)
+            changed(session, &session.call(request)?)
         }
     }
 }
@@ -199,7 +199,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
     let bar = ProgressBar::with_draw_target(None, shown).with_style(style);
     let mut still = 0;
     loop {
-        let pool = session.call(|client| client.pool_status(name.to_owned()))?;
+        let pool = session.call(ShowPool { name: name.to_owned() })?;
         let scan = pool.scan.as_ref().filter(|scan| scan.kind == kind);
         if let Some(scan) = scan {
             bar.set_length(scan.total_bytes.max(scan.examined_bytes));

@@ -6,10 +6,11 @@
 //! nothing is missing silently.
 
 use serde::Serialize;
+use weir_api::ApiError;
 use weir_api::types::{
-    Export, Health, PoolList, PoolStatus, ServerInfo, Target, Volume, VolumeList,
+    Export, Health, ListExports, ListPools, ListTargets, ListVolumes, PoolList, PoolStatus,
+    ServerInfo, ShowServer, Target, Volume, VolumeList,
 };
-use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 
@@ -23,7 +24,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// All pools, those with problems first; in one line where there is none.
 pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
-    let mut answer = session.call(|client| client.pool_list())?;
+    let mut answer = session.call(ListPools {})?;
     answer.pools.sort_by_key(|pool| (is_well(pool), pool.name.clone()));
     if answer.pools.is_empty() {
         session.say("there are no pools; the first: weir pool create NAME DISK...");
@@ -59,12 +60,12 @@ struct Everything {
 
 /// A line for each pool, volume, export and logical unit.
 pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let VolumeList { volumes, .. } = session.call(|client| client.volume_list(None))?;
+    let VolumeList { volumes, .. } = session.call(ListVolumes { pool: None })?;
     let everything = Everything {
-        pools: session.call(|client| client.pool_list())?.pools,
+        pools: session.call(ListPools {})?.pools,
         volumes,
-        exports: session.call(|client| client.export_list())?.exports,
-        targets: session.call(|client| client.target_list())?.targets,
+        exports: session.call(ListExports {})?.exports,
+        targets: session.call(ListTargets {})?.targets,
     };
     if everything.pools.is_empty() {
         session.say("there is nothing yet; begin with: weir pool create NAME DISK...");
@@ -121,7 +122,7 @@ struct Versions {
 
 /// The version of this command, and of the server where one answers.
 pub(crate) fn version(session: &Session) -> Result<(), ApiError> {
-    let server = match session.call(|client| client.server_info()) {
+    let server = match session.call(ShowServer {}) {
         Ok(ServerInfo { version, .. }) => Some(version),
         Err(error) if error.kind == ErrorKind::Unavailable => {
             session.say(&format!("no server answers: {}", error.message));

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use clap::Subcommand;
+use weir_api::ApiError;
 use weir_api::types::{
-    Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, Outcome, PoolCreate,
-    PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind,
-    VdevRole, VdevStatus,
+    Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, ListPools, Outcome,
+    PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request,
+    ShowPool, VdevKind, VdevRole, VdevStatus,
 };
-use weir_api::{ApiError, Control};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 
@@ -119,15 +119,15 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             let vdevs = layout::parse(&layout)?;
             let request = PoolCreate { name, vdevs, force, properties };
             request.check()?;
-            created(session, &session.call(|client| client.pool_create(request))?)
+            created(session, &session.call(request)?)
         }
         PoolVerb::List { script } => list(session, Style::new(script)),
         PoolVerb::Status { verbose, name: Some(name) } => {
-            let answer = session.call(|client| client.pool_status(name))?;
+            let answer = session.call(ShowPool { name })?;
             session.print(&answer, |pool| status(pool, verbose))
         }
         PoolVerb::Status { verbose, name: None } => {
-            let answer = session.call(|client| client.pool_list())?;
+            let answer = session.call(ListPools {})?;
             if answer.pools.is_empty() {
                 session.say("there are no pools");
             }
@@ -140,7 +140,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             names::pool(&name).map_err(weir_api::Error::from)?;
             confirm::destruction("pool", &name, yes)?;
             let request = PoolDestroy { confirm: name.clone(), name };
-            let answer = session.call(|client| client.pool_destroy(request))?;
+            let answer = session.call(request)?;
             session.say(&output::outcome("pool", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
@@ -153,7 +153,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
         PoolVerb::Shape(verb) => vdev::run(verb, session),
         PoolVerb::Export { name, force } => {
             let request = PoolExport { name, force };
-            let answer = session.call(|client| client.pool_export(request))?;
+            let answer = session.call(request)?;
             session.say(&format!("pool {} exported", answer.name));
             session.print(&answer, |_| String::new())
         }
@@ -210,14 +210,14 @@ fn import(
 ) -> Result<(), ApiError> {
     let search = search.iter().map(|path| layout::absolute(path)).collect::<Result<Vec<_>, _>>()?;
     let Some(pool) = name else {
-        let answer = session.call(|client| client.pool_scan(PoolScan { search }))?;
+        let answer = session.call(PoolScan { search })?;
         if answer.pools.is_empty() {
             session.say("there are no pools to import");
         }
         return session
             .print(&answer, |all| all.pools.iter().map(importable).collect::<Vec<_>>().join("\n"));
     };
-    let change = session.call(|client| client.pool_import(PoolImport { pool, search, force }))?;
+    let change = session.call(PoolImport { pool, search, force })?;
     if change.outcome == Outcome::Changed {
         warn(session, &change);
         session.say(&format!("pool {} imported", change.pool.name));
@@ -227,7 +227,7 @@ fn import(
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.pool_list())?;
+    let answer = session.call(ListPools {})?;
     if answer.pools.is_empty() {
         session.say("there are no pools");
     }

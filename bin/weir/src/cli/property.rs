@@ -13,10 +13,10 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command, ValueEnum};
 use serde::Serialize;
 use weir_api::types::{
-    PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind, PropertyQuery,
+    GetProperties, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind,
     PropertySet, PropertySource, PropertySpec, PropertyValues, Request,
 };
-use weir_api::{Answer, ApiError, Client, Control};
+use weir_api::{ApiError, Call};
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::output;
@@ -155,9 +155,9 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
         "all" => Vec::new(),
         names => names.split(',').map(str::to_owned).collect(),
     };
-    let query = PropertyQuery { of: arguments.names.clone(), properties };
+    let query = GetProperties { of: arguments.names.clone(), properties };
     query.check()?;
-    let mut answer = session.call(|client| client.property_get(query))?;
+    let mut answer = session.call(query)?;
     let kept = |p: &Property| {
         arguments.sources.is_empty() || arguments.sources.iter().any(|from| from.is(p.source))
     };
@@ -205,7 +205,7 @@ pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError
     let request =
         |name: &String| PropertySet { name: name.clone(), properties: properties.clone() };
     names.iter().try_for_each(|name| request(name).check())?;
-    changed(session, &names, |client, name| client.property_set(request(name)))
+    changed(session, &names, request)
 }
 
 pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), ApiError> {
@@ -216,7 +216,7 @@ pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), 
         recursive: *recursive,
     };
     names.iter().try_for_each(|name| request(name).check())?;
-    changed(session, names, |client, name| client.property_inherit(request(name)))
+    changed(session, names, request)
 }
 
 /// The answers of several calls.
@@ -226,14 +226,14 @@ struct Changes {
 }
 
 /// Makes one call for each name, and prints their answers as one.
-fn changed(
+fn changed<C: Call<Answer = PropertyChange>>(
     session: &Session,
     names: &[String],
-    call: impl for<'c> Fn(&'c Client, &String) -> Answer<'c, PropertyChange>,
+    request: impl Fn(&String) -> C,
 ) -> Result<(), ApiError> {
     let mut changes = Vec::new();
     for name in names {
-        let change = session.call(|client| call(client, name))?;
+        let change = session.call(request(name))?;
         session.say(&output::outcome("properties of", name, change.outcome));
         changes.push(change);
     }

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
+use weir_api::ApiError;
 use weir_api::peer::Secret;
 use weir_api::types::{
-    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
-    ReplicationState, ReplicationWait, Request as _, VerifyFailure,
+    ListReplications, Replication, ReplicationAct, ReplicationAction, ReplicationChange,
+    ReplicationCreate, ReplicationDelete, ReplicationState, ReplicationWait, Request as _,
+    VerifyFailure,
 };
-use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_base::size::{self, Human};
 
@@ -90,7 +91,7 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
                 secret_file: None,
             };
             request.check()?;
-            changed(session, &session.call(|client| client.replication_create(request))?)
+            changed(session, &session.call(request)?)
         }
         ReplicateVerb::List { script } => list(session, Style::new(script)),
         ReplicateVerb::Run { volume } => act(session, volume, ReplicationAction::Run),
@@ -98,7 +99,7 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
         ReplicateVerb::Resume { volume } => act(session, volume, ReplicationAction::Resume),
         ReplicateVerb::Verify { volume } => act(session, volume, ReplicationAction::Verify),
         ReplicateVerb::Delete { volume } => {
-            let gone = session.call(|client| client.replication_delete(volume))?;
+            let gone = session.call(ReplicationDelete { volume })?;
             session.say(&output::outcome("replication", &gone.name, gone.outcome));
             gone.warnings.iter().for_each(|warning| session.say(&format!("warning: {warning}")));
             session.print(&gone, |_| String::new())
@@ -133,7 +134,7 @@ fn certificates(path: &Path) -> Result<String, ApiError> {
 fn act(session: &Session, volume: String, action: ReplicationAction) -> Result<(), ApiError> {
     let request = ReplicationAct { volume, action };
     request.check()?;
-    changed(session, &session.call(|client| client.replication_act(request))?)
+    changed(session, &session.call(request)?)
 }
 
 fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError> {
@@ -195,7 +196,7 @@ fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.replication_list())?;
+    let answer = session.call(ListReplications {})?;
     if answer.replications.is_empty() {
         session.say("nothing is replicated");
     }

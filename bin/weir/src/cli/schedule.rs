@@ -5,8 +5,8 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::Subcommand;
-use weir_api::types::{Keep, Schedule, ScheduleSet, check_scheduled};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{Keep, ListSchedules, Schedule, ScheduleClear, ScheduleSet, check_scheduled};
 
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
@@ -49,14 +49,14 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
         ScheduleVerb::Set { name, keep, prune_only } => {
             check_scheduled(&name)?;
             let request = ScheduleSet { name, keep: Keep::parse(&keep.join(","))?, prune_only };
-            let change = session.call(|client| client.schedule_set(request))?;
+            let change = session.call(request)?;
             session.say(&output::outcome("schedule", &change.schedule.name, change.outcome));
             session.print(&change, |_| String::new())
         }
         ScheduleVerb::List { script } => list(session, Style::new(script)),
         ScheduleVerb::Clear { name } => {
             check_scheduled(&name)?;
-            let answer = session.call(|client| client.schedule_clear(name))?;
+            let answer = session.call(ScheduleClear { name })?;
             session.say(&output::outcome("schedule", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
@@ -64,7 +64,7 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.schedule_list())?;
+    let answer = session.call(ListSchedules {})?;
     if answer.schedules.is_empty() {
         session.say("there are no schedules");
     }

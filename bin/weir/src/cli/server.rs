@@ -5,8 +5,8 @@
 //! Invariant: nothing here changes anything.
 
 use clap::Subcommand;
-use weir_api::types::ServerInfo;
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{ServerInfo, ShowServer};
 use weir_base::size::Human;
 
 use crate::cli::base::output;
@@ -20,7 +20,7 @@ pub(crate) enum ServerVerb {
 
 pub(crate) fn run(verb: &ServerVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
-        ServerVerb::Show => session.print(&session.call(|client| client.server_info())?, show),
+        ServerVerb::Show => session.print(&session.call(ShowServer {})?, show),
     }
 }
 

@@ -5,11 +5,12 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::Subcommand;
+use weir_api::ApiError;
 use weir_api::types::{
-    Request, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
+    ListSnapshots, Request, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotHold, SnapshotRelease, SnapshotRename, SnapshotRollback,
+    SnapshotsDestroyed, check_listed,
 };
-use weir_api::{ApiError, Control};
 use weir_base::size::Human;
 
 use crate::cli::base::output::Style;
@@ -101,7 +102,7 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
     match verb {
         SnapshotVerb::Create { names, recursive } => {
             let request = checked(SnapshotCreate { names, recursive })?;
-            changed(session, &session.call(|client| client.snapshot_create(request))?)
+            changed(session, &session.call(request)?)
         }
         SnapshotVerb::List { of, script } => list(session, of, Style::new(script)),
         SnapshotVerb::Destroy { names, dry_run, yes } => {
@@ -109,28 +110,28 @@ pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError>
             destroy(session, request, yes)
         }
         SnapshotVerb::Hold { tag, name } => {
-            let request = checked(SnapshotTag { name, tag })?;
-            changed(session, &session.call(|client| client.snapshot_hold(request))?)
+            let request = checked(SnapshotHold { name, tag })?;
+            changed(session, &session.call(request)?)
         }
         SnapshotVerb::Release { tag, name } => {
-            let request = checked(SnapshotTag { name, tag })?;
-            changed(session, &session.call(|client| client.snapshot_release(request))?)
+            let request = checked(SnapshotRelease { name, tag })?;
+            changed(session, &session.call(request)?)
         }
         SnapshotVerb::Holds { of, script } => holds(session, of, Style::new(script)),
         SnapshotVerb::Rename { name, to } => {
             let request = checked(SnapshotRename { name, to })?;
-            changed(session, &session.call(|client| client.snapshot_rename(request))?)
+            changed(session, &session.call(request)?)
         }
         SnapshotVerb::Rollback { name, destroy_newer, yes } => {
             let request = checked(SnapshotRollback { name, destroy_newer })?;
             confirm::rollback(&request.name, yes)?;
-            let change = session.call(|client| client.snapshot_rollback(request))?;
+            let change = session.call(request)?;
             session.say(&output::outcome("volume", &change.volume.name, change.outcome));
             session.print(&change, |_| String::new())
         }
         SnapshotVerb::Clone { name, volume } => {
             let request = checked(SnapshotClone { name, volume })?;
-            let change = session.call(|client| client.snapshot_clone(request))?;
+            let change = session.call(request)?;
             session.say(&output::outcome("volume", &change.volume.name, change.outcome));
             session.print(&change, |_| String::new())
         }
@@ -154,7 +155,7 @@ fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(),
     if !dry_run {
         confirm::destruction("snapshot", &request.names.join(" "), yes)?;
     }
-    let gone = session.call(|client| client.snapshot_destroy(request))?;
+    let gone = session.call(request)?;
     let told = |gone: &SnapshotsDestroyed| {
         let (count, freed) = (gone.names.len(), Human(gone.freed_bytes));
         let noun = if count == 1 { "snapshot" } else { "snapshots" };
@@ -170,12 +171,12 @@ fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(),
 
 fn listed(session: &Session, of: Option<String>) -> Result<Vec<Snapshot>, ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    Ok(session.call(|client| client.snapshot_list(of.into()))?.snapshots)
+    Ok(session.call(ListSnapshots::from(of))?.snapshots)
 }
 
 fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    let answer = session.call(|client| client.snapshot_list(of.into()))?;
+    let answer = session.call(ListSnapshots::from(of))?;
     if answer.snapshots.is_empty() {
         session.say("there are no snapshots");
     }

@@ -5,8 +5,8 @@
 //! Invariant: the server logs no error for a cancelled stream; the caller of the stream gets one.
 
 use clap::Subcommand;
-use weir_api::types::{Stream, StreamKey};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{ListStreams, Stream, StreamCancel};
 use weir_base::size::Human;
 
 use crate::cli::base::output;
@@ -32,7 +32,7 @@ pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> 
     match *verb {
         StreamVerb::List { script } => list(session, Style::new(script)),
         StreamVerb::Cancel { id } => {
-            let ended = session.call(|client| client.stream_cancel(StreamKey { id }))?;
+            let ended = session.call(StreamCancel { id })?;
             session.say(&format!("stream {id} of {}: cancelled", ended.name));
             session.print(&ended, |_| String::new())
         }
@@ -40,7 +40,7 @@ pub(crate) fn run(verb: &StreamVerb, session: &Session) -> Result<(), ApiError> 
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.stream_list())?;
+    let answer = session.call(ListStreams {})?;
     if answer.streams.is_empty() {
         session.say("no stream is sent or received");
     }

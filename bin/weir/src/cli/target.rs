@@ -9,12 +9,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use weir_api::ApiError;
 use weir_api::token::SecretText;
 use weir_api::types::{
-    ChapAccount, InitiatorAllow, InitiatorKey, Outcome, Target, TargetChange, TargetCreate,
-    TargetKey, target_name,
+    ChapAccount, InitiatorAllow, InitiatorDeny, ListTargets, Outcome, ShowTarget, Target,
+    TargetChange, TargetCreate, TargetDelete, target_name,
 };
-use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_base::private::read_secret;
 
@@ -108,15 +108,13 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
         TargetVerb::Create { name, allow } => create(&name, allow, session),
         TargetVerb::List { script } => list(session, Style::new(script)),
         TargetVerb::Show { name } => {
-            let key = TargetKey { name: target_name(&name) };
-            let target = session.call(|client| client.target_show(key))?;
+            let target = session.call(ShowTarget { name: target_name(&name) })?;
             session.print(&target, show)
         }
         TargetVerb::Delete { name, leave } => {
-            let key = TargetKey { name: target_name(&name) };
-            let answer = leave.call(session, |force| {
-                session.call(|client| client.target_delete(key.clone(), force))
-            })?;
+            let name = target_name(&name);
+            let answer = leave
+                .call(session, |force| session.call(TargetDelete { name: name.clone(), force }))?;
             session.say(&output::outcome("target", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
@@ -128,14 +126,14 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
                 mutual: account(arguments.mutual_user, arguments.mutual_secret_file.as_deref())?,
             };
             let initiator = request.initiator.clone();
-            let change = session.call(|client| client.target_allow(request))?;
+            let change = session.call(request)?;
             say_initiator(session, &initiator, &change);
             session.print(&change, |_| String::new())
         }
         TargetVerb::Deny { target, initiator } => {
             let initiator = initiator.to_ascii_lowercase();
-            let key = InitiatorKey { target: target_name(&target), initiator: initiator.clone() };
-            let change = session.call(|client| client.target_deny(key))?;
+            let key = InitiatorDeny { target: target_name(&target), initiator: initiator.clone() };
+            let change = session.call(key)?;
             say_initiator(session, &initiator, &change);
             session.print(&change, |_| String::new())
         }
@@ -156,7 +154,7 @@ fn say_initiator(session: &Session, initiator: &str, change: &TargetChange) {
 fn create(name: &str, allow: Vec<String>, session: &Session) -> Result<(), ApiError> {
     let name = target_name(name);
     let request = TargetCreate { name: name.clone() };
-    let mut change = session.call(|client| client.target_create(request))?;
+    let mut change = session.call(request)?;
     session.say(&output::outcome("target", &name, change.outcome));
     for initiator in allow {
         let initiator = initiator.to_ascii_lowercase();
@@ -166,7 +164,7 @@ fn create(name: &str, allow: Vec<String>, session: &Session) -> Result<(), ApiEr
             chap: None,
             mutual: None,
         };
-        let allowed = session.call(|client| client.target_allow(request))?;
+        let allowed = session.call(request)?;
         say_initiator(session, &initiator, &allowed);
         change.target = allowed.target;
     }
@@ -178,7 +176,7 @@ fn portals(target: &Target) -> String {
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.target_list())?;
+    let answer = session.call(ListTargets {})?;
     if answer.targets.is_empty() {
         session.say("there are no targets");
     }

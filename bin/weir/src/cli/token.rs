@@ -11,9 +11,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
+use weir_api::ApiError;
 use weir_api::access::Role;
-use weir_api::types::{Request as _, Token, TokenCreate, TokenCreated, TokenKey};
-use weir_api::{ApiError, Control};
+use weir_api::types::{ListTokens, Request as _, Token, TokenCreate, TokenCreated, TokenRevoke};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use crate::cli::base::output;
@@ -87,7 +87,7 @@ pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
         }
         TokenVerb::List { script } => list(session, Style::new(script)),
         TokenVerb::Revoke { name } => {
-            let gone = session.call(|client| client.token_revoke(TokenKey { name }))?;
+            let gone = session.call(TokenRevoke { name })?;
             session.say(&output::outcome("token", &gone.name, gone.outcome));
             session.print(&gone, |_| String::new())
         }
@@ -115,7 +115,7 @@ fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result
         made.map_err(|error| unwritten(path, &error))
     });
     let file = file.transpose()?;
-    let made = match session.call(|client| client.token_create(request)) {
+    let made = match session.call(request) {
         Ok(made) => made,
         Err(error) => {
             if let Some(path) = out {
@@ -146,7 +146,7 @@ fn unwritten(path: &Path, error: &std::io::Error) -> ApiError {
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.token_list())?;
+    let answer = session.call(ListTokens {})?;
     if answer.tokens.is_empty() {
         session.say("there are no tokens");
     }

@@ -13,8 +13,11 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use weir_api::types::{ReceiveDone, ReceiveStart, Request as _, SendStart, SendStarted};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{
+    ReceiveAbort, ReceiveDone, ReceiveFinish, ReceiveStart, ReceiveStop, Request as _, SendStart,
+    SendStarted, SendStop, ShowReceive,
+};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 
@@ -150,9 +153,9 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
             "redirect it to a file (> FILE), or pipe it to 'weir receive'",
         ));
     }
-    let started = session.call(|client| client.send_start(request))?;
+    let started = session.call(request)?;
     if dry_run {
-        session.call(|client| client.send_stop(started.session.clone()))?;
+        session.call(SendStop { session: started.session.clone() })?;
         let would = WouldSend { snapshot: name, estimate_bytes: started.estimate_bytes };
         return session.print(&would, |would| {
             format!("would send {}: about {}\n", would.snapshot, Human(would.estimate_bytes))
@@ -162,10 +165,10 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
     let bar = bar(session, Some(estimate_bytes));
     let mut out = io::stdout().lock();
     let mut sent_bytes = 0;
-    let mut stream = session.call(|client| client.send_stream(started.session.clone()))?;
+    let mut stream = session.wait(session.client().send_stream(started.session.clone()))?;
     while let Some(part) = session.wait(stream.next())? {
         if let Err(error) = out.write_all(&part) {
-            drop(session.call(|client| client.send_stop(started.session.clone())));
+            drop(session.call(SendStop { session: started.session.clone() }));
             return Err(unavailable("the stream cannot be written", &error));
         }
         sent_bytes += part.len() as u64;
@@ -185,11 +188,11 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     let request = ReceiveStart { volume: volume.clone(), roll_back: rollback, dry_run };
     request.check()?;
     if token {
-        let token = session.call(|client| client.receive_token(volume))?;
+        let token = session.call(ShowReceive { volume })?;
         return session.print(&token, |told| format!("{}\n", told.token));
     }
     if abort {
-        let gone = session.call(|client| client.receive_abort(volume))?;
+        let gone = session.call(ReceiveAbort { volume })?;
         session.say(&format!("the stream into {} was given up", gone.name));
         return session.print(&gone, |_| String::new());
     }
@@ -199,13 +202,13 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
             "redirect it from a file (< FILE), or pipe it from 'weir send'",
         ));
     }
-    let started = session.call(|client| client.receive_start(request))?;
+    let started = session.call(request)?;
     let given = give(session, &started.session);
     let done = match given {
-        Ok(()) => session.call(|client| client.receive_finish(started.session))?,
+        Ok(()) => session.call(ReceiveFinish { session: started.session })?,
         Err(Given::Server(error)) => return Err(error),
         Err(Given::Input(error)) => {
-            drop(session.call(|client| client.receive_stop(started.session)));
+            drop(session.call(ReceiveStop { session: started.session }));
             return Err(unavailable("the stream cannot be read", &error));
         }
     };
@@ -244,9 +247,8 @@ fn give(session: &Session, to: &str) -> Result<(), Given> {
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         };
         bar.inc(part.len() as u64);
-        session
-            .call(|client| client.receive_part(to.to_owned(), part.into()))
-            .map_err(Given::Server)?;
+        let taken = session.client().receive_part(to.to_owned(), part.into());
+        session.wait(taken).map_err(Given::Server)?;
     }
     bar.finish_and_clear();
     Ok(())

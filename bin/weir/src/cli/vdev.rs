@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use weir_api::types::{Outcome, PoolAdd, PoolRemove, Request, VdevStatus};
-use weir_api::{ApiError, Control};
+use weir_api::ApiError;
+use weir_api::types::{Outcome, PoolAdd, PoolExpand, PoolRemove, Request, ShowPool, VdevStatus};
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::pool_text::changed;
@@ -65,12 +65,12 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
             let vdevs = layout::parse(&layout)?;
             let request = PoolAdd { name, vdevs, force };
             request.check()?;
-            changed(session, &session.call(|client| client.pool_add(request))?)
+            changed(session, &session.call(request)?)
         }
         ShapeVerb::Remove { stop, yes, wait, name, vdev } => {
             confirm::removal(&name, &vdev, yes || stop)?;
             let request = PoolRemove { name: name.clone(), vdev: vdev.clone(), stop };
-            let change = session.call(|client| client.pool_remove(request))?;
+            let change = session.call(request)?;
             let found = change.pool.vdevs.iter().find(|v| v.name == vdev || has_disk(v, &vdev));
             match found {
                 Some(found) if wait => watch(session, &name, &found.name.clone()),
@@ -81,9 +81,7 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
                 }
             }
         }
-        ShapeVerb::Expand { name } => {
-            changed(session, &session.call(|client| client.pool_expand(name))?)
-        }
+        ShapeVerb::Expand { name } => changed(session, &session.call(PoolExpand { name })?),
     }
 }
 
@@ -126,7 +124,7 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
     bar.set_message(vdev.to_owned());
     let (mut total, mut last, mut stuck) = (0, None, 0);
     loop {
-        let pool = session.call(|client| client.pool_status(name.to_owned()))?;
+        let pool = session.call(ShowPool { name: name.to_owned() })?;
         let Some(vdev) = pool.vdevs.iter().find(|known| known.name == vdev) else {
             bar.finish_and_clear();
             session.say(&format!("{vdev} was removed from pool {name}"));

@@ -5,11 +5,11 @@
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
 use clap::{Subcommand, ValueEnum};
+use weir_api::ApiError;
 use weir_api::types::{
-    Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeRename,
-    VolumeResize, VolumeSet, VolumeSpace,
+    ListVolumes, Request, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumePromote, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
-use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names, size};
 
 use crate::cli::base::output::Style;
@@ -136,48 +136,46 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let properties = property::values(&properties)?;
             let request = VolumeCreate { name, size_bytes, record_bytes, properties };
             request.check()?;
-            sized(session, &session.call(|client| client.volume_create(request))?)
+            sized(session, &session.call(request)?)
         }
         VolumeVerb::List { pool, columns, script } => {
             list(session, pool, columns, Style::new(script))
         }
-        VolumeVerb::Show { name } => {
-            session.print(&session.call(|client| client.volume_show(name))?, show)
-        }
+        VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
         VolumeVerb::Set { properties, name } => {
             check_name(&name)?;
             let properties = property::values(&properties)?;
             let request = VolumeSet { name, properties };
             request.check()?;
-            changed(session, &session.call(|client| client.volume_set(request))?)
+            changed(session, &session.call(request)?)
         }
         VolumeVerb::Resize { name, size } => {
             check_name(&name)?;
             let size_bytes = new_size(&name, &size, session)?;
             let request = VolumeResize { name, size_bytes };
             request.check()?;
-            sized(session, &session.call(|client| client.volume_resize(request))?)
+            sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
             let request = VolumeRename { name, to };
             request.check()?;
-            changed(session, &session.call(|client| client.volume_rename(request))?)
+            changed(session, &session.call(request)?)
         }
         VolumeVerb::Copy { name, to } => {
             let request = VolumeCopy { name, to };
             request.check()?;
-            changed(session, &session.call(|client| client.volume_copy(request))?)
+            changed(session, &session.call(request)?)
         }
         VolumeVerb::Promote { name } => {
             check_name(&name)?;
-            changed(session, &session.call(|client| client.volume_promote(name))?)
+            changed(session, &session.call(VolumePromote { name })?)
         }
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(&name)?;
             confirm::destruction("volume", &name, yes)?;
             let request = VolumeDestroy { name, recursive };
-            let answer = session.call(|client| client.volume_destroy(request))?;
+            let answer = session.call(request)?;
             session.say(&output::outcome("volume", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
@@ -206,7 +204,7 @@ fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> 
     if !growth && !size::is_rounded(text) {
         return parse_size(text);
     }
-    let volume = session.call(|client| client.volume_show(name.to_owned()))?;
+    let volume = session.call(ShowVolume { name: name.to_owned() })?;
     let bytes = whole_records(text, volume.record_bytes)?;
     Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
 }
@@ -230,7 +228,7 @@ fn list(
     columns: Option<Columns>,
     style: Style,
 ) -> Result<(), ApiError> {
-    let answer = session.call(|client| client.volume_list(pool))?;
+    let answer = session.call(ListVolumes { pool })?;
     if answer.volumes.is_empty() {
         session.say("there are no volumes");
     }

@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use serde::Serialize;
+use weir_api::ApiError;
 use weir_api::types::{
-    InitiatorAllow, LunAdd, PropertyValues, Removed, Target, TargetCreate, TargetKey, VolumeCreate,
-    VolumeDestroy, target_name,
+    InitiatorAllow, ListPools, LunAdd, PropertyValues, Removed, Target, TargetCreate, TargetDelete,
+    VolumeCreate, VolumeDestroy, target_name,
 };
-use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, size};
 use weir_initiator::{InitiatorError, Url};
 
@@ -94,7 +94,7 @@ fn size(text: &str) -> Result<u64, ApiError> {
 }
 
 fn only_pool(session: &Session) -> Result<String, ApiError> {
-    let mut pools = session.call(|client| client.pool_list())?.pools;
+    let mut pools = session.call(ListPools {})?.pools;
     match (pools.pop(), pools.is_empty()) {
         (Some(pool), true) => Ok(pool.name),
         (None, _) => Err(ApiError::new(ErrorKind::NotFound, "there is no pool to test with")
@@ -140,7 +140,7 @@ impl<'a> Scratch<'a> {
     fn make(&self, size_bytes: u64) -> Result<Target, ApiError> {
         let Self { session, target, volumes, initiator } = self;
         let request = TargetCreate { name: target.clone() };
-        session.call(|client| client.target_create(request))?;
+        session.call(request)?;
         for (number, volume) in (0..).zip(volumes) {
             let request = VolumeCreate {
                 name: volume.clone(),
@@ -148,7 +148,7 @@ impl<'a> Scratch<'a> {
                 record_bytes: BLOCK_BYTES.into(),
                 properties: PropertyValues::default(),
             };
-            session.call(|client| client.volume_create(request))?;
+            session.call(request)?;
             let request = LunAdd {
                 target: target.clone(),
                 volume: volume.clone(),
@@ -157,7 +157,7 @@ impl<'a> Scratch<'a> {
                 write_cache: Some(true),
                 shared: false,
             };
-            session.call(|client| client.lun_add(request))?;
+            session.call(request)?;
         }
         let request = InitiatorAllow {
             target: target.clone(),
@@ -165,17 +165,17 @@ impl<'a> Scratch<'a> {
             chap: None,
             mutual: None,
         };
-        Ok(session.call(|client| client.target_allow(request))?.target)
+        Ok(session.call(request)?.target)
     }
 
     /// Removes all that is there of it; the first error, if there was one.
     fn remove(&self) -> Result<(), ApiError> {
-        let key = TargetKey { name: self.target.clone() };
-        let mut result = removed(self.session.call(|client| client.target_delete(key, true)));
+        let delete = TargetDelete { name: self.target.clone(), force: true };
+        let mut result = removed(self.session.call(delete));
         for volume in &self.volumes {
             // A schedule of the pool takes snapshots of them, too.
             let request = VolumeDestroy { name: volume.clone(), recursive: true };
-            let gone = removed(self.session.call(|client| client.volume_destroy(request)));
+            let gone = removed(self.session.call(request));
             result = result.and(gone);
         }
         result

@@ -40,6 +40,24 @@ impl Role {
     }
 }
 
+/// What a call touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing that belongs to a pool.
+    Any,
+    /// What it names.
+    Named,
+    /// What it names, and more that only the server knows, such as the volume of an export.
+    Looked,
+    /// Everything, or the part of a pool that is in the scope; the answer is cut to the scope.
+    Filtered,
+    /// The machine: its disks, its other pools, who may call.
+    Machine,
+    /// A stream that the caller began. Only the call that began it returns the 128 random bits that
+    /// name its session.
+    Session,
+}
+
 /// Most entries of a scope; a driver needs one.
 const SCOPE_ENTRIES_MAX: usize = 32;
 

@@ -1,63 +1,42 @@
-//! A client of the management interface: [`Control`] over HTTP, on a unix socket or TCP.
+//! A client of the management interface: calls over HTTP, on a unix socket or TCP.
 //!
 //! Not here: choosing the server (`place`).
 //!
 //! Invariants:
 //! - a call ends within the client's timeout, whatever the server does;
 //! - a request that is wrong in itself is refused here, without a connection;
-//! - nothing is retried behind one's back.
+//! - the client retries nothing by itself.
 
 mod sending;
 
-use std::path::Path;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use axum::http::{HeaderValue, Method, StatusCode};
+use futures_util::future::BoxFuture;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tokio::net::{TcpStream, UnixStream};
-use weir_base::{ErrorKind, names};
+use weir_base::ErrorKind;
 
-use crate::connection::{Broken, Exchange, Kept};
-use crate::control::{Answer, Control};
+use crate::calls::call::{Call, Operation, Pending};
+use crate::calls::path::{Path, escape, text};
+use crate::calls::shape::uses_query;
+use crate::calls::table::RECEIVE_PART;
+use crate::connection::{Broken, Duplex, Exchange, Kept};
 use crate::limits::{CLIENT_TIMEOUT, PAGE_ENTRIES_MAX};
 use crate::peer::{PeerAddress, PeerLink, Secret};
-use crate::routes::{
-    CloseOptions, ExportClients, MovedDisk, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev,
-    PART_TYPE, ScrubOptions, SomeDisks, Successor,
-};
-use crate::server::Stream;
+use crate::routes::PART_TYPE;
 use crate::stream::SendStream;
 use crate::token::SecretText;
-use crate::types::page::Paged;
-use crate::types::{
-    BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
-    DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
-    LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
-    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
-    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
-    Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey,
-    StreamList, Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate,
-    TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange,
-    VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
-    check_listed, check_marked, check_scheduled,
-};
+use crate::types::{Answer as _, ReceiveProgress};
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
-
-/// Escapes everything but what RFC 3986 section 2.3 leaves alone.
-const PART: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 const JSON: &str = "application/json";
 
@@ -77,7 +56,7 @@ pub struct Client {
 }
 
 /// One call as it goes out.
-struct Call {
+struct Outgoing {
     method: Method,
     path: String,
     body: Bytes,
@@ -95,7 +74,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::File`] for a file of certificates that cannot be used.
-    pub fn peer(to: &PeerAddress, ca: &Path, secret: Secret) -> Result<Self, Error> {
+    pub fn peer(to: &PeerAddress, ca: &FilePath, secret: Secret) -> Result<Self, Error> {
         PeerLink::new(&to.host, to.port, ca, Some(secret)).map(Self::over)
     }
 
@@ -104,7 +83,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::File`] for a file of certificates that cannot be used.
-    pub fn https(host: &str, port: u16, ca: &Path) -> Result<Self, Error> {
+    pub fn https(host: &str, port: u16, ca: &FilePath) -> Result<Self, Error> {
         PeerLink::new(host, port, ca, None).map(Self::over)
     }
 
@@ -131,57 +110,107 @@ impl Client {
         &self.address
     }
 
-    fn call<T: DeserializeOwned + Send>(&self, call: Result<Call, Error>) -> Answer<'_, T> {
+    /// Makes a call. A list is read to its end, page after page.
+    ///
+    /// # Errors
+    /// What the server answered; `Invalid` for a request that is wrong in itself, which is not
+    /// sent; `Unavailable` without an answer within the timeout.
+    pub async fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
+        call.check()?;
+        let fields = fields(&call);
+        let (status, answer) = self.answer(C::OPERATION, C::Answer::ENTRIES, fields).await?;
+        Ok(self.read(status, &answer)?)
+    }
+
+    /// Status and JSON of the answer to a call. With `entries` it is a list, of which that field
+    /// has the entries.
+    fn answer<'a>(
+        &'a self,
+        operation: &'static Operation,
+        entries: Option<&'static str>,
+        fields: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<(StatusCode, Bytes), ApiError>> {
         Box::pin(async move {
-            let (status, answer) = self.succeed(call?).await?;
-            let read = serde_json::from_slice(&answer);
-            Ok(read.map_err(|error| self.unreadable(status, &error))?)
+            let Some(entries) = entries else {
+                return self.succeed(outgoing(operation, fields)).await;
+            };
+            self.list(operation, entries, fields).await
         })
     }
 
-    /// A whole list, page after page.
-    fn list<L>(&self, path: Result<String, Error>) -> Answer<'_, L>
-    where
-        L: Paged + DeserializeOwned + Send,
-        L::Entry: Send,
-    {
-        Box::pin(async move {
-            let path = path?;
-            let joint = if path.contains('?') { '&' } else { '?' };
-            let path = format!("{path}{joint}limit={PAGE_ENTRIES_MAX}");
-            let mut begun = 0;
-            'begin: loop {
-                begun += 1;
-                let mut all: L = self.call(Ok(get(path.clone()))).await?;
-                while let Some(after) = all.parts().1.take() {
-                    let next = format!("{path}&after={}", part(&after));
-                    let mut more: L = match self.call(Ok(get(next))).await {
-                        // An entry went away between two pages.
-                        Err(ApiError { kind: ErrorKind::NotFound, .. })
-                            if begun < LISTS_BEGUN_MAX =>
-                        {
-                            continue 'begin;
-                        }
-                        more => more?,
-                    };
-                    let (entries, next) = more.parts();
-                    let (all_entries, all_next) = all.parts();
-                    all_entries.append(entries);
-                    *all_next = next.take();
+    /// A whole list, page after page, as one answer.
+    async fn list(
+        &self,
+        operation: &'static Operation,
+        entries: &str,
+        mut fields: Map<String, Value>,
+    ) -> Result<(StatusCode, Bytes), ApiError> {
+        fields.insert("limit".to_owned(), PAGE_ENTRIES_MAX.into());
+        let mut begun = 0;
+        'begin: loop {
+            begun += 1;
+            let (status, answer) = self.succeed(outgoing(operation, fields.clone())).await?;
+            let first: Continued = self.read(status, &answer)?;
+            let Some(mut after) = first.next else { return Ok((status, answer)) };
+            let mut all: Map<String, Value> = self.read(status, &answer)?;
+            loop {
+                let mut fields = fields.clone();
+                fields.insert("after".to_owned(), after.into());
+                let (status, answer) = match self.succeed(outgoing(operation, fields)).await {
+                    // An entry was removed between two pages.
+                    Err(ApiError { kind: ErrorKind::NotFound, .. }) if begun < LISTS_BEGUN_MAX => {
+                        continue 'begin;
+                    }
+                    more => more?,
+                };
+                let mut more: Map<String, Value> = self.read(status, &answer)?;
+                if let Some(Value::Array(all)) = all.get_mut(entries)
+                    && let Some(Value::Array(more)) = more.get_mut(entries)
+                {
+                    all.append(more);
                 }
-                return Ok(all);
+                match more.remove("next") {
+                    Some(Value::String(next)) => after = next,
+                    _ => break,
+                }
             }
+            all.remove("next");
+            return Ok((status, Value::Object(all).to_string().into()));
+        }
+    }
+
+    /// Begins to take the stream of a session, once.
+    ///
+    /// # Errors
+    /// As [`Self::call`]; `Busy` if its stream was taken before.
+    pub fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>> {
+        Box::pin(self.arriving(session))
+    }
+
+    /// Gives the next part of a stream. The server has applied the part before when this returns.
+    ///
+    /// # Errors
+    /// As [`Self::call`], and what keeps the stream from being received.
+    pub fn receive_part(&self, session: String, part: Bytes) -> Pending<'_, ReceiveProgress> {
+        let outgoing = of_session(&RECEIVE_PART, session, part);
+        Box::pin(async move {
+            let (status, answer) = self.succeed(outgoing).await?;
+            Ok(self.read(status, &answer)?)
         })
+    }
+
+    fn read<T: DeserializeOwned>(&self, status: StatusCode, answer: &[u8]) -> Result<T, Error> {
+        serde_json::from_slice(answer).map_err(|error| self.unreadable(status, &error))
     }
 
     /// Status and body of a call that succeeded.
-    async fn succeed(&self, call: Call) -> Result<(StatusCode, Bytes), ApiError> {
+    async fn succeed(&self, call: Outgoing) -> Result<(StatusCode, Bytes), ApiError> {
         let (status, answer) = self.answered(call).await?;
         if status.is_success() { Ok((status, answer)) } else { Err(self.refusal(status, &answer)) }
     }
 
     /// Status and body of a call that was answered.
-    async fn answered(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
+    async fn answered(&self, call: Outgoing) -> Result<(StatusCode, Bytes), Error> {
         let exchange = async {
             let answer = self.exchange(call).await?;
             answer.whole().await.map_err(|error| self.broken(error))
@@ -212,7 +241,7 @@ impl Client {
     }
 
     /// Sends a call; its answer begins.
-    async fn exchange(&self, call: Call) -> Result<Exchange, Error> {
+    async fn exchange(&self, call: Outgoing) -> Result<Exchange, Error> {
         let request = |host: &str| {
             hyper::Request::builder()
                 .method(call.method)
@@ -250,8 +279,8 @@ impl Client {
         self.kept.exchange(request, self.connect(), |source| self.broken(source)).await
     }
 
-    async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
-        let connected: std::io::Result<Box<dyn Stream>> = match &self.address {
+    async fn connect(&self) -> Result<Box<dyn Duplex>, Error> {
+        let connected: std::io::Result<Box<dyn Duplex>> = match &self.address {
             Address::Unix(socket) => UnixStream::connect(socket).await.map(|s| Box::new(s) as _),
             Address::Tcp { host, port } => {
                 TcpStream::connect((host.as_str(), *port)).await.map(|s| Box::new(s) as _)
@@ -265,438 +294,54 @@ impl Client {
     }
 }
 
-fn empty(method: Method, path: String) -> Call {
-    Call { method, path, body: Bytes::new(), content: JSON }
-}
-
-fn get(path: impl Into<String>) -> Call {
-    empty(Method::GET, path.into())
-}
-
-fn post(path: String) -> Call {
-    empty(Method::POST, path)
-}
-
-fn delete(path: String) -> Call {
-    empty(Method::DELETE, path)
-}
-
-fn send(method: Method, path: impl Into<String>, body: &impl Serialize) -> Call {
-    let body = serde_json::to_vec(body).expect("plain structs of text and numbers serialise");
-    Call { method, path: path.into(), body: body.into(), content: JSON }
-}
-
-fn part(text: &str) -> String {
-    utf8_percent_encode(text, PART).to_string()
-}
-
-fn pool_path(pool: &str) -> Result<String, Error> {
-    names::pool(pool)?;
-    Ok(format!("/v1/pools/{}", part(pool)))
-}
-
-fn to_pool(pool: &str, what: &str, body: &impl Serialize) -> Result<Call, Error> {
-    Ok(send(Method::POST, format!("{}/{what}", pool_path(pool)?), body))
-}
-
-fn volume_path(name: &str) -> Result<String, Error> {
-    let (pool, volume) = names::volume(name)?;
-    Ok(format!("/v1/volumes/{}/{}", part(pool), part(volume)))
-}
-
-/// The path of a call that cuts clients off where it is forced.
-fn forced(path: String, force: bool) -> String {
-    if force { path + "?force=true" } else { path }
-}
-
-fn export_path(key: &ExportKey) -> Result<String, Error> {
-    key.check()?;
-    Ok(format!("/v1/exports/{}/{}", key.protocol.name(), part(&key.name)))
-}
-
-fn target_path(key: &TargetKey) -> Result<String, Error> {
-    key.check()?;
-    Ok(format!("/v1/targets/{}", part(&key.name)))
-}
-
-fn checked(
-    method: Method,
-    path: &str,
-    request: &(impl Request + Serialize),
-) -> Result<Call, Error> {
-    request.check()?;
-    Ok(send(method, path, request))
-}
-
-impl Control for Client {
-    fn server_info(&self) -> Answer<'_, ServerInfo> {
-        self.call(Ok(get("/v1/server")))
+/// The fields of a request.
+fn fields(call: &impl Call) -> Map<String, Value> {
+    match serde_json::to_value(call) {
+        Ok(Value::Object(fields)) => fields,
+        other => panic!("a request is an object: {other:?}"),
     }
+}
 
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
-        self.call(checked(Method::POST, "/v1/pools", &request))
+/// The request of a call: path, query and body from the fields of its JSON.
+fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
+    let mut path = Path::parse(operation.path).fill(&mut fields);
+    let method = operation.method.clone();
+    if !uses_query(&method) {
+        let body = Value::Object(fields).to_string();
+        return Outgoing { method, path, body: body.into(), content: JSON };
     }
-
-    fn pool_list(&self) -> Answer<'_, PoolList> {
-        self.call(Ok(get("/v1/pools")))
-    }
-
-    fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus> {
-        self.call(pool_path(&pool).map(get))
-    }
-
-    fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed> {
-        let path = || {
-            request.check()?;
-            Ok(format!("{}?confirm={}", pool_path(&request.name)?, part(&request.confirm)))
+    let mut joint = '?';
+    for (name, value) in &fields {
+        let value = match value {
+            Value::Null => continue,
+            // Escaped one by one: the comma between two stays one.
+            Value::Array(list) if list.is_empty() => continue,
+            Value::Array(list) => {
+                let entries: Vec<String> = list.iter().map(|entry| escape(&text(entry))).collect();
+                entries.join(",")
+            }
+            one => escape(&text(one)),
         };
-        self.call(path().map(delete))
-    }
-
-    fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList> {
-        self.call(checked(Method::POST, "/v1/import/scan", &request))
-    }
-
-    fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange> {
-        self.call(checked(Method::POST, "/v1/import", &request))
-    }
-
-    fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
-        let options = CloseOptions { force: request.force };
-        let path = pool_path(&request.name).map(|path| format!("{path}/export"));
-        self.call(path.map(|path| send(Method::POST, path, &options)))
-    }
-
-    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
-        self.list(pool_path(&pool).map(|path| format!("{path}/history")))
-    }
-
-    fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
-        let EventQuery { after, wait_ms } = query;
-        self.call(Ok(get(format!("/v1/events?after={after}&wait_ms={wait_ms}"))))
-    }
-
-    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
-        let options = ScrubOptions { action: request.action };
-        self.call(to_pool(&request.name, "scrub", &options))
-    }
-
-    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        self.call(to_pool(&request.name, "offline", &OneDisk { disk: request.disk }))
-    }
-
-    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
-        let PoolOnline { name, disk, at } = request;
-        self.call(to_pool(&name, "online", &MovedDisk { disk, at }))
-    }
-
-    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
-        let PoolClear { name, disk, lost } = request;
-        self.call(to_pool(&name, "clear", &SomeDisks { disk, lost }))
-    }
-
-    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
-        let PoolAttach { name, disk, new, force } = request;
-        self.call(to_pool(&name, "attach", &NewDisk { disk, new, force }))
-    }
-
-    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
-        let PoolReplace { name, disk, new, force, at_once } = request;
-        self.call(to_pool(&name, "replace", &Successor { disk, new, force, at_once }))
-    }
-
-    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        self.call(to_pool(&request.name, "detach", &OneDisk { disk: request.disk }))
-    }
-
-    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
-        let PoolAdd { name, vdevs, force } = request;
-        self.call(to_pool(&name, "add", &NewVdevs { vdevs, force }))
-    }
-
-    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
-        let PoolRemove { name, vdev, stop } = request;
-        self.call(to_pool(&name, "remove", &OneVdev { vdev, stop }))
-    }
-
-    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
-        let path = pool_path(&pool).map(|path| format!("{path}/expand"));
-        self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
-    }
-
-    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
-        // Escaped one by one: the comma between two stays one.
-        let list = |all: &[String]| all.iter().map(|name| part(name)).collect::<Vec<_>>().join(",");
-        let path =
-            format!("/v1/properties?of={}&properties={}", list(&query.of), list(&query.properties));
-        self.call(query.check().map(|()| get(path)))
-    }
-
-    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
-        self.call(checked(Method::PATCH, "/v1/properties", &request))
-    }
-
-    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
-        self.call(checked(Method::POST, "/v1/properties/inherit", &request))
-    }
-
-    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        self.call(checked(Method::POST, "/v1/volumes", &request))
-    }
-
-    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
-        self.list(match pool {
-            None => Ok("/v1/volumes".to_owned()),
-            Some(pool) => match names::pool(&pool) {
-                Ok(()) => Ok(format!("/v1/volumes?pool={}", part(&pool))),
-                Err(error) => Err(error.into()),
-            },
-        })
-    }
-
-    fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
-        self.call(volume_path(&volume).map(get))
-    }
-
-    fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
-        let path = request.check().and_then(|()| volume_path(&request.name));
-        self.call(path.map(|path| send(Method::PATCH, path, &request.properties)))
-    }
-
-    fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
-        let size = NewSize { size_bytes: request.size_bytes };
-        let path = request.check().and_then(|()| volume_path(&request.name));
-        self.call(path.map(|path| send(Method::PUT, format!("{path}/size"), &size)))
-    }
-
-    fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
-        let path = request.check().and_then(|()| volume_path(&request.name));
-        let new = NewName { to: request.to };
-        self.call(path.map(|path| send(Method::POST, format!("{path}/rename"), &new)))
-    }
-
-    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
-        self.call(checked(Method::POST, "/v1/volumes/copy", &request))
-    }
-
-    fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
-        let path = volume_path(&volume).map(|path| format!("{path}/promote"));
-        self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
-    }
-
-    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
-        self.call(checked(Method::POST, "/v1/advise", &request))
-    }
-
-    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
-        self.call(checked(Method::POST, "/v1/dedupe/estimate", &request))
-    }
-
-    fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
-        let path = volume_path(&request.name);
-        self.call(path.map(|path| delete(format!("{path}?recursive={}", request.recursive))))
-    }
-
-    fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
-        self.call(checked(Method::POST, "/v1/snapshots", &request))
-    }
-
-    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
-        self.list(match query.of {
-            None => Ok("/v1/snapshots".to_owned()),
-            Some(of) => check_listed(&of).map(|()| format!("/v1/snapshots?of={}", part(&of))),
-        })
-    }
-
-    fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
-        self.call(checked(Method::POST, "/v1/snapshots/destroy", &request))
-    }
-
-    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
-        self.call(checked(Method::POST, "/v1/snapshots/hold", &request))
-    }
-
-    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
-        self.call(checked(Method::POST, "/v1/snapshots/release", &request))
-    }
-
-    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
-        self.call(checked(Method::POST, "/v1/snapshots/rename", &request))
-    }
-
-    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
-        self.call(checked(Method::POST, "/v1/snapshots/rollback", &request))
-    }
-
-    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
-        self.call(checked(Method::POST, "/v1/snapshots/clone", &request))
-    }
-
-    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
-        self.call(checked(Method::POST, "/v1/bookmarks", &request))
-    }
-
-    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
-        self.list(match of {
-            None => Ok("/v1/bookmarks".to_owned()),
-            Some(of) => check_marked(&of).map(|()| format!("/v1/bookmarks?of={}", part(&of))),
-        })
-    }
-
-    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
-        self.call(checked(Method::POST, "/v1/bookmarks/destroy", &request))
-    }
-
-    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
-        self.call(checked(Method::POST, "/v1/sends", &request))
-    }
-
-    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
-        Box::pin(self.arriving(session))
-    }
-
-    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
-        self.call(Ok(get(sending::path(&session))))
-    }
-
-    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
-        self.call(Ok(delete(sending::path(&session))))
-    }
-
-    fn stream_list(&self) -> Answer<'_, StreamList> {
-        self.call(Ok(get("/v1/streams")))
-    }
-
-    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
-        self.call(Ok(delete(format!("/v1/streams/{}", stream.id))))
-    }
-
-    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
-        self.call(checked(Method::POST, "/v1/receives", &request))
-    }
-
-    fn receive_part(&self, session: String, bytes: Bytes) -> Answer<'_, ReceiveProgress> {
-        let path = format!("/v1/receives/{}/parts", part(&session));
-        self.call(Ok(Call { body: bytes, content: PART_TYPE, ..post(path) }))
-    }
-
-    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
-        self.call(Ok(post(format!("/v1/receives/{}/finish", part(&session)))))
-    }
-
-    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
-        self.call(Ok(delete(format!("/v1/receives/{}", part(&session)))))
-    }
-
-    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
-        self.call(volume_path(&volume).map(|path| get(format!("{path}/receive"))))
-    }
-
-    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
-        self.call(volume_path(&volume).map(|path| delete(format!("{path}/receive"))))
-    }
-
-    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
-        self.call(checked(Method::POST, "/v1/snapshots/digest", &request))
-    }
-
-    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
-        self.call(checked(Method::POST, "/v1/replications", &request))
-    }
-
-    fn replication_list(&self) -> Answer<'_, ReplicationList> {
-        self.list(Ok("/v1/replications".to_owned()))
-    }
-
-    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
-        self.call(checked(Method::POST, "/v1/replications/act", &request))
-    }
-
-    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
-        let path = volume_path(&volume).map(|path| path.replacen("volumes", "replications", 1));
-        self.call(path.map(delete))
-    }
-
-    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
-        self.call(checked(Method::POST, "/v1/schedules", &request))
-    }
-
-    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
-        self.list(Ok("/v1/schedules".to_owned()))
-    }
-
-    fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
-        let path = check_scheduled(&name).map(|()| format!("/v1/schedules/{}", part(&name)));
-        self.call(path.map(delete))
-    }
-
-    fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
-        self.call(checked(Method::POST, "/v1/exports", &request))
-    }
-
-    fn export_list(&self) -> Answer<'_, ExportList> {
-        self.list(Ok("/v1/exports".to_owned()))
-    }
-
-    fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
-        self.call(export_path(&export).map(get))
-    }
-
-    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
-        let path = request.check().and_then(|()| export_path(&request.key));
-        let new = ExportClients { allow: request.allow };
-        self.call(path.map(|path| send(Method::PUT, path, &new)))
-    }
-
-    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed> {
-        self.call(export_path(&export).map(|path| delete(forced(path, force))))
-    }
-
-    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
-        self.call(checked(Method::POST, "/v1/targets", &request))
-    }
-
-    fn target_list(&self) -> Answer<'_, TargetList> {
-        self.list(Ok("/v1/targets".to_owned()))
-    }
-
-    fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
-        self.call(target_path(&target).map(get))
-    }
-
-    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
-        self.call(target_path(&target).map(|path| delete(forced(path, force))))
-    }
-
-    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
-        self.call(checked(Method::POST, "/v1/initiators", &request))
-    }
-
-    fn target_deny(&self, key: InitiatorKey) -> Answer<'_, TargetChange> {
-        let InitiatorKey { target, initiator } = &key;
-        let path = format!("/v1/initiators/{}/{}", part(target), part(initiator));
-        self.call(key.check().map(|()| delete(path)))
-    }
-
-    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
-        self.call(checked(Method::POST, "/v1/luns", &request))
-    }
-
-    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
-        let path = format!("/v1/luns/{}/{}", part(&lun.target), lun.number);
-        self.call(lun.check().map(|()| delete(forced(path, force))))
-    }
-
-    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
-        self.call(checked(Method::POST, "/v1/tokens", &request))
-    }
-
-    fn token_list(&self) -> Answer<'_, TokenList> {
-        self.call(Ok(get("/v1/tokens")))
-    }
-
-    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
-        let path = token.check().map(|()| format!("/v1/tokens/{}", part(&token.name)));
-        self.call(path.map(delete))
-    }
+        path.push(joint);
+        path += name;
+        path.push('=');
+        path += &value;
+        joint = '&';
+    }
+    Outgoing { method, path, body: Bytes::new(), content: JSON }
+}
+
+/// The request of a call for a session whose body is a stream.
+fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
+    let mut fields = Map::new();
+    fields.insert("session".to_owned(), session.into());
+    let path = Path::parse(operation.path).fill(&mut fields);
+    Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
+}
+
+/// The page of a list: its entries as they are, and where it continues.
+#[derive(Deserialize)]
+struct Continued {
+    #[serde(default)]
+    next: Option<String>,
 }

@@ -15,10 +15,15 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use crate::limits::{ANSWER_BYTES_MAX, CONNECTION_KEPT};
-use crate::server::Stream;
+
+/// Bytes in both directions.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// What goes wrong on a connection.
 pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
@@ -53,7 +58,7 @@ impl Kept {
     ///
     /// # Errors
     /// Those of `connect`, and what `broken` makes of a connection that broke.
-    pub(crate) async fn exchange<S: Stream + 'static, E>(
+    pub(crate) async fn exchange<S: Duplex + 'static, E>(
         &self,
         mut request: Request<Full<Bytes>>,
         connect: impl Future<Output = Result<S, E>>,

@@ -1,6 +1,6 @@
 //! Everything that goes wrong in this crate: wrong requests, sockets, answers not understood.
 //!
-//! Not here: errors of the engine; those reach a caller as [`ApiError`] from [`crate::Control`].
+//! Not here: errors of the engine; those reach a caller as [`ApiError`] from the handlers.
 //!
 //! Invariant: an [`Error`] turns into an [`ApiError`] without loss of what, where and what to do.
 

@@ -28,7 +28,7 @@ use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -38,10 +38,9 @@ use weir_net::SocketFile;
 
 use crate::answers::Answers;
 use crate::caller::{self, Caller};
-use crate::control::Control;
+use crate::calls::table::Control;
+use crate::connection::Duplex;
 use crate::door::{Door, Process};
-use crate::gate::Gate;
-use crate::guard;
 use crate::limits::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, REFUSAL_LIMIT, REFUSALS_MAX, RETRY_AFTER_SECONDS,
     STOP_TIMEOUT,
@@ -52,7 +51,7 @@ use crate::token::{Authority, Checker};
 use crate::turns::Turns;
 use crate::watched::Watched;
 use crate::wire::{ApiError, ErrorBody};
-use crate::{Error, routes, slots};
+use crate::{Error, guard, routes, slots};
 
 /// Serves the management interface on all `listeners` until `stop` is ready; then lets running
 /// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
@@ -63,14 +62,14 @@ use crate::{Error, routes, slots};
 ///
 /// # Errors
 /// [`Error::Listen`] when a socket cannot be handed to the runtime; nothing is served then.
-pub async fn serve(
+pub async fn serve<S: Control>(
     listeners: Vec<Listener>,
-    control: Arc<dyn Control>,
+    control: Arc<S>,
     authority: Arc<dyn Authority>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let (stopping, stopped) = watch::channel(false);
-    let router = routes::router(Arc::new(Gate::new(control)));
+    let router = routes::router(&control);
     let checker = Arc::new(Checker::new(authority));
     let (turns, answers) = (Arc::<Turns>::default(), Arc::<Answers>::default());
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
@@ -111,13 +110,13 @@ enum Source {
 
 /// A connection that was accepted; TLS is not spoken on it yet.
 enum Accepted {
-    Ready(Box<dyn Stream>),
+    Ready(Box<dyn Duplex>),
     Tls(TcpStream, TlsAcceptor),
 }
 
 impl Accepted {
     /// The stream of requests; none where the other side does not get through TLS in time.
-    async fn established(self) -> Option<Box<dyn Stream>> {
+    async fn established(self) -> Option<Box<dyn Duplex>> {
         let (stream, acceptor) = match self {
             Self::Ready(stream) => return Some(stream),
             Self::Tls(stream, acceptor) => (stream, acceptor),
@@ -132,9 +131,6 @@ impl Accepted {
         }
     }
 }
-
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Source {
     fn new(listener: Listener) -> Result<Self, Error> {
@@ -332,7 +328,7 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
 }
 
 pub(crate) async fn serve_one(
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Duplex>,
     router: Router,
     mut stopped: watch::Receiver<bool>,
 ) {

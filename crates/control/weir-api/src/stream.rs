@@ -1,18 +1,21 @@
 //! A stream that is sent, on its way to whoever takes it: part after part.
 //!
-//! Not here: what is in it, and the calls around it ([`crate::Control`]).
+//! Not here: what is in it, and the calls around it (`calls`).
 //!
 //! Invariants:
 //! - a part is made when it is asked for: whoever takes slowly is given slowly;
 //! - a stream that broke ends with an error, never as if it were whole;
 //! - dropping it before its end ends its session.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use futures_util::stream::try_unfold;
 
 pub use hyper::body::Bytes;
 
-use crate::control::Answer;
+use crate::calls::call::Pending;
+use crate::types::ReceiveProgress;
 
 /// The bytes of a session that sends.
 pub trait SendStream: Send {
@@ -24,7 +27,29 @@ pub trait SendStream: Send {
     ///
     /// # Cancel safety
     /// No part is lost.
-    fn next(&mut self) -> Answer<'_, Option<Bytes>>;
+    fn next(&mut self) -> Pending<'_, Option<Bytes>>;
+}
+
+/// The calls whose body is a stream.
+pub trait Streams: Send + Sync + 'static {
+    /// Takes the stream of a session, once: the server reads each part when the caller asks for it.
+    /// The session ends with the stream.
+    ///
+    /// # Errors
+    /// `Busy` if the stream of the session was taken before.
+    fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>>;
+
+    /// Gives the next part of a stream. The server has applied the part before when it answers.
+    /// After an error the session is over.
+    ///
+    /// # Errors
+    /// Of this part or the one before: `Busy` for a volume that was changed, `NotFound` without the
+    /// snapshot that the stream is a difference to, `Data` for a damaged stream.
+    fn receive_part(
+        self: Arc<Self>,
+        session: String,
+        part: Bytes,
+    ) -> Pending<'static, ReceiveProgress>;
 }
 
 /// The stream as the body of an answer; an error breaks the connection.

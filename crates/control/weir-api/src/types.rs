@@ -7,6 +7,7 @@
 //! - identities are text: JavaScript cannot hold 64-bit numbers;
 //! - an unknown field in a request is an error, so that a typing mistake is never ignored.
 
+use request::names_nothing_else;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,11 +22,11 @@ mod event;
 mod export;
 mod flush;
 mod io;
-mod legs;
 pub(crate) mod page;
 mod pool;
 mod property;
 mod replication;
+pub(crate) mod request;
 mod schedule;
 mod snapshot;
 mod space;
@@ -35,95 +36,32 @@ mod token;
 mod transfer;
 mod vdevs;
 mod volume;
+mod volume_size;
 
-pub use advise::{
-    DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
-    VolumeAdvice, VolumeAdvise,
-};
-pub use bookmark::{
-    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, check_marked,
-};
-pub use care::{
-    PoolClear, PoolDisk, PoolOnline, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction,
-};
-pub use compression::Compression;
-pub use damage::{Damage, DamagedPart, DamagedRange};
-pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
-pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, Protocol};
-pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
-pub use io::{ClientIo, DiskIo, OpIo};
-pub use legs::{PoolAttach, PoolReplace};
+pub use advise::*;
+pub use bookmark::*;
+pub use care::*;
+pub use compression::*;
+pub use damage::*;
+pub use event::*;
+pub use export::*;
+pub use flush::*;
+pub use io::*;
 pub use page::gone;
-pub use pool::{
-    Allocated, DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving,
-    PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
-    VdevKind, VdevRole, VdevSpec, VdevStatus,
-};
-pub use property::{
-    PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind, PropertyList,
-    PropertyQuery, PropertySet, PropertySource, PropertySpec, PropertyValues, Setting,
-    is_user_property,
-};
-pub use replication::{
-    DigestList, DigestRequest, RECEIVED_FROM, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG,
-    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
-    ReplicationList, ReplicationRemoved, ReplicationState, ReplicationWait, Verification,
-    VerifyFailure,
-};
-pub use schedule::{
-    Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,
-};
-pub use snapshot::{
-    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed,
-    TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, check_listed,
-};
-pub use space::{CleanerStatus, PointerIo, SegmentIo};
-pub use stream::{Stream, StreamDirection, StreamKey, StreamList};
-pub use target::{
-    ANYBODY, ChapAccount, InitiatorAllow, InitiatorKey, LUN_MAX, LunAdd, LunCounters, LunKey,
-    NAME_PREFIX, Target, TargetChange, TargetCreate, TargetInitiator, TargetKey, TargetList,
-    TargetLun, TargetSession, target_name,
-};
-pub use token::{Token, TokenCreate, TokenCreated, TokenKey, TokenList};
-pub use transfer::{
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendProgress,
-    SendStart, SendStarted,
-};
-pub use vdevs::{PoolAdd, PoolRemove};
-pub use volume::{
-    Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet, VolumeSpace, check_volume_size, record_size,
-};
-
-/// A request that can be judged without looking at any state.
-pub trait Request {
-    /// Finds what is wrong with the request itself.
-    fn check(&self) -> Result<(), Error>;
-}
-
-/// What a changing call did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It was made now.
-    Created,
-    /// It was there and is different now.
-    Changed,
-    /// It was there and is gone now.
-    Removed,
-    /// Everything was as asked for already.
-    Unchanged,
-}
-
-/// The answer of a call that takes something away.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Removed {
-    /// What the call did.
-    pub outcome: Outcome,
-    /// Name of what is gone.
-    pub name: String,
-}
+pub use pool::*;
+pub use property::*;
+pub use replication::*;
+pub use request::{Answer, Outcome, Page, Removed, Request};
+pub use schedule::*;
+pub use snapshot::*;
+pub use space::*;
+pub use stream::*;
+pub use target::*;
+pub use token::*;
+pub use transfer::*;
+pub use vdevs::*;
+pub use volume::*;
+pub use volume_size::*;
 
 /// How the memory of the server is split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -170,4 +108,17 @@ pub struct ServerInfo {
     pub iscsi_portals: Vec<String>,
     /// How it reaches the disks: `io_uring`, or `polling` where the kernel refuses that.
     pub io_backend: String,
+}
+
+names_nothing_else!(ServerInfo);
+
+/// The server that is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowServer {}
+
+impl Request for ShowServer {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }

@@ -15,13 +15,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::connection::Duplex;
 use crate::limits::STALL_BYTES;
-use crate::server::Stream;
 use crate::slots::Slot;
 
 /// See the file's head.
 pub(crate) struct Watched {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Duplex>,
     /// Absent where the connection has none, as in tests.
     slot: Option<Arc<Slot>>,
     /// The end of the time that the client has for the next [`STALL_BYTES`], while it is waited
@@ -31,7 +31,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(stream: Box<dyn Stream>, slot: Option<Arc<Slot>>) -> Self {
+    pub(crate) fn new(stream: Box<dyn Duplex>, slot: Option<Arc<Slot>>) -> Self {
         Self { stream, slot, limit: None, moved_bytes: 0 }
     }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use weir_api::place::{API_PORT, API_VARIABLE, default_server};
 use weir_api::token::SecretText;
-use weir_api::{Address, Answer, ApiError, Client};
+use weir_api::{Address, ApiError, Call, Client};
 use weir_base::{ErrorKind, private};
 
 use crate::cli::base::output;
@@ -127,15 +127,20 @@ impl Session {
     }
 
     /// Makes one call.
-    pub(crate) fn call<T>(
-        &self,
-        call: impl FnOnce(&Client) -> Answer<'_, T>,
-    ) -> Result<T, ApiError> {
-        self.wait(call(&self.client))
+    pub(crate) fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
+        self.wait(self.client.call(call))
+    }
+
+    /// The client, for the calls whose body is a stream.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Waits for what an earlier call began.
-    pub(crate) fn wait<T>(&self, answer: Answer<'_, T>) -> Result<T, ApiError> {
+    pub(crate) fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
         let mut done = None;
         self.drive(pin!(async { done = Some(answer.await) }));
         done.expect("the future above stores the answer before it ends")

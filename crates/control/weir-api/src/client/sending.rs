@@ -8,16 +8,17 @@
 //!   client's timeout;
 //! - of a stream that broke the server's own error is told, where there is one.
 
-use axum::http::Method;
 use tokio::time::Instant;
 use weir_base::ErrorKind;
 
-use super::{Client, empty, get, part};
+use super::{Client, JSON, Outgoing, fields, of_session, outgoing};
 use crate::Error;
+use crate::calls::call::{Call as _, Pending};
+use crate::calls::table::SEND_STREAM;
 use crate::connection::Exchange;
-use crate::control::{Answer, Control as _};
 use crate::limits::SEND_LOOK;
 use crate::stream::{Bytes, SendStream};
+use crate::types::ShowSend;
 use crate::wire::ApiError;
 
 /// A stream on its way here.
@@ -31,14 +32,11 @@ struct Arriving {
     level_at: Instant,
 }
 
-pub(super) fn path(session: &str) -> String {
-    format!("/v1/sends/{}", part(session))
-}
-
 impl Client {
     /// Begins to take the stream of a session.
     pub(super) async fn arriving(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
-        let call = empty(Method::POST, format!("{}/stream", path(&session)));
+        let call =
+            Outgoing { content: JSON, ..of_session(&SEND_STREAM, session.clone(), Bytes::new()) };
         let begun = self.in_time(self.exchange(call)).await?;
         let status = begun.response.status();
         if !status.is_success() {
@@ -52,6 +50,10 @@ impl Client {
 }
 
 impl Arriving {
+    fn show(&self) -> ShowSend {
+        ShowSend { session: self.session.clone() }
+    }
+
     async fn next_part(&mut self) -> Result<Option<Bytes>, ApiError> {
         let look = SEND_LOOK.min(self.client.timeout);
         loop {
@@ -76,7 +78,7 @@ impl Arriving {
 
     /// Asks the server, over another connection, why nothing comes.
     async fn check_alive(&mut self) -> Result<(), ApiError> {
-        let on_its_way = match self.client.send_show(self.session.clone()).await {
+        let on_its_way = match self.client.call(self.show()).await {
             Ok(told) => told.sent_bytes > self.received_bytes,
             // It ended, and the end must come.
             Err(error) if error.kind == ErrorKind::NotFound => true,
@@ -92,7 +94,7 @@ impl Arriving {
 
     /// What broke the stream: the server knows, if it lives.
     async fn why_broken(&self, error: hyper::Error) -> ApiError {
-        match self.client.answered(get(path(&self.session))).await {
+        match self.client.answered(outgoing(ShowSend::OPERATION, fields(&self.show()))).await {
             Ok((status, answer)) if !status.is_success() => self.client.refusal(status, &answer),
             _ => Error::into(self.client.broken(error)),
         }
@@ -100,7 +102,7 @@ impl Arriving {
 }
 
 impl SendStream for Arriving {
-    fn next(&mut self) -> Answer<'_, Option<Bytes>> {
+    fn next(&mut self) -> Pending<'_, Option<Bytes>> {
         Box::pin(self.next_part())
     }
 }

@@ -1,6 +1,6 @@
 //! The answering side of two servers.
 //!
-//! Not here: what the calls do ([`crate::Control`]).
+//! Not here: what the calls do (`calls`).
 //!
 //! Invariants:
 //! - a connection has a slot among strangers until its secret is right, and one among peers after:
@@ -27,7 +27,7 @@ use weir_base::{ErrorKind, Sieve};
 use super::Secret;
 use crate::answers::Answers;
 use crate::caller::{self, Caller};
-use crate::control::Control;
+use crate::calls::table::Control;
 use crate::limits::{
     HEADER_TIMEOUT, PEER_SHARE_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX, PEERS_MAX,
     STOP_TIMEOUT, STRANGERS_TOLD_INTERVAL,
@@ -90,9 +90,9 @@ impl PeerListener {
 ///
 /// # Errors
 /// [`Error::Listen`] when the socket cannot be handed to the runtime.
-pub async fn serve_peers(
+pub async fn serve_peers<S: Control>(
     listener: PeerListener,
-    control: Arc<dyn Control>,
+    control: Arc<S>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let PeerListener { address, socket, acceptor, secret } = listener;
@@ -103,7 +103,7 @@ pub async fn serve_peers(
     let strangers = Arc::new(Slots::with(of_strangers));
     let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, ..NO_QUEUE };
     let entry = Arc::new(Entry { secret, peers: Arc::new(Slots::with(of_peers)) });
-    let router = routes::peer_router(control)
+    let router = routes::peer_router(&control)
         .layer(middleware::from_fn_with_state(Arc::<Answers>::default(), guard::admit_peer))
         .layer(middleware::from_fn_with_state(Arc::clone(&entry), ask_for_secret))
         .layer(middleware::from_fn(server::hold_slot));

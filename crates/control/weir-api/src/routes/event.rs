@@ -1,24 +1,22 @@
-//! Paths of events and of a pool's history.
+//! The call that waits for events.
 //!
-//! Not here: what is kept, and for how long ([`crate::Control`]).
+//! Not here: which events are kept, and for how long (the server).
 //!
-//! Invariant: a handler only takes a request apart, checks it and passes it on.
+//! Invariant: a call that waits holds no turn, and yields its connection when another call needs
+//! one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{Path, Query, State};
 use parking_lot::Mutex;
-use weir_base::names;
 
-use super::{Shared, listed, to_end};
+use super::endpoint::{Endpoint, authorized};
+use crate::calls::table::Control;
 use crate::limits::{EVENT_PAUSE, EVENT_WAIT_MAX, EVENT_WAITS_MAX, EVENT_WAITS_OF_ONE_MAX};
 use crate::slots::Slot;
-use crate::types::page::PageQuery;
-use crate::types::{EventList, EventQuery, HistoryList};
-use crate::wire::{ApiError, ErrorBody};
-use crate::{Error, caller, slots, turns};
+use crate::types::{EventList, ListEvents};
+use crate::wire::ApiError;
+use crate::{caller, slots, turns};
 
 /// Calls that wait for events for long, by the account of their callers.
 static EVENT_WAITS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
@@ -51,58 +49,29 @@ impl Drop for Wait {
     }
 }
 
-/// Tells who changed what in a pool, and how that went.
-#[utoipa::path(
-    get, path = "/v1/pools/{pool}/history", operation_id = "pool_history", tag = "pool",
-    params(
-        ("pool" = String, Path, description = "Name of the pool, also of one that is gone"),
-        ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
-    ),
-    responses((status = 200, body = HistoryList), (status = "default", body = ErrorBody)),
-)]
-pub(super) async fn history(
-    State(control): State<Shared>,
-    Path(pool): Path<String>,
-    Query(page): Query<PageQuery>,
-) -> Result<Json<HistoryList>, ApiError> {
-    names::pool(&pool).map_err(Error::from)?;
-    listed(page, async move { control.pool_history(pool).await }).await
+/// The endpoint of events.
+pub(super) fn endpoint<S: Control>(control: &Arc<S>) -> Endpoint {
+    Endpoint::new(control, |control, call: ListEvents| Box::pin(events(control, call)))
 }
 
-/// Tells what happened; waits for it if asked to.
-#[utoipa::path(
-    get, path = "/v1/events", operation_id = "events", tag = "server",
-    params(
-        ("after" = Option<u64>, Query, description = "Only events with a higher number"),
-        ("wait_ms" = Option<u64>, Query,
-            description = "How long to wait for the next one if there is none; at most 4000"),
-    ),
-    responses((status = 200, body = EventList), (status = "default", body = ErrorBody)),
-)]
-pub(super) async fn events(
-    State(control): State<Shared>,
-    Query(mut query): Query<EventQuery>,
-) -> Result<Json<EventList>, ApiError> {
-    let now = EventQuery { wait_ms: 0, ..query };
-    if query.wait_ms == 0 {
-        return to_end(async move { control.events(now).await }).await.map(Json);
+async fn events<S: Control>(control: Arc<S>, mut call: ListEvents) -> Result<EventList, ApiError> {
+    let now = ListEvents { wait_ms: 0, ..call };
+    if call.wait_ms == 0 {
+        return authorized(control, now).await;
     }
     // Where many wait already, short waits leave their connections free in between.
     let wait = Wait::take();
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
-    query.wait_ms = query.wait_ms.min(wait_max.as_millis() as u64);
+    call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
     // A call that waits takes no turn, and gives its connection up for a call of others.
     turns::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
-    let waited = Arc::clone(&control);
+    let waited = authorized(Arc::clone(&control), call);
     tokio::select! {
         biased;
-        list = to_end(async move { waited.events(query).await }) => list.map(Json),
-        () = slots::hurried(slot.as_ref()) => {
-            to_end(async move { control.events(now).await }).await.map(Json)
-        }
+        list = waited => list,
+        () = slots::hurried(slot.as_ref()) => authorized(control, now).await,
     }
 }
 

@@ -15,42 +15,91 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Router;
+use axum::routing::post;
+use futures_util::future::BoxFuture;
 use weir_base::ErrorKind;
 
-use super::snapshot::{self, Which};
-use super::{Shared, replication, server_info, to_end, transfer, volume};
-use crate::caller;
-use crate::types::page::PageQuery;
+use super::endpoint::{self, Endpoint, perform};
+use super::streams::take_part;
+use crate::calls::call::{Call, Handle};
+use crate::calls::path::Path;
+use crate::calls::table::{Control, RECEIVE_PART};
 use crate::types::{
-    DigestList, DigestRequest, Property, PropertyQuery, PropertySource, RECEIVED_FROM, REPLICA_TAG,
-    REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    Request, Snapshot, SnapshotChange, SnapshotDestroy, SnapshotList, SnapshotTag,
-    SnapshotsDestroyed, TAKEN_BY_STREAM, Volume, check_listed,
+    DigestRequest, GetProperties, ListSnapshots, Property, PropertySource, RECEIVED_FROM,
+    REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveAbort, ReceiveFinish, ReceiveStart,
+    ReceiveStop, ShowReceive, ShowServer, ShowVolume, Snapshot, SnapshotDestroy, SnapshotHold,
+    SnapshotList, SnapshotRelease, TAKEN_BY_STREAM,
 };
 use crate::wire::ApiError;
+use crate::{caller, guard};
+
+/// A check of a request of a peer; the request as this server makes it.
+type Checked<'a, C> = BoxFuture<'a, Result<C, ApiError>>;
 
 /// The interface for peers as a service.
-pub(crate) fn peer_router(control: Shared) -> Router {
-    Router::new()
-        .route("/v1/server", get(server_info))
-        .route("/v1/snapshots", get(snapshot_list))
-        .route("/v1/snapshots/digest", post(digest))
-        .route("/v1/snapshots/hold", post(hold))
-        .route("/v1/snapshots/release", post(release))
-        .route("/v1/snapshots/destroy", post(destroy))
-        .route("/v1/receives", post(receive_start))
-        .route("/v1/receives/{session}/parts", post(transfer::receive_part))
-        .route("/v1/receives/{session}/finish", post(transfer::receive_finish))
-        .route("/v1/receives/{session}", axum::routing::delete(transfer::receive_stop))
-        .route("/v1/volumes/{pool}/{volume}", get(volume_show))
-        .route("/v1/volumes/{pool}/{volume}/receive", get(receive_token).delete(receive_abort))
-        .with_state(control)
-        .layer(axum::middleware::map_response(crate::guard::uniform_errors))
+pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
+    let lists = Endpoint::new(control, |control, call| Box::pin(list_snapshots(control, call)));
+    let endpoints = vec![
+        checked(control, |_, call: ShowServer| Box::pin(async { Ok(call) })),
+        lists,
+        checked(control, |control, call: DigestRequest| {
+            Box::pin(async move {
+                let volume = call.snapshot.split('@').next().unwrap_or_default();
+                check_mark(control, volume).await?;
+                Ok(call)
+            })
+        }),
+        checked(control, |control, call: SnapshotHold| {
+            Box::pin(async move {
+                let tag = tag_of_peer(&call.tag)?;
+                check_mark(control, &call.name).await?;
+                Ok(SnapshotHold { tag, ..call })
+            })
+        }),
+        checked(control, |control, call: SnapshotRelease| {
+            Box::pin(async move {
+                let tag = tag_of_peer(&call.tag)?;
+                check_mark(control, &call.name).await?;
+                Ok(SnapshotRelease { tag, ..call })
+            })
+        }),
+        checked(control, |control, call| Box::pin(check_destroy(control, call))),
+        checked(control, |control, call| Box::pin(check_receive(control, call))),
+        checked(control, |_, call: ReceiveFinish| Box::pin(async { Ok(call) })),
+        checked(control, |_, call: ReceiveStop| Box::pin(async { Ok(call) })),
+        checked(control, |control, call: ShowVolume| {
+            Box::pin(async move { check_mark(control, &call.name).await.map(|()| call) })
+        }),
+        checked(control, |control, call: ShowReceive| {
+            Box::pin(async move { check_mark(control, &call.volume).await.map(|()| call) })
+        }),
+        checked(control, |control, call: ReceiveAbort| {
+            Box::pin(async move { check_mark(control, &call.volume).await.map(|()| call) })
+        }),
+    ];
+    let parts = Router::new()
+        .route(&Path::parse(RECEIVE_PART.path).route(), post(take_part::<S>))
+        .with_state(Arc::clone(control));
+    endpoint::router(endpoints)
+        .merge(parts)
+        .layer(axum::middleware::map_response(guard::uniform_errors))
+}
+
+/// An endpoint that makes a call of a peer after a check.
+fn checked<S, C>(control: &Arc<S>, check: for<'a> fn(&'a Arc<S>, C) -> Checked<'a, C>) -> Endpoint
+where
+    S: Control + Handle<C>,
+    C: Call,
+{
+    Endpoint::new(control, move |control, call: C| {
+        Box::pin(async move {
+            let call = check(&control, call).await?;
+            perform(control, call).await
+        })
+    })
 }
 
 fn forbidden(what: &str) -> ApiError {
@@ -64,10 +113,9 @@ fn peer() -> Result<IpAddr, ApiError> {
 }
 
 /// The marks of volumes and snapshots: names, and what counts of the property.
-async fn marks(control: &Shared, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
-    let control = Shared::clone(control);
-    let query = PropertyQuery { of, properties: vec![RECEIVED_FROM.to_owned()] };
-    let mut found = to_end(async move { control.property_get(query).await }).await?.properties;
+async fn marks<S: Control>(control: &Arc<S>, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
+    let query = GetProperties { of, properties: vec![RECEIVED_FROM.to_owned()] };
+    let mut found = perform(Arc::clone(control), query).await?.properties;
     // A snapshot of users inherits the mark of its volume, and is theirs.
     found.retain(|mark| !mark.name.contains('@') || mark.source == PropertySource::Local);
     Ok(found)
@@ -78,7 +126,7 @@ fn is_of(mark: &Property, peer: IpAddr) -> bool {
 }
 
 /// Checks that a volume or snapshot has the mark of the peer that calls.
-async fn check_mark(control: &Shared, name: &str) -> Result<(), ApiError> {
+async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let peer = peer()?;
     if marks(control, vec![name.to_owned()]).await?.iter().any(|mark| is_of(mark, peer)) {
         return Ok(());
@@ -89,9 +137,8 @@ async fn check_mark(control: &Shared, name: &str) -> Result<(), ApiError> {
 }
 
 /// Checks that a stream created the snapshot, and that no user of this server renamed it.
-async fn check_came_so(control: &Shared, name: &str) -> Result<(), ApiError> {
-    let (control, of) = (Shared::clone(control), name.to_owned());
-    let list = to_end(async move { control.snapshot_list(Some(of).into()).await }).await?;
+async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
+    let list = perform(Arc::clone(control), ListSnapshots::from(Some(name.to_owned()))).await?;
     // An older server recorded nothing; an admin gave the mark to a snapshot of this server.
     let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
     if list.snapshots.iter().all(came_so) {
@@ -101,122 +148,63 @@ async fn check_came_so(control: &Shared, name: &str) -> Result<(), ApiError> {
 }
 
 /// Lists the snapshots of volumes that the peer sent.
-async fn snapshot_list(
-    State(control): State<Shared>,
-    Query(Which { of }): Query<Which>,
-    page: Query<PageQuery>,
-) -> Result<Json<SnapshotList>, ApiError> {
-    of.as_deref().map_or(Ok(()), check_listed)?;
-    if let Some(of) = of.as_deref().filter(|of| of.contains('/')) {
+async fn list_snapshots<S: Control>(
+    control: Arc<S>,
+    call: ListSnapshots,
+) -> Result<SnapshotList, ApiError> {
+    if let Some(of) = call.of.as_deref().filter(|of| of.contains('/')) {
         check_mark(&control, of.split('@').next().unwrap_or_default()).await?;
     }
-    let behind = State(Shared::clone(&control));
-    let Json(mut list) = snapshot::list(behind, Query(Which { of }), page).await?;
+    let mut list = perform(Arc::clone(&control), call).await?;
     let volumes: BTreeSet<String> = list.snapshots.iter().map(|one| one.volume.clone()).collect();
     if volumes.is_empty() {
         // A query of nothing would be one of everything.
-        return Ok(Json(list));
+        return Ok(list);
     }
     let peer = peer()?;
     let marks = marks(&control, volumes.into_iter().collect()).await?;
     let sent: BTreeSet<&str> =
         marks.iter().filter(|mark| is_of(mark, peer)).map(|mark| mark.name.as_str()).collect();
     list.snapshots.retain(|snapshot| sent.contains(snapshot.volume.as_str()));
-    Ok(Json(list))
-}
-
-async fn volume_show(
-    State(control): State<Shared>,
-    Path((pool, volume)): Path<(String, String)>,
-) -> Result<Json<Volume>, ApiError> {
-    check_mark(&control, &volume::full_name(&pool, &volume)?).await?;
-    volume::show(State(control), Path((pool, volume))).await
+    Ok(list)
 }
 
 /// The tag that a peer means, which is another one here.
-fn tag_of_peer(tag: SnapshotTag) -> Result<SnapshotTag, ApiError> {
-    tag.check()?;
-    if tag.tag != REPLICATION_TAG && tag.tag != REPLICA_TAG {
+fn tag_of_peer(tag: &str) -> Result<String, ApiError> {
+    if tag != REPLICATION_TAG && tag != REPLICA_TAG {
         return Err(forbidden("use tags of people"));
     }
-    Ok(SnapshotTag { tag: REPLICA_TAG.to_owned(), ..tag })
+    Ok(REPLICA_TAG.to_owned())
 }
 
-async fn hold(
-    State(control): State<Shared>,
-    Json(request): Json<SnapshotTag>,
-) -> Result<Json<SnapshotChange>, ApiError> {
-    let request = tag_of_peer(request)?;
-    check_mark(&control, &request.name).await?;
-    to_end(async move { control.snapshot_hold(request).await }).await.map(Json)
-}
-
-async fn release(
-    State(control): State<Shared>,
-    Json(request): Json<SnapshotTag>,
-) -> Result<Json<SnapshotChange>, ApiError> {
-    let request = tag_of_peer(request)?;
-    check_mark(&control, &request.name).await?;
-    to_end(async move { control.snapshot_release(request).await }).await.map(Json)
-}
-
-async fn destroy(
-    State(control): State<Shared>,
-    Json(request): Json<SnapshotDestroy>,
-) -> Result<Json<SnapshotsDestroyed>, ApiError> {
-    request.check()?;
+async fn check_destroy<S: Control>(
+    control: &Arc<S>,
+    call: SnapshotDestroy,
+) -> Result<SnapshotDestroy, ApiError> {
     let made_by_us = |name: &String| {
         let own = name.split_once('@').map_or("", |(_, own)| own);
         own.starts_with(REPLICATION_PREFIX) && !own.contains(['%', ','])
     };
-    if !request.names.iter().all(made_by_us) {
+    if !call.names.iter().all(made_by_us) {
         return Err(forbidden("destroy snapshots of people"));
     }
-    for name in &request.names {
-        check_mark(&control, name).await?;
-        check_came_so(&control, name).await?;
+    for name in &call.names {
+        check_mark(control, name).await?;
+        check_came_so(control, name).await?;
     }
-    to_end(async move { control.snapshot_destroy(request).await }).await.map(Json)
+    Ok(call)
 }
 
-async fn digest(
-    State(control): State<Shared>,
-    Json(request): Json<DigestRequest>,
-) -> Result<Json<DigestList>, ApiError> {
-    request.check()?;
-    let volume = request.snapshot.split('@').next().unwrap_or_default();
-    check_mark(&control, volume).await?;
-    replication::digest(State(control), Json(request)).await
-}
-
-async fn receive_token(
-    State(control): State<Shared>,
-    Path((pool, volume)): Path<(String, String)>,
-) -> Result<Json<ReceiveToken>, ApiError> {
-    check_mark(&control, &volume::full_name(&pool, &volume)?).await?;
-    transfer::receive_token(State(control), Path((pool, volume))).await
-}
-
-async fn receive_abort(
-    State(control): State<Shared>,
-    Path((pool, volume)): Path<(String, String)>,
-) -> Result<Json<Removed>, ApiError> {
-    check_mark(&control, &volume::full_name(&pool, &volume)?).await?;
-    transfer::receive_abort(State(control), Path((pool, volume))).await
-}
-
-async fn receive_start(
-    State(control): State<Shared>,
-    Json(request): Json<ReceiveStart>,
-) -> Result<(StatusCode, Json<ReceiveStarted>), ApiError> {
-    request.check()?;
-    if request.roll_back {
+async fn check_receive<S: Control>(
+    control: &Arc<S>,
+    call: ReceiveStart,
+) -> Result<ReceiveStart, ApiError> {
+    if call.roll_back {
         return Err(forbidden("roll a volume back"));
     }
-    match check_mark(&control, &request.volume).await {
+    match check_mark(control, &call.volume).await {
         Err(error) if error.kind == ErrorKind::NotFound => {}
         checked => checked?,
     }
-    let started = to_end(async move { control.receive_start(request).await }).await?;
-    Ok((StatusCode::CREATED, Json(started)))
+    Ok(call)
 }

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Compression, Request};
+use super::{Answer, Compression, Request};
 use crate::Error;
+use crate::access::Scope;
 
 /// Most volumes that one forecast is of.
 const VOLUMES_MAX: usize = 256;
@@ -33,6 +34,10 @@ impl Request for VolumeAdvise {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
         Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
     }
 }
 
@@ -62,6 +67,10 @@ impl Request for DedupeEstimate {
             }
         }
         Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
     }
 }
 
@@ -146,6 +155,12 @@ pub struct DedupeForecast {
     pub one_in: u64,
 }
 
+impl Answer for DedupeForecast {
+    fn keep(&mut self, scope: &Scope) {
+        self.names.retain(|name| scope.covers(name));
+    }
+}
+
 /// What other settings would make of a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeAdvice {
@@ -162,7 +177,7 @@ pub struct VolumeAdvice {
     /// The setting it has.
     pub compression: Compression,
     /// The record size it has.
-    #[serde(default = "super::volume::one_block")]
+    #[serde(default = "super::volume_size::one_block")]
     pub record_bytes: u64,
     /// What is stored of what was written, as it is.
     pub ratio: f64,
@@ -176,6 +191,15 @@ pub struct VolumeAdvice {
     pub recommended: Compression,
     /// Why.
     pub why: String,
+}
+
+impl Answer for VolumeAdvice {
+    fn keep(&mut self, scope: &Scope) {
+        self.why = scope.cut_text(&self.why);
+        if let Some(dedupe) = &mut self.dedupe {
+            dedupe.keep(scope);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
+use super::page::paged;
+use super::request::outcome_and_no_other_name;
+use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
+use crate::access::Scope;
+use crate::wire::ApiError;
 
 /// A bookmark. It holds no data and takes no space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,6 +38,20 @@ pub struct BookmarkList {
     pub next: Option<String>,
 }
 
+impl Answer for BookmarkList {
+    const ENTRIES: Option<&'static str> = Some("bookmarks");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.bookmarks.retain(|bookmark| scope.covers(&bookmark.name));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(BookmarkList, bookmarks: Bookmark, |entry| &entry.name);
+
 /// A bookmark to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +72,14 @@ impl Request for BookmarkCreate {
         let (name, to) = (self.snapshot.clone(), self.name.clone());
         Err(Error::Elsewhere { name, to, what: "volume" })
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.snapshot]
+    }
+
+    fn details(&self) -> String {
+        self.snapshot.clone()
+    }
 }
 
 /// A bookmark to be destroyed.
@@ -69,6 +95,29 @@ impl Request for BookmarkDestroy {
         names::bookmark(&self.name)?;
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+}
+
+/// Which bookmarks to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListBookmarks {
+    /// Only those of this pool or volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+}
+
+impl Request for ListBookmarks {
+    fn check(&self) -> Result<(), Error> {
+        self.of.as_deref().map_or(Ok(()), check_marked)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.of.as_deref().into_iter().collect()
+    }
 }
 
 /// The answer of a call that makes a bookmark.
@@ -79,6 +128,8 @@ pub struct BookmarkChange {
     /// The bookmark as it is now.
     pub bookmark: Bookmark,
 }
+
+outcome_and_no_other_name!(BookmarkChange);
 
 /// Finds what is wrong with the name of what bookmarks are listed of: a pool or a volume.
 pub fn check_marked(of: &str) -> Result<(), Error> {

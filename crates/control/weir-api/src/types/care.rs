@@ -4,13 +4,15 @@
 //!
 //! Invariant: a disk is named by its path, its path's last part or its guid.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
 use super::Request;
-use super::legs::check_path;
 use crate::Error;
+use crate::access::Reach;
 
 /// What a scan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,21 +91,66 @@ impl Request for PoolScrub {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        let word = match self.action {
+            ScrubAction::Start => "",
+            ScrubAction::Pause => "--pause",
+            ScrubAction::Stop => "--stop",
+        };
+        word.to_owned()
+    }
 }
 
-/// A disk of a pool.
+/// A disk of a mirror to be taken out of use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PoolDisk {
+pub struct PoolOffline {
     /// Name of the pool.
     pub name: String,
     /// Path, last part of the path, or guid of the disk.
     pub disk: String,
 }
 
-impl Request for PoolDisk {
+impl Request for PoolOffline {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.disk.clone()
+    }
+}
+
+/// A disk to be taken out of a mirror for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolDetach {
+    /// Name of the pool.
+    pub name: String,
+    /// Path, last part of the path, or guid of the disk.
+    pub disk: String,
+}
+
+impl Request for PoolDetach {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.disk.clone()
     }
 }
 
@@ -113,10 +160,10 @@ impl Request for PoolDisk {
 pub struct PoolOnline {
     /// Name of the pool.
     pub name: String,
-    /// The disk, named as in [`PoolDisk`]; with `at` also anything else: the label says which disk
-    /// it is.
+    /// Path, last part of the path, or guid of the disk.
     pub disk: String,
-    /// Absolute path of the disk now, where that is another one than before.
+    /// Absolute path of the disk now, where that is another one than before. The label there says
+    /// which disk it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -126,6 +173,19 @@ impl Request for PoolOnline {
         names::pool(&self.name)?;
         self.at.as_deref().map_or(Ok(()), check_path)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.at.as_ref().unwrap_or(&self.disk).clone()
+    }
+
+    fn reach(&self, operations: Reach) -> Reach {
+        // `at` names any disk of the machine.
+        if self.at.is_some() { Reach::Machine } else { operations }
+    }
 }
 
 /// Errors of a pool to be forgotten.
@@ -134,7 +194,7 @@ impl Request for PoolOnline {
 pub struct PoolClear {
     /// Name of the pool.
     pub name: String,
-    /// The one disk that is meant, named as in [`PoolDisk`]; else all of them.
+    /// The one disk that is meant, named as in [`PoolOffline`]; else all of them.
     #[serde(default)]
     pub disk: Option<String>,
     /// Also give up the datasets with unreadable records: their space becomes free, so that no
@@ -147,4 +207,19 @@ impl Request for PoolClear {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.disk.clone().unwrap_or_default()
+    }
+}
+
+pub(super) fn check_path(path: &str) -> Result<(), Error> {
+    if Path::new(path).is_absolute() {
+        return Ok(());
+    }
+    Err(Error::RelativePath { path: path.to_owned() })
 }

@@ -6,8 +6,17 @@
 //! - events of one run of the server are numbered without a gap; what was dropped is counted;
 //! - a history entry is written when the call it tells of has ended.
 
+use std::io::{self, Write};
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_base::names;
+
+use super::page::Paged;
+use super::{Answer, Page, Request, page};
+use crate::Error;
+use crate::access::Scope;
+use crate::wire::ApiError;
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -53,13 +62,20 @@ pub struct Event {
 
 /// Which events to tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EventQuery {
-    /// Those with a higher number.
+#[serde(deny_unknown_fields)]
+pub struct ListEvents {
+    /// Only events with a higher number.
     #[serde(default)]
     pub after: u64,
     /// How long to wait for the next one if there is none; at most 4000.
     #[serde(default)]
     pub wait_ms: u64,
+}
+
+impl Request for ListEvents {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Events.
@@ -73,6 +89,32 @@ pub struct EventList {
     pub newest: u64,
     /// The events, oldest first.
     pub events: Vec<Event>,
+}
+
+impl Answer for EventList {
+    fn keep(&mut self, scope: &Scope) {
+        self.events.retain(|event| {
+            event.pool.as_deref().is_some_and(|pool| scope.covers_text(pool, &event.message))
+        });
+    }
+}
+
+/// The pool whose history to tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListHistory {
+    /// Name of the pool, also of one that is gone.
+    pub name: String,
+}
+
+impl Request for ListHistory {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
 }
 
 /// One administrative call.
@@ -113,4 +155,57 @@ pub struct HistoryList {
     /// Where the list continues: `after` of the call for the next entries. Absent at its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+impl Answer for HistoryList {
+    const ENTRIES: Option<&'static str> = Some("entries");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.entries.retain(|entry| {
+            let text = format!("{} {}", entry.call, entry.error.as_deref().unwrap_or(""));
+            scope.covers_text(&entry.pool, &text)
+        });
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+impl Paged for HistoryList {
+    type Entry = HistoryEntry;
+
+    fn parts(&mut self) -> (&mut Vec<HistoryEntry>, &mut Option<String>) {
+        (&mut self.entries, &mut self.next)
+    }
+
+    /// Entries have no names, so the key is a checksum of all fields.
+    fn key(entry: &HistoryEntry) -> String {
+        let mut sum = Sum(0xcbf2_9ce4_8422_2325);
+        // A sum takes every byte.
+        drop(serde_json::to_writer(&mut sum, entry));
+        format!("{}-{:016x}", entry.unix_ms, sum.0)
+    }
+
+    fn is(entry: &HistoryEntry, key: &str) -> bool {
+        let time = key.split('-').next().and_then(|time| time.parse().ok());
+        time == Some(entry.unix_ms) && Self::key(entry) == key
+    }
+
+    const GROWS: bool = true;
+}
+
+/// FNV-1a, which is enough to tell entries of one millisecond apart.
+struct Sum(u64);
+
+impl Write for Sum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        self.0 = bytes.iter().fold(self.0, add);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -8,8 +8,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
+use super::page::paged;
+use super::request::{names_nothing_else, outcome_and_no_other_name};
+use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
+use crate::access::Scope;
+use crate::wire::ApiError;
 
 /// How an export is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -38,7 +42,7 @@ pub struct ExportKey {
     pub name: String,
 }
 
-impl Request for ExportKey {
+impl ExportKey {
     fn check(&self) -> Result<(), Error> {
         Ok(names::export(&self.name)?)
     }
@@ -78,21 +82,123 @@ impl Request for ExportCreate {
         check_allow(&self.allow)?;
         self.key().check()
     }
+
+    fn names(&self) -> Vec<&str> {
+        // The name is what clients ask for, so one that looks like another's volume is refused too.
+        std::iter::once(&self.volume).chain(&self.name).map(String::as_str).collect()
+    }
+
+    fn details(&self) -> String {
+        let (name, allow) = (self.key().name, self.allow.join(","));
+        if allow.is_empty() { format!("as {name}") } else { format!("as {name} for {allow}") }
+    }
 }
 
 /// New addresses for an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ExportSet {
-    /// The export.
-    pub key: ExportKey,
-    /// As [`ExportCreate::allow`]: the whole list.
+    /// How it is served.
+    pub protocol: Protocol,
+    /// Name of the export; write `/` as `%2F`.
+    pub name: String,
+    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`), the whole list; all that the server
+    /// takes if empty.
     pub allow: Vec<String>,
 }
 
 impl Request for ExportSet {
     fn check(&self) -> Result<(), Error> {
         check_allow(&self.allow)?;
-        self.key.check()
+        self.key().check()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        let allow = if self.allow.is_empty() { "any".to_owned() } else { self.allow.join(",") };
+        format!("as {} for {allow}", self.name)
+    }
+}
+
+impl ExportSet {
+    /// What names the export.
+    pub fn key(&self) -> ExportKey {
+        ExportKey { protocol: self.protocol, name: self.name.clone() }
+    }
+}
+
+/// An export to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportDelete {
+    /// How it is served.
+    pub protocol: Protocol,
+    /// Name of the export; write `/` as `%2F`.
+    pub name: String,
+    /// Cut connected clients off.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Request for ExportDelete {
+    fn check(&self) -> Result<(), Error> {
+        self.key().check()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        format!("as {}", self.name)
+    }
+}
+
+impl ExportDelete {
+    /// What names the export.
+    pub fn key(&self) -> ExportKey {
+        ExportKey { protocol: self.protocol, name: self.name.clone() }
+    }
+}
+
+/// The export to be shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowExport {
+    /// How it is served.
+    pub protocol: Protocol,
+    /// Name of the export; write `/` as `%2F`.
+    pub name: String,
+}
+
+impl Request for ShowExport {
+    fn check(&self) -> Result<(), Error> {
+        self.key().check()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+}
+
+impl ShowExport {
+    /// What names the export.
+    pub fn key(&self) -> ExportKey {
+        ExportKey { protocol: self.protocol, name: self.name.clone() }
+    }
+}
+
+/// All exports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListExports {}
+
+impl Request for ListExports {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -127,6 +233,8 @@ pub struct Export {
     pub connections: u32,
 }
 
+names_nothing_else!(Export);
+
 /// Exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportList {
@@ -137,6 +245,20 @@ pub struct ExportList {
     pub next: Option<String>,
 }
 
+impl Answer for ExportList {
+    const ENTRIES: Option<&'static str> = Some("exports");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.exports.retain(|export| scope.covers(&export.volume));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(ExportList, exports: Export, |entry| &entry.name);
+
 /// The answer of a call that makes an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportChange {
@@ -145,6 +267,8 @@ pub struct ExportChange {
     /// The export as it is now.
     pub export: Export,
 }
+
+outcome_and_no_other_name!(ExportChange);
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +283,11 @@ mod tests {
             read_only: false,
             allow: vec!["10.0.0.7".into(); count],
         };
-        let set = |count| ExportSet { key: export(0).key(), allow: export(count).allow };
+        let set = |count| ExportSet {
+            protocol: Protocol::Nbd,
+            name: "tank/vm1".into(),
+            allow: export(count).allow,
+        };
         export(256).check().expect("as many as may be");
         set(256).check().expect("as many as may be");
         for refused in [export(257).check(), set(257).check()] {

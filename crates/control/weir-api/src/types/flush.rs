@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Outcome, PoolChange};
+use super::{Answer, Outcome, PoolChange};
+use crate::access::Scope;
 
 /// What the times of a disk say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,6 +64,15 @@ pub struct PoolCreated {
     /// What was measured of each disk; empty if the pool was there already.
     #[serde(default)]
     pub flush_checks: Vec<FlushCheck>,
+}
+
+impl Answer for PoolCreated {
+    // The call is refused to every scope.
+    fn keep(&mut self, _scope: &Scope) {}
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.change.outcome)
+    }
 }
 
 impl PoolCreated {

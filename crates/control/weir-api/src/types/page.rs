@@ -10,25 +10,12 @@
 
 use std::io::{self, Write};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use weir_base::ErrorKind;
 
-use super::{
-    Bookmark, BookmarkList, Export, ExportList, HistoryEntry, HistoryList, Replication,
-    ReplicationList, Schedule, ScheduleList, Snapshot, SnapshotList, Target, TargetList, Volume,
-    VolumeList,
-};
+use super::request::Page;
 use crate::limits::{PAGE_BYTES, PAGE_ENTRIES_MAX};
 use crate::wire::ApiError;
-
-/// Which part of a list to answer.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct PageQuery {
-    /// `next` of the page before.
-    pub(crate) after: Option<String>,
-    /// At most this many entries.
-    pub(crate) limit: Option<usize>,
-}
 
 /// A list that is answered a page at a time.
 pub(crate) trait Paged {
@@ -51,9 +38,10 @@ pub(crate) trait Paged {
     const GROWS: bool = false;
 }
 
+/// Implements [`Paged`] for a list whose entries have names.
 macro_rules! paged {
-    ($($list:ident, $entries:ident: $entry:ident, $key:expr;)*) => {$(
-        impl Paged for $list {
+    ($list:ident, $entries:ident: $entry:ident, $key:expr) => {
+        impl crate::types::page::Paged for $list {
             type Entry = $entry;
 
             fn parts(&mut self) -> (&mut Vec<$entry>, &mut Option<String>) {
@@ -65,56 +53,10 @@ macro_rules! paged {
                 key(entry).to_owned()
             }
         }
-    )*};
+    };
 }
 
-paged! {
-    VolumeList, volumes: Volume, |entry| &entry.name;
-    SnapshotList, snapshots: Snapshot, |entry| &entry.name;
-    BookmarkList, bookmarks: Bookmark, |entry| &entry.name;
-    ExportList, exports: Export, |entry| &entry.name;
-    TargetList, targets: Target, |entry| &entry.name;
-    ScheduleList, schedules: Schedule, |entry| &entry.name;
-    ReplicationList, replications: Replication, |entry| &entry.volume;
-}
-
-impl Paged for HistoryList {
-    type Entry = HistoryEntry;
-
-    fn parts(&mut self) -> (&mut Vec<HistoryEntry>, &mut Option<String>) {
-        (&mut self.entries, &mut self.next)
-    }
-
-    /// Entries have no names, so the key is a checksum of all fields.
-    fn key(entry: &HistoryEntry) -> String {
-        let mut sum = Sum(0xcbf2_9ce4_8422_2325);
-        // A sum takes every byte.
-        drop(serde_json::to_writer(&mut sum, entry));
-        format!("{}-{:016x}", entry.unix_ms, sum.0)
-    }
-
-    fn is(entry: &HistoryEntry, key: &str) -> bool {
-        let time = key.split('-').next().and_then(|time| time.parse().ok());
-        time == Some(entry.unix_ms) && Self::key(entry) == key
-    }
-
-    const GROWS: bool = true;
-}
-
-/// FNV-1a, which is enough to tell entries of one millisecond apart.
-struct Sum(u64);
-
-impl Write for Sum {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        self.0 = bytes.iter().fold(self.0, add);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+pub(super) use paged;
 
 /// Counts bytes of JSON without keeping them.
 struct Length(usize);
@@ -134,7 +76,7 @@ impl Write for Length {
 ///
 /// # Errors
 /// `NotFound` if the entry of `after` is no longer in the list.
-pub(crate) fn cut<L: Paged>(mut list: L, page: &PageQuery) -> Result<L, ApiError> {
+pub(crate) fn cut<L: Paged>(mut list: L, page: &Page) -> Result<L, ApiError> {
     let (entries, next) = list.parts();
     if let Some(after) = &page.after {
         match entries.iter().rposition(|entry| L::is(entry, after)) {
@@ -169,6 +111,7 @@ pub fn gone(after: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{ExportList, HistoryEntry, HistoryList};
 
     fn entry(number: u64) -> HistoryEntry {
         HistoryEntry {
@@ -194,7 +137,7 @@ mod tests {
     #[test]
     fn pages_have_every_entry_once_and_end() {
         let mut all = Vec::new();
-        let mut page = PageQuery::default();
+        let mut page = Page::default();
         loop {
             let list = cut(history(0..2500), &page).unwrap();
             assert!(list.entries.len() <= PAGE_ENTRIES_MAX);
@@ -211,16 +154,16 @@ mod tests {
     fn page_of_long_entries_ends_early_and_has_one_at_least() {
         let mut list = history(0..3);
         list.entries[0].call = "y".repeat(2 * PAGE_BYTES);
-        let first = cut(list, &PageQuery::default()).unwrap();
+        let first = cut(list, &Page::default()).unwrap();
         assert_eq!(numbers(&first), [0]);
-        let one = PageQuery { after: None, limit: Some(0) };
+        let one = Page { after: None, limit: Some(0) };
         assert_eq!(numbers(&cut(history(0..3), &one).unwrap()), [0]);
     }
 
     #[test]
     fn missing_entry_restarts_a_history_and_refuses_other_lists() {
         let after = Some(HistoryList::key(&entry(3)));
-        let page = PageQuery { after, limit: None };
+        let page = Page { after, limit: None };
         assert_eq!(numbers(&cut(history(0..6), &page).unwrap()), [4, 5]);
         assert_eq!(numbers(&cut(history(5..7), &page).unwrap()), [5, 6]);
         let exports = ExportList { exports: Vec::new(), next: None };

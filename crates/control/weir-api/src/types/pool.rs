@@ -12,10 +12,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
+use super::request::names_nothing_else;
 use super::{
-    CleanerStatus, ClientIo, Damage, DiskIo, Outcome, PointerIo, Request, ScanStatus, SegmentIo,
+    Answer, CleanerStatus, ClientIo, Damage, DiskIo, Outcome, PointerIo, Request, ScanStatus,
+    SegmentIo,
 };
 use crate::Error;
+use crate::access::Scope;
 use crate::limits::SEARCH_MAX;
 
 /// What a vdev is made of.
@@ -126,6 +129,14 @@ impl Request for PoolCreate {
             self.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data).collect();
         if self.force { Ok(()) } else { check_uniform(&data) }
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        told_vdevs(self.force, &self.vdevs)
+    }
 }
 
 /// Checks the width of each vdev, and that every disk is named once, by its absolute path.
@@ -183,6 +194,8 @@ pub struct PoolDestroy {
     /// Name of the pool.
     pub name: String,
     /// The pool's name once more: nothing is destroyed by a single mistyped word.
+    #[serde(default)]
+    #[schema(required = true)]
     pub confirm: String,
 }
 
@@ -193,6 +206,10 @@ impl Request for PoolDestroy {
             return Ok(());
         }
         Err(Error::NotConfirmed { pool: self.name.clone(), confirm: self.confirm.clone() })
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
     }
 }
 
@@ -242,6 +259,14 @@ impl Request for PoolImport {
         }
         PoolScan { search: self.search.clone() }.check()
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.pool]
+    }
+
+    fn details(&self) -> String {
+        told_force(self.force).to_owned()
+    }
 }
 
 /// A pool to be closed.
@@ -259,6 +284,64 @@ impl Request for PoolExport {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        told_force(self.force).to_owned()
+    }
+}
+
+/// All imported pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListPools {}
+
+impl Request for ListPools {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The pool to be shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowPool {
+    /// Name of the pool.
+    pub name: String,
+}
+
+impl Request for ShowPool {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+}
+
+/// A forced call as the record has it.
+fn told_force(force: bool) -> &'static str {
+    if force { "--force" } else { "" }
+}
+
+/// Vdevs as the record has them.
+pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
+    let mut words = vec![told_force(force).to_owned()];
+    for vdev in vdevs {
+        if vdev.role != VdevRole::Data {
+            words.push(vdev.role.name().to_owned());
+        }
+        if vdev.disks.len() > 1 {
+            words.push(vdev.kind.name().to_owned());
+        }
+        words.extend(vdev.disks.iter().cloned());
+    }
+    words.retain(|word| !word.is_empty());
+    words.join(" ")
 }
 
 /// Health of a pool, a vdev or a disk.
@@ -416,6 +499,13 @@ pub struct PoolStatus {
     pub vdevs: Vec<VdevStatus>,
 }
 
+impl Answer for PoolStatus {
+    fn keep(&mut self, scope: &Scope) {
+        // It is shown to scopes that cover the pool, and with that everything in it.
+        assert!(scope.covers(&self.name), "the status of a pool passed the gate");
+    }
+}
+
 /// Where the room in use of a pool goes; the parts, less what is saved, sum up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocated {
@@ -448,6 +538,12 @@ pub struct PoolList {
     pub pools: Vec<PoolStatus>,
 }
 
+impl Answer for PoolList {
+    fn keep(&mut self, scope: &Scope) {
+        self.pools.retain(|pool| scope.covers(&pool.name));
+    }
+}
+
 /// The answer of a call that changes a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolChange {
@@ -458,6 +554,16 @@ pub struct PoolChange {
     pub warnings: Vec<String>,
     /// The pool as it is now.
     pub pool: PoolStatus,
+}
+
+impl Answer for PoolChange {
+    fn keep(&mut self, scope: &Scope) {
+        self.pool.keep(scope);
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
 }
 
 /// A pool that was found on disks and is not imported.
@@ -483,6 +589,9 @@ pub struct ImportableList {
     /// The pools, by name.
     pub pools: Vec<ImportablePool>,
 }
+
+// The call is refused to every scope.
+names_nothing_else!(ImportableList);
 
 #[cfg(test)]
 mod tests;

@@ -9,15 +9,17 @@
 //!   says.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_base::RecordSize;
 use weir_base::names::{self, PropertyOf};
-use weir_base::{BLOCK_BYTES, size};
+use weir_base::{BLOCK_BYTES, RecordSize, size};
 
-use super::{Compression, Outcome, Request, check_volume_size};
+use super::volume_size::check_volume_size;
+use super::{Answer, Compression, Outcome, Request};
 use crate::Error;
+use crate::access::Scope;
 
 /// What the value of a property is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,6 +309,14 @@ fn check_property(name: &str) -> Result<(), Error> {
 #[serde(transparent)]
 pub struct PropertyValues(pub BTreeMap<String, String>);
 
+impl fmt::Display for PropertyValues {
+    /// As the record has them: `quota=10GiB compression=lz4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let one = |(name, value): (&String, &String)| format!("{name}={value}");
+        f.write_str(&self.0.iter().map(one).collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl PropertyValues {
     /// Reads all values for something.
     ///
@@ -350,6 +360,14 @@ impl Request for PropertySet {
         }
         self.properties.settings(of).map(drop)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.properties.to_string()
+    }
 }
 
 /// A property to be inherited again.
@@ -380,21 +398,36 @@ impl Request for PropertyInherit {
         }
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        format!("{}{}", self.property, if self.recursive { " -r" } else { "" })
+    }
 }
 
 /// Which properties to tell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PropertyQuery {
-    /// Full names of pools, volumes and snapshots; none: all pools and volumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GetProperties {
+    /// Full names of pools, volumes and snapshots, with commas between; else all pools and volumes.
+    #[serde(default)]
     pub of: Vec<String>,
-    /// Names of properties; none: all.
+    /// Names of properties, with commas between; else all.
+    #[serde(default)]
     pub properties: Vec<String>,
 }
 
-impl Request for PropertyQuery {
+impl Request for GetProperties {
     fn check(&self) -> Result<(), Error> {
         self.of.iter().try_for_each(|name| names::property_of(name).map(drop))?;
         self.properties.iter().try_for_each(|name| check_property(name))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.of.iter().map(String::as_str).collect()
     }
 }
 
@@ -443,11 +476,33 @@ pub struct Property {
     pub inherited_from: Option<String>,
 }
 
+impl Property {
+    /// Removes from the value the names outside of the scope.
+    fn keep(&mut self, scope: &Scope) {
+        if matches!(self.property.as_str(), "origin" | "clones") {
+            let inside: Vec<&str> =
+                self.value.split(',').filter(|name| scope.covers(name)).collect();
+            self.value = if inside.is_empty() { "-".to_owned() } else { inside.join(",") };
+        }
+    }
+}
+
+fn keep_properties(properties: &mut Vec<Property>, scope: &Scope) {
+    properties.retain(|property| scope.covers(&property.name));
+    properties.iter_mut().for_each(|property| property.keep(scope));
+}
+
 /// Properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PropertyList {
     /// In the order asked for, or of the table of properties.
     pub properties: Vec<Property>,
+}
+
+impl Answer for PropertyList {
+    fn keep(&mut self, scope: &Scope) {
+        keep_properties(&mut self.properties, scope);
+    }
 }
 
 /// The answer of a call that sets properties.
@@ -457,6 +512,16 @@ pub struct PropertyChange {
     pub outcome: Outcome,
     /// The properties it was about, as they are now.
     pub properties: Vec<Property>,
+}
+
+impl Answer for PropertyChange {
+    fn keep(&mut self, scope: &Scope) {
+        keep_properties(&mut self.properties, scope);
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
 }
 
 #[cfg(test)]

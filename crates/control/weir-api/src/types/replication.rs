@@ -8,10 +8,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
+use super::page::paged;
+use super::request::names_nothing_else;
+use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
+use crate::access::Scope;
 use crate::peer::PeerAddress;
 use crate::token::SecretText;
+use crate::wire::ApiError;
 
 /// What names of snapshots begin with that replication takes by itself.
 pub const REPLICATION_PREFIX: &str = "repl-";
@@ -72,6 +76,14 @@ impl Request for ReplicationCreate {
         one_of("ca", self.ca.is_some(), self.ca_file.is_some())?;
         one_of("secret", self.secret.is_some(), self.secret_file.is_some())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+
+    fn details(&self) -> String {
+        format!("to {} every {} s", self.to, self.every_seconds)
+    }
 }
 
 /// Checks that something was either sent or named.
@@ -110,6 +122,49 @@ pub struct ReplicationAct {
 impl Request for ReplicationAct {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.volume)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+
+    fn kind(&self) -> Option<&'static str> {
+        Some(match self.action {
+            ReplicationAction::Run => "replication_run",
+            ReplicationAction::Pause => "replication_pause",
+            ReplicationAction::Resume => "replication_resume",
+            ReplicationAction::Verify => "replication_verify",
+        })
+    }
+}
+
+/// A replication to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicationDelete {
+    /// Full name of the volume.
+    pub volume: String,
+}
+
+impl Request for ReplicationDelete {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+}
+
+/// All replications.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListReplications {}
+
+impl Request for ListReplications {
+    fn check(&self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -210,6 +265,15 @@ pub struct Replication {
     pub verify_failed: Option<VerifyFailure>,
 }
 
+impl Replication {
+    /// Removes from its texts the names outside of the scope.
+    fn keep(&mut self, scope: &Scope) {
+        for text in [&mut self.error, &mut self.action].into_iter().flatten() {
+            *text = scope.cut_text(text);
+        }
+    }
+}
+
 /// An answer of the other server that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationWait {
@@ -232,6 +296,18 @@ pub struct ReplicationRemoved {
     pub warnings: Vec<String>,
 }
 
+impl Answer for ReplicationRemoved {
+    fn keep(&mut self, scope: &Scope) {
+        for warning in &mut self.warnings {
+            *warning = scope.cut_text(warning);
+        }
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
+}
+
 /// Replicated volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationList {
@@ -242,6 +318,21 @@ pub struct ReplicationList {
     pub next: Option<String>,
 }
 
+impl Answer for ReplicationList {
+    const ENTRIES: Option<&'static str> = Some("replications");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.replications.retain(|replication| scope.covers(&replication.volume));
+        self.replications.iter_mut().for_each(|replication| replication.keep(scope));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(ReplicationList, replications: Replication, |entry| &entry.volume);
+
 /// The answer of a call that changes a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationChange {
@@ -249,6 +340,16 @@ pub struct ReplicationChange {
     pub outcome: Outcome,
     /// The replication as it is now.
     pub replication: Replication,
+}
+
+impl Answer for ReplicationChange {
+    fn keep(&mut self, scope: &Scope) {
+        self.replication.keep(scope);
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
 }
 
 /// A part of a snapshot to be digested.
@@ -268,6 +369,10 @@ impl Request for DigestRequest {
         names::snapshot(&self.snapshot)?;
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.snapshot]
+    }
 }
 
 /// Digests of ranges of a snapshot.
@@ -281,3 +386,5 @@ pub struct DigestList {
     /// endian), in hexadecimal.
     pub digests: Vec<String>,
 }
+
+names_nothing_else!(DigestList);

@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
+use super::page::paged;
+use super::request::outcome_and_no_other_name;
+use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
+use crate::access::Scope;
+use crate::wire::ApiError;
 
 /// Most snapshots of one sort that a schedule keeps: a year and more of hourly ones.
 const KEPT_MAX: u32 = 10_000;
@@ -180,6 +184,43 @@ impl Request for ScheduleSet {
         check_scheduled(&self.name)?;
         self.keep.check()
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.keep.to_string()
+    }
+}
+
+/// A schedule to be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleClear {
+    /// The volume or pool; write `/` as `%2F`.
+    pub name: String,
+}
+
+impl Request for ScheduleClear {
+    fn check(&self) -> Result<(), Error> {
+        check_scheduled(&self.name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+}
+
+/// All schedules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListSchedules {}
+
+impl Request for ListSchedules {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Finds what is wrong with the name of a volume or a pool.
@@ -216,6 +257,20 @@ pub struct ScheduleList {
     pub next: Option<String>,
 }
 
+impl Answer for ScheduleList {
+    const ENTRIES: Option<&'static str> = Some("schedules");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.schedules.retain(|schedule| scope.covers(&schedule.name));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(ScheduleList, schedules: Schedule, |entry| &entry.name);
+
 /// The answer of a call that sets a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleChange {
@@ -224,6 +279,8 @@ pub struct ScheduleChange {
     /// The schedule as it is now.
     pub schedule: Schedule,
 }
+
+outcome_and_no_other_name!(ScheduleChange);
 
 #[cfg(test)]
 mod tests {

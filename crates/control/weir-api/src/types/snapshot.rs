@@ -9,9 +9,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
-use crate::Error;
-use crate::limits::SNAPSHOT_NAMES_MAX;
+use super::page::paged;
+use super::{Answer, Outcome, Page, Request, page};
+use crate::access::Scope;
+use crate::limits::{PAGE_ENTRIES_MAX, PEER_ENTRIES_MAX, SNAPSHOT_NAMES_MAX};
+use crate::wire::ApiError;
+use crate::{Error, caller};
 
 /// Value of [`Snapshot::taken_by`] for snapshots of replication runs.
 pub const TAKEN_BY_REPLICATION: &str = "replication";
@@ -50,6 +53,18 @@ pub struct Snapshot {
     pub taken_by: Option<String>,
 }
 
+impl Snapshot {
+    /// Removes the names outside of the scope.
+    fn keep(&mut self, scope: &Scope) {
+        self.clones.retain(|clone| scope.covers(clone));
+    }
+}
+
+fn keep_snapshots(snapshots: &mut Vec<Snapshot>, scope: &Scope) {
+    snapshots.retain(|snapshot| scope.covers(&snapshot.name));
+    snapshots.iter_mut().for_each(|snapshot| snapshot.keep(scope));
+}
+
 /// Snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotList {
@@ -60,18 +75,54 @@ pub struct SnapshotList {
     pub next: Option<String>,
 }
 
+impl Answer for SnapshotList {
+    const ENTRIES: Option<&'static str> = Some("snapshots");
+
+    fn keep(&mut self, scope: &Scope) {
+        keep_snapshots(&mut self.snapshots, scope);
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, &Page { after: None, limit: page.limit })
+    }
+}
+
+paged!(SnapshotList, snapshots: Snapshot, |entry| &entry.name);
+
 /// Which snapshots to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotQuery {
-    /// Only the snapshots of this pool or volume, or this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListSnapshots {
+    /// Only those of this pool or volume, or this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Only the snapshots behind this one, whose full name is `next` of the page before.
+    /// `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// At most this many; absent for all.
+    /// At most this many entries, up to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
-impl From<Option<String>> for SnapshotQuery {
+impl Request for ListSnapshots {
+    fn check(&self) -> Result<(), Error> {
+        self.of.as_deref().map_or(Ok(()), check_listed)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.of.as_deref().into_iter().collect()
+    }
+
+    /// The space of each snapshot takes reads, so that the server looks up one page only.
+    fn limited(self) -> Self {
+        let all = self.after.is_none() && self.limit.is_none();
+        let is_peer = caller::current().peer().is_some();
+        let most = if all && is_peer { PEER_ENTRIES_MAX } else { PAGE_ENTRIES_MAX };
+        Self { limit: Some(self.limit.unwrap_or(most).clamp(1, most)), ..self }
+    }
+}
+
+impl From<Option<String>> for ListSnapshots {
     /// All snapshots of this pool or volume, or this one.
     fn from(of: Option<String>) -> Self {
         Self { of, ..Self::default() }
@@ -108,6 +159,18 @@ impl Request for SnapshotCreate {
         }
         of_one_pool(&self.names)
     }
+
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
+    fn about(&self) -> String {
+        self.names.join(" ")
+    }
+
+    fn details(&self) -> String {
+        if self.recursive { "-r".to_owned() } else { String::new() }
+    }
 }
 
 /// Snapshots to be destroyed.
@@ -130,6 +193,18 @@ impl Request for SnapshotDestroy {
         }
         of_one_pool(&self.names)
     }
+
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
+    fn about(&self) -> String {
+        self.names.join(" ")
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
 }
 
 /// What was, or would be, destroyed.
@@ -143,20 +218,63 @@ pub struct SnapshotsDestroyed {
     pub freed_bytes: u64,
 }
 
-/// A tag that shall keep a snapshot, or shall not any more.
+impl Answer for SnapshotsDestroyed {
+    fn keep(&mut self, scope: &Scope) {
+        self.names.retain(|name| scope.covers(name));
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
+}
+
+/// A tag that shall keep a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SnapshotTag {
+pub struct SnapshotHold {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
     /// The tag.
     pub tag: String,
 }
 
-impl Request for SnapshotTag {
+impl Request for SnapshotHold {
     fn check(&self) -> Result<(), Error> {
         names::snapshot(&self.name)?;
         Ok(names::tag(&self.tag)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.tag.clone()
+    }
+}
+
+/// A tag that shall keep a snapshot no longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRelease {
+    /// Full name, such as `tank/vm1@monday`.
+    pub name: String,
+    /// The tag.
+    pub tag: String,
+}
+
+impl Request for SnapshotRelease {
+    fn check(&self) -> Result<(), Error> {
+        names::snapshot(&self.name)?;
+        Ok(names::tag(&self.tag)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.tag.clone()
     }
 }
 
@@ -179,6 +297,14 @@ impl Request for SnapshotRename {
         }
         Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "volume" })
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.to]
+    }
+
+    fn details(&self) -> String {
+        self.to.clone()
+    }
 }
 
 /// A volume to become what it was at a snapshot.
@@ -196,6 +322,14 @@ impl Request for SnapshotRollback {
     fn check(&self) -> Result<(), Error> {
         names::snapshot(&self.name)?;
         Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        if self.destroy_newer { "-r".to_owned() } else { String::new() }
     }
 }
 
@@ -219,6 +353,14 @@ impl Request for SnapshotClone {
         }
         Err(Error::Elsewhere { name: self.name.clone(), to: self.volume.clone(), what: "pool" })
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.volume]
+    }
+
+    fn details(&self) -> String {
+        self.volume.clone()
+    }
 }
 
 /// The answer of a call that changes snapshots.
@@ -228,6 +370,16 @@ pub struct SnapshotChange {
     pub outcome: Outcome,
     /// The snapshots as they are now.
     pub snapshots: Vec<Snapshot>,
+}
+
+impl Answer for SnapshotChange {
+    fn keep(&mut self, scope: &Scope) {
+        keep_snapshots(&mut self.snapshots, scope);
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
 }
 
 /// Finds what is wrong with the name of what snapshots are listed of: a pool, a volume, or one of

@@ -7,6 +7,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::{Answer, Request};
+use crate::Error;
+use crate::access::Scope;
+
 /// Whether a stream leaves the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -53,10 +57,33 @@ pub struct StreamList {
     pub streams: Vec<Stream>,
 }
 
-/// Names one stream.
+impl Answer for StreamList {
+    fn keep(&mut self, scope: &Scope) {
+        self.streams.retain(|stream| scope.covers(&stream.name));
+    }
+}
+
+/// A stream to be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StreamKey {
-    /// Its number.
+pub struct StreamCancel {
+    /// Number of the stream.
     pub id: u64,
+}
+
+impl Request for StreamCancel {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// All streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListStreams {}
+
+impl Request for ListStreams {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }

@@ -11,10 +11,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
+use super::page::paged;
 use super::replication::one_of;
-use super::{Outcome, Request};
+use super::request::{names_nothing_else, outcome_and_no_other_name};
+use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
+use crate::access::Scope;
 use crate::token::SecretText;
+use crate::wire::ApiError;
 
 /// What stands before a short name of a target.
 pub const NAME_PREFIX: &str = "iqn.2026-01.org.weir:";
@@ -52,19 +56,55 @@ impl Request for TargetCreate {
     fn check(&self) -> Result<(), Error> {
         Ok(names::iscsi(&self.name)?)
     }
+
+    fn details(&self) -> String {
+        self.name.clone()
+    }
 }
 
-/// What names one target.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+/// The target to be shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TargetKey {
-    /// Its iSCSI name.
+pub struct ShowTarget {
+    /// iSCSI name of the target.
     pub name: String,
 }
 
-impl Request for TargetKey {
+impl Request for ShowTarget {
     fn check(&self) -> Result<(), Error> {
         Ok(names::known_iscsi(&self.name)?)
+    }
+}
+
+/// A target to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetDelete {
+    /// iSCSI name of the target.
+    pub name: String,
+    /// End the sessions of initiators.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Request for TargetDelete {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::known_iscsi(&self.name)?)
+    }
+
+    fn details(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// All targets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListTargets {}
+
+impl Request for ListTargets {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -118,22 +158,30 @@ impl Request for InitiatorAllow {
         }
         Ok(())
     }
+
+    fn details(&self) -> String {
+        format!("{} {}", self.target, self.initiator)
+    }
 }
 
-/// One entry of a target's list.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+/// An initiator that may log in to a target no longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct InitiatorKey {
-    /// The target.
+pub struct InitiatorDeny {
+    /// iSCSI name of the target.
     pub target: String,
-    /// The initiator's name, or `*`.
+    /// iSCSI name of the initiator, or `*`.
     pub initiator: String,
 }
 
-impl Request for InitiatorKey {
+impl Request for InitiatorDeny {
     fn check(&self) -> Result<(), Error> {
         names::known_iscsi(&self.target)?;
         check_known_initiator(&self.initiator)
+    }
+
+    fn details(&self) -> String {
+        format!("{} {}", self.target, self.initiator)
     }
 }
 
@@ -175,21 +223,36 @@ impl Request for LunAdd {
         }
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+
+    fn details(&self) -> String {
+        format!("to {}", self.target)
+    }
 }
 
-/// What names one logical unit of a target.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+/// A logical unit to be removed from a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LunKey {
-    /// The target.
+pub struct LunRemove {
+    /// iSCSI name of the target.
     pub target: String,
-    /// Its number.
+    /// Logical unit number.
     pub number: u16,
+    /// Also while initiators are logged in.
+    #[serde(default)]
+    pub force: bool,
 }
 
-impl Request for LunKey {
+impl Request for LunRemove {
     fn check(&self) -> Result<(), Error> {
         Ok(names::known_iscsi(&self.target)?)
+    }
+
+    fn details(&self) -> String {
+        format!("{} {}", self.target, self.number)
     }
 }
 
@@ -291,6 +354,18 @@ pub struct Target {
     pub sessions: Vec<TargetSession>,
 }
 
+// The server authorizes each call for it.
+names_nothing_else!(Target);
+
+impl Target {
+    /// Whether it may be shown. The initiators of its logical units share it, so that all of these
+    /// must be in the scope.
+    pub fn is_in(&self, scope: &Scope) -> bool {
+        let mut volumes = self.luns.iter().map(|lun| &lun.volume);
+        scope.is_all() || (!self.luns.is_empty() && volumes.all(|name| scope.covers(name)))
+    }
+}
+
 /// Targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetList {
@@ -301,6 +376,20 @@ pub struct TargetList {
     pub next: Option<String>,
 }
 
+impl Answer for TargetList {
+    const ENTRIES: Option<&'static str> = Some("targets");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.targets.retain(|target| target.is_in(scope));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(TargetList, targets: Target, |entry| &entry.name);
+
 /// The answer of a call that changes a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetChange {
@@ -309,6 +398,9 @@ pub struct TargetChange {
     /// The target as it is now.
     pub target: Target,
 }
+
+// The calls are refused to every scope.
+outcome_and_no_other_name!(TargetChange);
 
 #[cfg(test)]
 mod tests {
@@ -324,6 +416,6 @@ mod tests {
         let bad = TargetCreate { name: target_name("iqn.2026-13.org.example:vms") };
         assert_eq!(bad.name, "iqn.2026-13.org.example:vms");
         assert!(bad.check().is_err());
-        assert!(TargetKey { name: bad.name }.check().is_ok(), "an older one can be deleted");
+        assert!(ShowTarget { name: bad.name }.check().is_ok(), "an older one can be deleted");
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
+use super::request::{names_nothing_else, outcome_and_no_other_name};
 use super::{Outcome, Request};
 use crate::Error;
 use crate::access::{Role, Scope};
@@ -35,19 +36,39 @@ impl Request for TokenCreate {
         names::tag(&self.name)?;
         Scope::parse(&self.scope).map(drop)
     }
+
+    fn details(&self) -> String {
+        let scope = if self.scope.is_empty() { "all".to_owned() } else { self.scope.join(",") };
+        format!("{} {} {scope}", self.name, self.role.name())
+    }
 }
 
-/// What names one token.
+/// A token to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TokenKey {
-    /// Its name.
+pub struct TokenRevoke {
+    /// Name of the token.
     pub name: String,
 }
 
-impl Request for TokenKey {
+impl Request for TokenRevoke {
     fn check(&self) -> Result<(), Error> {
         Ok(names::tag(&self.name)?)
+    }
+
+    fn details(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// All tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListTokens {}
+
+impl Request for ListTokens {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -86,6 +107,9 @@ pub struct TokenCreated {
     pub secret: SecretText,
 }
 
+// The calls are refused to every scope.
+outcome_and_no_other_name!(TokenCreated);
+
 /// Tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
@@ -94,3 +118,5 @@ pub struct TokenList {
     /// Calls that this run of the server refused for a token that it does not know.
     pub refused: u64,
 }
+
+names_nothing_else!(TokenList);

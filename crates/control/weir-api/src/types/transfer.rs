@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::Request;
+use super::request::names_nothing_else;
+use super::{Answer, Outcome, Request};
 use crate::Error;
+use crate::access::{Role, Scope};
 
 /// A snapshot to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -45,6 +47,10 @@ impl Request for SendStart {
         }
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        std::iter::once(&self.snapshot).chain(&self.from).map(String::as_str).collect()
+    }
 }
 
 /// A stream that can be fetched now, once.
@@ -62,6 +68,34 @@ pub struct SendStarted {
     pub size_bytes: u64,
     /// About how long a stream from the start is.
     pub estimate_bytes: u64,
+}
+
+/// The session whose progress to show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowSend {
+    /// The session.
+    pub session: String,
+}
+
+impl Request for ShowSend {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A session to be ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendStop {
+    /// The session.
+    pub session: String,
+}
+
+impl Request for SendStop {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// How far a stream is that is fetched.
@@ -91,6 +125,23 @@ impl Request for ReceiveStart {
         names::volume(&self.volume)?;
         Ok(())
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+
+    fn details(&self) -> String {
+        if self.roll_back { "-F".to_owned() } else { String::new() }
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    fn role(&self, operations: Role) -> Role {
+        // A roll-back destroys what the volume holds.
+        if self.roll_back { Role::Admin } else { operations }
+    }
 }
 
 /// A stream that can be given now.
@@ -98,6 +149,72 @@ impl Request for ReceiveStart {
 pub struct ReceiveStarted {
     /// Names the session.
     pub session: String,
+}
+
+/// A session whose stream is at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveFinish {
+    /// The session.
+    pub session: String,
+}
+
+impl Request for ReceiveFinish {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// A session whose stream is cut off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveStop {
+    /// The session.
+    pub session: String,
+}
+
+impl Request for ReceiveStop {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// The volume whose unfinished stream to show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowReceive {
+    /// Full name of the volume, such as `tank/copy`.
+    pub volume: String,
+}
+
+impl Request for ShowReceive {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
+}
+
+/// The volume whose unfinished stream is given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveAbort {
+    /// Full name of the volume, such as `tank/copy`.
+    pub volume: String,
+}
+
+impl Request for ReceiveAbort {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.volume]
+    }
 }
 
 /// How far a stream is.
@@ -137,4 +254,22 @@ pub struct ReceiveToken {
     pub snapshot: String,
     /// What to give to `weir send -t`.
     pub token: String,
+}
+
+names_nothing_else!(SendStarted, SendProgress, ReceiveProgress, ReceiveToken);
+
+impl Answer for ReceiveStarted {
+    fn keep(&mut self, _scope: &Scope) {}
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(Outcome::Changed)
+    }
+}
+
+impl Answer for ReceiveDone {
+    fn keep(&mut self, _scope: &Scope) {}
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(Outcome::Created)
+    }
 }

@@ -1,17 +1,85 @@
-//! Vdevs that join a pool or leave it, and larger disks.
+//! Disks and vdevs that join a pool, take another's place or leave it, and larger disks.
 //!
-//! Not here: disks of a vdev (`legs`), a new pool's layout (`pool`).
+//! Not here: disks that go out of use and come back (`care`), a new pool's layout (`pool`).
 //!
-//! Invariant: a vdev of the pool is named as its state names it, `mirror-0` or the path of its only
-//! disk; new disks are named by absolute paths, each once.
+//! Invariants:
+//! - a disk of the pool is named by its path, the last part of its path or its guid; a vdev as its
+//!   state names it, `mirror-0` or the path of its only disk;
+//! - new disks are named by absolute paths, each once.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::pool::check_vdevs;
+use super::care::check_path;
+use super::pool::{check_vdevs, told_vdevs};
 use super::{Request, VdevSpec};
 use crate::Error;
+
+/// A disk to be added to a disk or mirror.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolAttach {
+    /// Name of the pool.
+    pub name: String,
+    /// A disk of the vdev.
+    pub disk: String,
+    /// Absolute path of the new disk.
+    pub new: String,
+    /// Overwrite what the new disk holds.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Request for PoolAttach {
+    fn check(&self) -> Result<(), Error> {
+        names::pool(&self.name)?;
+        check_path(&self.new)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        format!("{} {}", self.disk, self.new)
+    }
+}
+
+/// A disk to take another's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolReplace {
+    /// Name of the pool.
+    pub name: String,
+    /// The disk to be replaced.
+    pub disk: String,
+    /// Absolute path of the new disk; without it another one that has the same path now.
+    #[serde(default)]
+    pub new: Option<String>,
+    /// Overwrite what the new disk holds.
+    #[serde(default)]
+    pub force: bool,
+    /// Let a good disk leave before the new one has everything, where both cannot be in the vdev.
+    #[serde(default)]
+    pub at_once: bool,
+}
+
+impl Request for PoolReplace {
+    fn check(&self) -> Result<(), Error> {
+        names::pool(&self.name)?;
+        self.new.as_deref().map_or(Ok(()), check_path)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        let new = self.new.as_deref().unwrap_or("");
+        format!("{} {new}", self.disk).trim_end().to_owned()
+    }
+}
 
 /// Vdevs to be added to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -35,6 +103,14 @@ impl Request for PoolAdd {
         }
         check_vdevs(&self.vdevs)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        told_vdevs(self.force, &self.vdevs)
+    }
 }
 
 /// A vdev to be removed from a pool, or to stay.
@@ -53,5 +129,31 @@ pub struct PoolRemove {
 impl Request for PoolRemove {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        format!("{}{}", if self.stop { "--stop " } else { "" }, self.vdev)
+    }
+}
+
+/// A pool that shall use all of its disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolExpand {
+    /// Name of the pool.
+    pub name: String,
+}
+
+impl Request for PoolExpand {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::pool(&self.name)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
     }
 }

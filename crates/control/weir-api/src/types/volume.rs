@@ -2,53 +2,20 @@
 //!
 //! Not here: their data (data goes through exports).
 //!
-//! Invariants:
-//! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
-//! - a record size that passes [`record_size`] is one that volumes can have; whether the segments
-//!   of a pool are large enough for it the pool says.
+//! Invariant: a request to make or resize a volume passes [`check_volume_size`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_base::RecordSize;
-use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::names::PropertyOf;
 use weir_base::size::Human;
-use weir_base::{BLOCK_BYTES, names};
+use weir_base::{RecordSize, names};
 
-use super::{Compression, Outcome, PropertySet, PropertyValues, Request};
+use super::page::paged;
+use super::volume_size::{check_volume_size, one_block, record_size};
+use super::{Answer, Compression, Outcome, Page, PropertySet, PropertyValues, Request, page};
 use crate::Error;
-
-/// Finds what is wrong with the size of a volume with such records.
-///
-/// # Errors
-/// The rule it breaks; of one that is no multiple of the record size, with the next larger that is.
-pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
-    let record_bytes = record.bytes() as u64;
-    let why = if bytes == 0 {
-        "a volume cannot be empty".to_owned()
-    } else if bytes > VOLUME_BYTES_MAX {
-        format!("it is more than the largest volume, {}", Human(VOLUME_BYTES_MAX))
-    } else if !bytes.is_multiple_of(record_bytes) {
-        let next = bytes.next_multiple_of(record_bytes);
-        format!("it is not a multiple of the record size, {record}; the next larger is {next}")
-    } else {
-        return Ok(());
-    };
-    Err(Error::VolumeSize { bytes, why })
-}
-
-/// The record size of so many bytes.
-///
-/// # Errors
-/// [`Error::RecordSize`] for one that no volume can have.
-pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
-    RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
-}
-
-/// The record size of volumes for which no other was asked.
-pub(super) const fn one_block() -> u64 {
-    BLOCK_BYTES as u64
-}
+use crate::access::Scope;
+use crate::wire::ApiError;
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -76,15 +43,24 @@ impl Request for VolumeCreate {
         self.properties.settings(PropertyOf::Volume)?;
         check_volume_size(self.size_bytes, record_size(self.record_bytes)?)
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        let (size, record) = (Human(self.size_bytes), Human(self.record_bytes));
+        format!("--size {size} --record-size {record} {}", self.properties)
+    }
 }
 
 /// Properties of a volume to be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct VolumeSet {
     /// Full name, such as `tank/vm1`.
     pub name: String,
     /// The properties to change.
+    #[serde(flatten)]
     pub properties: PropertyValues,
 }
 
@@ -98,6 +74,14 @@ impl Request for VolumeSet {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
         PropertySet::from(self.clone()).check()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        self.properties.to_string()
     }
 }
 
@@ -116,6 +100,14 @@ impl Request for VolumeResize {
         names::volume(&self.name)?;
         // With larger records the volume itself allows fewer.
         check_volume_size(self.size_bytes, RecordSize::BLOCK)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        Human(self.size_bytes).to_string()
     }
 }
 
@@ -137,6 +129,14 @@ impl Request for VolumeRename {
             return Ok(());
         }
         Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "pool" })
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.to]
+    }
+
+    fn details(&self) -> String {
+        self.to.clone()
     }
 }
 
@@ -160,6 +160,14 @@ impl Request for VolumeCopy {
         }
         Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "pool" })
     }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.to]
+    }
+
+    fn details(&self) -> String {
+        self.to.clone()
+    }
 }
 
 /// A volume to be destroyed.
@@ -177,6 +185,71 @@ impl Request for VolumeDestroy {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
         Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+
+    fn details(&self) -> String {
+        if self.recursive { "-r".to_owned() } else { String::new() }
+    }
+}
+
+/// Which volumes to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListVolumes {
+    /// Only those of this pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+impl Request for ListVolumes {
+    fn check(&self) -> Result<(), Error> {
+        Ok(self.pool.as_deref().map_or(Ok(()), names::pool)?)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.pool.as_deref().into_iter().collect()
+    }
+}
+
+/// The volume to be shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowVolume {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+}
+
+impl Request for ShowVolume {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
+    }
+}
+
+/// A clone to take over its origin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumePromote {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+}
+
+impl Request for VolumePromote {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
     }
 }
 
@@ -249,6 +322,12 @@ pub struct Volume {
     pub space: VolumeSpace,
 }
 
+impl Answer for Volume {
+    fn keep(&mut self, scope: &Scope) {
+        self.origin = self.origin.take().filter(|origin| scope.covers(origin));
+    }
+}
+
 /// Volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeList {
@@ -259,6 +338,21 @@ pub struct VolumeList {
     pub next: Option<String>,
 }
 
+impl Answer for VolumeList {
+    const ENTRIES: Option<&'static str> = Some("volumes");
+
+    fn keep(&mut self, scope: &Scope) {
+        self.volumes.retain(|volume| scope.covers(&volume.name));
+        self.volumes.iter_mut().for_each(|volume| volume.keep(scope));
+    }
+
+    fn page(self, page: &Page) -> Result<Self, ApiError> {
+        page::cut(self, page)
+    }
+}
+
+paged!(VolumeList, volumes: Volume, |entry| &entry.name);
+
 /// The answer of a call that changes a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeChange {
@@ -268,23 +362,19 @@ pub struct VolumeChange {
     pub volume: Volume,
 }
 
+impl Answer for VolumeChange {
+    fn keep(&mut self, scope: &Scope) {
+        self.volume.keep(scope);
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        Some(self.outcome)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_whole_records_that_can_be_addressed() {
-        for record in RecordSize::all() {
-            let bytes = record.bytes() as u64;
-            for size in [bytes, 1 << 30, VOLUME_BYTES_MAX] {
-                check_volume_size(size, record).expect("a usual size");
-            }
-            for size in [0, 1, bytes - 1, bytes + 1, VOLUME_BYTES_MAX + bytes, u64::MAX] {
-                let error = check_volume_size(size, record).expect_err("refused").to_string();
-                assert!(error.contains(&size.to_string()), "{error}");
-            }
-        }
-    }
 
     #[test]
     fn a_size_that_is_refused_comes_with_the_next_that_is_not() {
@@ -332,7 +422,7 @@ mod tests {
         assert!(matches!(create(values("size", "8K")), Err(Error::SizeWithOthers)));
         for check in [set, create] {
             let refused = check(values("record_size", "64K")).expect_err("fixed");
-            let error = crate::ApiError::from(refused);
+            let error = ApiError::from(refused);
             assert!(error.action.contains("weir volume create --record-size"), "{error:?}");
         }
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::fake::Fake;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -18,12 +17,16 @@ use weir_api::access::Rights;
 use weir_api::caller::Caller;
 use weir_api::token::{Authority, NoTokens, SecretText};
 use weir_api::types::{
-    ChapAccount, ExportCreate, ExportSet, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome,
-    PoolCreate, PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate,
-    TargetKey, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    ChapAccount, ExportCreate, ExportDelete, ExportKey, ExportSet, InitiatorAllow, InitiatorDeny,
+    ListPools, ListReplications, ListTargets, ListVolumes, LunAdd, LunRemove, Outcome, PoolCreate,
+    PoolDestroy, PropertyValues, Protocol, SendStart, ShowExport, ShowPool, ShowSend, ShowTarget,
+    ShowVolume, SnapshotCreate, TargetCreate, TargetDelete, VdevKind, VdevRole, VdevSpec,
+    VolumeCreate,
 };
-use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
+use weir_api::{Address, ApiError, Client, Listener, SendStream};
 use weir_base::ErrorKind;
+
+use crate::fake::Fake;
 
 pub(crate) struct Server {
     pub(crate) unix: Address,
@@ -41,7 +44,7 @@ pub(crate) fn start() -> Server {
     let (unix_at, tcp_at) = (unix.address().clone(), tcp.address().clone());
     let fake = Arc::new(Fake::default());
     let (stop, stopped) = oneshot::channel::<()>();
-    let control: Arc<dyn Control> = fake.clone();
+    let control = Arc::clone(&fake);
     let served =
         tokio::spawn(weir_api::serve(vec![unix, tcp], control, Arc::new(OneToken), async {
             drop(stopped.await);
@@ -109,9 +112,9 @@ async fn targets_take_whole_names_and_give_them_back() {
     let server = start();
     let client = by_tcp(&server);
     let name = weir_api::types::target_name("vms");
-    let made = client.target_create(TargetCreate { name: name.clone() }).await.unwrap();
+    let made = client.call(TargetCreate { name: name.clone() }).await.unwrap();
     assert_eq!((made.outcome, made.target.name.as_str()), (Outcome::Created, name.as_str()));
-    let short = client.target_create(TargetCreate { name: "vms".to_owned() }).await.unwrap_err();
+    let short = client.call(TargetCreate { name: "vms".to_owned() }).await.unwrap_err();
     assert_eq!(short.kind, ErrorKind::Invalid);
     let allow = InitiatorAllow {
         target: name.clone(),
@@ -119,13 +122,13 @@ async fn targets_take_whole_names_and_give_them_back() {
         chap: None,
         mutual: None,
     };
-    let allowed = client.target_allow(allow.clone()).await.unwrap();
+    let allowed = client.call(allow.clone()).await.unwrap();
     assert_eq!(allowed.target.initiators.len(), 1);
     let initiator = allow.initiator.clone();
     let account =
         ChapAccount { user: "joe".to_owned(), secret: None, secret_file: Some("/s".to_owned()) };
     let alone = InitiatorAllow { mutual: Some(account), ..allow };
-    assert_eq!(client.target_allow(alone).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(client.call(alone).await.unwrap_err().kind, ErrorKind::Invalid);
     let lun = LunAdd {
         target: name.clone(),
         volume: "tank/vm1".to_owned(),
@@ -134,21 +137,22 @@ async fn targets_take_whole_names_and_give_them_back() {
         write_cache: None,
         shared: false,
     };
-    assert_eq!(client.lun_add(lun.clone()).await.unwrap().target.luns[0].number, 3);
+    assert_eq!(client.call(lun.clone()).await.unwrap().target.luns[0].number, 3);
     for bad in
         [LunAdd { number: Some(16384), ..lun.clone() }, LunAdd { block_bytes: Some(1), ..lun }]
     {
-        assert_eq!(client.lun_add(bad).await.unwrap_err().kind, ErrorKind::Invalid);
+        assert_eq!(client.call(bad).await.unwrap_err().kind, ErrorKind::Invalid);
     }
-    let key = TargetKey { name: name.clone() };
-    assert_eq!(client.target_show(key.clone()).await.unwrap().luns.len(), 1);
-    assert_eq!(client.target_list().await.unwrap().targets.len(), 1);
-    let gone = client.lun_remove(LunKey { target: name.clone(), number: 3 }, false).await.unwrap();
+    let key = ShowTarget { name: name.clone() };
+    assert_eq!(client.call(key.clone()).await.unwrap().luns.len(), 1);
+    assert_eq!(client.call(ListTargets {}).await.unwrap().targets.len(), 1);
+    let gone =
+        client.call(LunRemove { target: name.clone(), number: 3, force: false }).await.unwrap();
     assert_eq!(gone.outcome, Outcome::Removed);
-    let denied = client.target_deny(InitiatorKey { target: name, initiator }).await.unwrap();
+    let denied = client.call(InitiatorDeny { target: name, initiator }).await.unwrap();
     assert!(denied.target.initiators.is_empty());
-    client.target_delete(key.clone(), true).await.unwrap();
-    assert_eq!(client.target_show(key).await.unwrap_err().kind, ErrorKind::NotFound);
+    client.call(TargetDelete { name: key.name.clone(), force: true }).await.unwrap();
+    assert_eq!(client.call(key).await.unwrap_err().kind, ErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -156,16 +160,16 @@ async fn both_sockets_serve_every_kind_of_thing() {
     let server = start();
     let unix = Client::new(server.unix.clone());
     let tcp = by_tcp(&server);
-    assert_eq!(unix.pool_create(tank()).await.unwrap().outcome(), Outcome::Created);
-    assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome(), Outcome::Unchanged);
+    assert_eq!(unix.call(tank()).await.unwrap().outcome(), Outcome::Created);
+    assert_eq!(tcp.call(tank()).await.unwrap().outcome(), Outcome::Unchanged);
     let volume = VolumeCreate {
         name: "tank/vm:1".into(),
         size_bytes: 1 << 30,
         record_bytes: 64 << 10,
         properties: PropertyValues::default(),
     };
-    tcp.volume_create(volume).await.unwrap();
-    let shown = unix.volume_show("tank/vm:1".into()).await.unwrap();
+    tcp.call(volume).await.unwrap();
+    let shown = unix.call(ShowVolume { name: "tank/vm:1".into() }).await.unwrap();
     assert_eq!((shown.size_bytes, shown.record_bytes), (1 << 30, 64 << 10));
     let export = ExportCreate {
         protocol: Protocol::Nbd,
@@ -174,18 +178,21 @@ async fn both_sockets_serve_every_kind_of_thing() {
         read_only: true,
         allow: vec!["10.0.0.7/32".into()],
     };
-    unix.export_create(export.clone()).await.unwrap();
-    let set = ExportSet { key: export.key(), allow: vec!["10.0.0.0/24".into()] };
-    let changed = tcp.export_set(set).await.unwrap().export;
+    unix.call(export.clone()).await.unwrap();
+    let ExportKey { protocol, name } = export.key();
+    let set = ExportSet { protocol, name: name.clone(), allow: vec!["10.0.0.0/24".into()] };
+    let changed = tcp.call(set).await.unwrap().export;
     assert_eq!(changed.allow, ["10.0.0.0/24"]);
     // The slash of the name travels inside one path part.
-    assert!(tcp.export_show(export.key()).await.unwrap().read_only);
+    assert!(tcp.call(ShowExport { protocol, name: name.clone() }).await.unwrap().read_only);
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
-    assert_eq!(tcp.pool_destroy(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
-    assert_eq!(tcp.export_delete(export.key(), true).await.unwrap().outcome, Outcome::Removed);
-    assert_eq!(tcp.export_delete(export.key(), true).await.unwrap_err().kind, ErrorKind::NotFound);
-    assert_eq!(tcp.pool_destroy(destroy).await.unwrap().name, "tank");
-    assert!(unix.volume_list(None).await.unwrap().volumes.is_empty());
+    assert_eq!(tcp.call(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    let delete = ExportDelete { protocol, name, force: true };
+    assert_eq!(tcp.call(delete.clone()).await.unwrap().outcome, Outcome::Removed);
+    assert_eq!(tcp.call(delete).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(tcp.call(destroy).await.unwrap().name, "tank");
+    assert!(unix.call(ListVolumes { pool: None }).await.unwrap().volumes.is_empty());
+    assert!(unix.call(ListReplications {}).await.unwrap().replications.is_empty());
 }
 
 #[tokio::test]
@@ -303,9 +310,9 @@ async fn answer_beyond_the_limit_is_an_error() {
             drop(stream.write_all(&answer).await);
         }
     });
-    let fits = Client::new(at.clone()).pool_list().await.unwrap();
+    let fits = Client::new(at.clone()).call(ListPools {}).await.unwrap();
     assert!(fits.pools.is_empty());
-    let error = Client::new(at).pool_list().await.unwrap_err();
+    let error = Client::new(at).call(ListPools {}).await.unwrap_err();
     assert!(error.message.contains("length limit exceeded"), "{error}");
 }
 
@@ -314,7 +321,7 @@ async fn a_client_never_waits_for_ever() {
     let server = start();
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_millis(200));
     let before = Instant::now();
-    let error = client.pool_status("stuck".into()).await.unwrap_err();
+    let error = client.call(ShowPool { name: "stuck".into() }).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains("no answer"), "{error}");
     assert!(before.elapsed() < Duration::from_secs(10));
@@ -326,14 +333,14 @@ async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
     let client = Client::new(server.unix.clone());
     let hasty = client.clone();
     let slow = PoolCreate { name: "slow".into(), ..tank() };
-    let call = tokio::spawn(async move { hasty.pool_create(slow).await });
+    let call = tokio::spawn(async move { hasty.call(slow).await });
     while server.fake.slow_begun.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     call.abort();
     drop(call.await);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while client.pool_list().await.unwrap().pools.is_empty() {
+    while client.call(ListPools {}).await.unwrap().pools.is_empty() {
         assert!(Instant::now() < deadline, "the call was dropped half-way");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -343,7 +350,7 @@ async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
 async fn an_absent_server_is_named() {
     let server = start();
     let absent = Address::Unix(server.dir.path().join("absent.sock"));
-    let error = Client::new(absent.clone()).pool_list().await.unwrap_err();
+    let error = Client::new(absent.clone()).call(ListPools {}).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains(&absent.to_string()), "{error}");
     assert!(error.action.contains("weir serve"), "{}", error.action);
@@ -373,7 +380,7 @@ async fn stopping_lets_go_of_idle_clients_and_removes_the_socket() {
     let server = start();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let idle = UnixStream::connect(path).await.unwrap();
-    Client::new(server.unix.clone()).pool_list().await.unwrap();
+    Client::new(server.unix.clone()).call(ListPools {}).await.unwrap();
     let before = Instant::now();
     server.stop.send(()).unwrap();
     server.served.await.unwrap().unwrap();
@@ -391,9 +398,9 @@ async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
         held.push(TcpStream::connect((host.as_str(), *port)).await.unwrap());
     }
     let quick = Duration::from_secs(2);
-    Client::new(server.unix.clone()).with_timeout(quick).pool_list().await.unwrap();
+    Client::new(server.unix.clone()).with_timeout(quick).call(ListPools {}).await.unwrap();
     drop(held);
-    by_tcp(&server).with_timeout(quick).pool_list().await.unwrap();
+    by_tcp(&server).with_timeout(quick).call(ListPools {}).await.unwrap();
 }
 
 // 64 idle connections delayed a call by 10 s: until the first of them timed out.
@@ -416,7 +423,7 @@ async fn silent_and_half_sent_connections_delay_no_call() {
             held.push(stream);
         }
         let before = Instant::now();
-        by_tcp(&server).pool_list().await.unwrap();
+        by_tcp(&server).call(ListPools {}).await.unwrap();
         let waited = before.elapsed();
         // Far below the time after which the server closes silent connections.
         assert!(waited < Duration::from_secs(5), "{waited:?} behind those that sent {sent:?}");
@@ -425,19 +432,19 @@ async fn silent_and_half_sent_connections_delay_no_call() {
 
 /// Begins to send the snapshot of this own name; the session.
 async fn sending(client: &Client, own: &str) -> String {
-    client.pool_create(tank()).await.unwrap();
+    client.call(tank()).await.unwrap();
     let volume = VolumeCreate {
         name: "tank/v".into(),
         size_bytes: 1 << 30,
         record_bytes: 4096,
         properties: PropertyValues::default(),
     };
-    client.volume_create(volume).await.unwrap();
+    client.call(volume).await.unwrap();
     let snapshot = format!("tank/v@{own}");
     let names = vec![snapshot.clone()];
-    client.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+    client.call(SnapshotCreate { names, recursive: false }).await.unwrap();
     let request = SendStart { snapshot, from: None, token: None };
-    client.send_start(request).await.unwrap().session
+    client.call(request).await.unwrap().session
 }
 
 /// Bytes of a stream, and how it ended.
@@ -464,7 +471,7 @@ async fn a_stream_is_fetched_once_and_ends_its_session() {
         assert_eq!(twice.kind, ErrorKind::Busy, "{twice}");
         let (bytes, end) = all_of(&mut stream).await;
         assert_eq!((bytes, end), (STREAM_BYTES, Ok(())));
-        let over = client.send_show(session.clone()).await.unwrap_err();
+        let over = client.call(ShowSend { session: session.clone() }).await.unwrap_err();
         assert_eq!(over.kind, ErrorKind::NotFound);
         let over = client.send_stream(session).await.map(drop).unwrap_err();
         assert_eq!(over.kind, ErrorKind::NotFound);
@@ -485,7 +492,7 @@ async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
     );
     // So it looks to anybody else.
     let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
-    let session = client.send_start(request).await.unwrap().session;
+    let session = client.call(request).await.unwrap().session;
     let request = format!(
         "POST /v1/sends/{session}/stream HTTP/1.1\r\nhost: localhost\r\n\
          content-type: application/json\r\n\r\n"
@@ -503,7 +510,7 @@ async fn a_stream_that_nobody_takes_any_more_lets_go_of_its_session() {
     assert!(stream.next().await.unwrap().is_some());
     drop(stream);
     let deadline = Instant::now() + Duration::from_secs(5);
-    while client.send_show(session.clone()).await.is_ok() {
+    while client.call(ShowSend { session: session.clone() }).await.is_ok() {
         assert!(Instant::now() < deadline, "the session is still there");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -543,22 +550,22 @@ async fn a_client_keeps_its_connection_and_makes_another_when_that_is_gone() {
         });
         copying.abort_handle()
     };
-    let (connection, first) = tokio::join!(accept(), client.pool_list());
+    let (connection, first) = tokio::join!(accept(), client.call(ListPools {}));
     first.unwrap();
     // Nobody accepts a second one.
     let calls = async {
-        client.pool_create(tank()).await.unwrap();
+        client.call(tank()).await.unwrap();
         assert_eq!(
-            client.pool_status("absent".into()).await.unwrap_err().kind,
+            client.call(ShowPool { name: "absent".into() }).await.unwrap_err().kind,
             ErrorKind::NotFound
         );
-        assert_eq!(client.pool_list().await.unwrap().pools.len(), 1);
+        assert_eq!(client.call(ListPools {}).await.unwrap().pools.len(), 1);
     };
     tokio::time::timeout(Duration::from_secs(10), calls).await.expect("another connection");
     connection.abort();
     while !connection.is_finished() {
         tokio::task::yield_now().await;
     }
-    let (_connection, again) = tokio::join!(accept(), client.pool_list());
+    let (_connection, again) = tokio::join!(accept(), client.call(ListPools {}));
     assert_eq!(again.unwrap().pools.len(), 1);
 }

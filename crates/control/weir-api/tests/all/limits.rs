@@ -15,8 +15,11 @@ use weir_api::limits::{
     CONNECTIONS_MAX, PAGE_ENTRIES_MAX, PEER_CONNECTIONS_MAX, PEER_WAITING_MAX, RETRY_AFTER_SECONDS,
     ROOT_SLOTS,
 };
-use weir_api::types::{PoolCreate, PropertyValues, Stream, StreamDirection, VolumeCreate};
-use weir_api::{Address, Client, Control};
+use weir_api::types::{
+    ListPools, ListSnapshots, ListStreams, PoolCreate, PropertyValues, Stream, StreamCancel,
+    StreamDirection, VolumeCreate,
+};
+use weir_api::{Address, Client};
 use weir_base::ErrorKind;
 
 use crate::http::{Server, TOKEN, by_tcp, start, tank};
@@ -52,7 +55,7 @@ async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
             } else {
                 by_tcp(&server)
             };
-            calls.spawn(async move { fresh.pool_create(slow()).await });
+            calls.spawn(async move { fresh.call(slow()).await });
         }
         let (mut made, mut refused) = (0, 0);
         while let Some(call) = calls.join_next().await {
@@ -97,7 +100,7 @@ async fn connection_beyond_the_queue_is_told_to_try_again() {
         assert!(answer.contains("nothing was done"), "{answer}");
     }
     // The other socket has slots of its own.
-    by_tcp(&server).pool_list().await.unwrap();
+    by_tcp(&server).call(ListPools {}).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +175,7 @@ async fn long_polls_delay_no_call() {
     }
     for _ in 0..20 {
         let begun = Instant::now();
-        by_tcp(&server).with_timeout(Duration::from_secs(20)).pool_list().await.unwrap();
+        by_tcp(&server).with_timeout(Duration::from_secs(20)).call(ListPools {}).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
     // A wait that was cut short was answered.
@@ -189,14 +192,14 @@ async fn long_polls_delay_no_call() {
 async fn with_snapshots(count: usize) -> (Server, Client) {
     let server = start();
     let client = Client::new(server.unix.clone());
-    client.pool_create(tank()).await.unwrap();
+    client.call(tank()).await.unwrap();
     let volume = VolumeCreate {
         name: "tank/vm1".into(),
         size_bytes: 1 << 30,
         record_bytes: 4096,
         properties: PropertyValues::default(),
     };
-    client.volume_create(volume).await.unwrap();
+    client.call(volume).await.unwrap();
     for n in 0..count {
         server.fake.state().take(&format!("tank/vm1@s{n:05}")).unwrap();
     }
@@ -206,7 +209,7 @@ async fn with_snapshots(count: usize) -> (Server, Client) {
 #[tokio::test]
 async fn long_list_comes_in_pages_and_whole_to_a_client() {
     let (server, client) = with_snapshots(2500).await;
-    let all = client.snapshot_list(None.into()).await.unwrap();
+    let all = client.call(ListSnapshots::default()).await.unwrap();
     assert_eq!((all.snapshots.len(), all.next), (2500, None));
     assert!(all.snapshots.is_sorted_by_key(|snapshot| snapshot.name.clone()));
     let mut stream = connect(&server).await;
@@ -223,7 +226,7 @@ async fn long_list_comes_in_pages_and_whole_to_a_client() {
     assert_eq!(body["snapshots"].as_array().unwrap().len(), 10);
     assert_eq!(body["next"], "tank/vm1@s00009");
     const { assert!(PAGE_ENTRIES_MAX < 2500, "the list has several pages") };
-    let error = client.snapshot_list(Some("tank/none@x".to_owned()).into()).await.unwrap_err();
+    let error = client.call(ListSnapshots::from(Some("tank/none@x".to_owned()))).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
@@ -241,7 +244,7 @@ async fn answers_that_are_not_taken_delay_no_call() {
         held.push(stream);
     }
     let begun = Instant::now();
-    by_tcp(&server).with_timeout(Duration::from_secs(30)).pool_list().await.unwrap();
+    by_tcp(&server).with_timeout(Duration::from_secs(30)).call(ListPools {}).await.unwrap();
     // They give way after 5 s, far below the 30 s after which they are ended.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(held);
@@ -261,8 +264,8 @@ async fn streams_are_listed_and_cancelled() {
     };
     server.fake.state().streams.push(stream.clone());
     let client = by_tcp(&server);
-    assert_eq!(client.stream_list().await.unwrap().streams, [stream]);
-    let key = weir_api::types::StreamKey { id: 3 };
-    assert_eq!(client.stream_cancel(key).await.unwrap().name, "tank/vm1@a");
-    assert_eq!(client.stream_cancel(key).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(client.call(ListStreams {}).await.unwrap().streams, [stream]);
+    let key = StreamCancel { id: 3 };
+    assert_eq!(client.call(key).await.unwrap().name, "tank/vm1@a");
+    assert_eq!(client.call(key).await.unwrap_err().kind, ErrorKind::NotFound);
 }

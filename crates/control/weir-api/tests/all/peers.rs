@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fake::Fake;
-use crate::http::tank;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -25,9 +23,12 @@ use tokio_rustls::{TlsConnector, rustls};
 use weir_api::limits::{PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX};
 use weir_api::peer::{PeerListener, Secret, serve_peers};
 use weir_api::tls::Tls;
-use weir_api::types::{PropertyValues, VolumeCreate};
-use weir_api::{Address, ApiError, Client, Control};
+use weir_api::types::{PropertyValues, ShowServer, VolumeCreate};
+use weir_api::{Address, ApiError, Client};
 use weir_base::ErrorKind;
+
+use crate::fake::Fake;
+use crate::http::tank;
 
 /// More than there are places, from several addresses.
 const STRANGERS: usize = 200;
@@ -60,7 +61,7 @@ impl Server {
         let listener = PeerListener::bind(&Address::loopback(0), &tls, &secret).unwrap();
         let Address::Tcp { port, .. } = *listener.address() else { unreachable!() };
         let fake = Arc::new(Fake::default());
-        let control: Arc<dyn Control> = fake.clone();
+        let control = Arc::clone(&fake);
         tokio::spawn(serve_peers(listener, control, std::future::pending()));
         Self { port, fake, dir }
     }
@@ -68,7 +69,7 @@ impl Server {
     async fn call(&self, secret: &str) -> Result<(), ApiError> {
         let to = format!("https://localhost:{}/back/v", self.port).parse().unwrap();
         let secret = Secret::read(&self.dir.path().join(secret)).unwrap();
-        Client::peer(&to, &support("peer.pem"), secret).unwrap().server_info().await.map(drop)
+        Client::peer(&to, &support("peer.pem"), secret).unwrap().call(ShowServer {}).await.map(drop)
     }
 
     /// A connection from 127.0.0.`last` that made a call with the secret, with the begin of the

@@ -26,7 +26,7 @@ use weir_api::access::{Files, Rights, Role, Scope};
 use weir_api::caller::{self, Caller};
 use weir_api::token::{Authority, SecretText, TOKEN_BYTES, TOKEN_PREFIX, unknown_token};
 use weir_api::types::{
-    EventLevel, Outcome, Removed, Token, TokenCreate, TokenCreated, TokenKey, TokenList,
+    EventLevel, Outcome, Removed, Token, TokenCreate, TokenCreated, TokenList, TokenRevoke,
 };
 use weir_base::{Clock as _, ErrorKind, SystemClock, replace_file};
 
@@ -194,7 +194,7 @@ impl Tokens {
         self.known.lock().iter().any(|token| token.name == name && !token.is_expired(now))
     }
 
-    pub(crate) fn revoke(&self, key: TokenKey) -> Result<Removed, ApiError> {
+    pub(crate) fn revoke(&self, key: TokenRevoke) -> Result<Removed, ApiError> {
         let _writing = self.writing.lock();
         let rest = {
             let mut known = self.known.lock();
@@ -368,7 +368,7 @@ mod tests {
         all.save_uses();
         assert!(!dir.path().join("tokens.json").exists(), "nothing new to save");
         // A token that is made or revoked keeps the uses of the others.
-        all.revoke(TokenKey { name: "b".into() }).unwrap();
+        all.revoke(TokenRevoke { name: "b".into() }).unwrap();
         assert!(saved.contains("10.0.0.31") && file().contains("10.0.0.31"));
     }
 
@@ -392,9 +392,9 @@ mod tests {
         assert!(!all.may_call("token b") && !all.may_call("token c"));
         assert_eq!(all.create(request("c", Some(1))).unwrap_err().kind, ErrorKind::Invalid);
         assert_eq!(all.create(request("a", None)).unwrap_err().kind, ErrorKind::Exists);
-        all.revoke(TokenKey { name: "a".into() }).unwrap();
+        all.revoke(TokenRevoke { name: "a".into() }).unwrap();
         assert_eq!(all.caller(made.secret.expose(), "x").unwrap_err(), refusal);
-        let gone = all.revoke(TokenKey { name: "a".into() }).unwrap_err();
+        let gone = all.revoke(TokenRevoke { name: "a".into() }).unwrap_err();
         assert_eq!(gone.kind, ErrorKind::NotFound);
     }
 
@@ -409,7 +409,7 @@ mod tests {
         all.create(request("last", None)).unwrap();
         let error = all.create(request("more", None)).unwrap_err();
         assert_eq!((error.kind, all.list().tokens.len()), (ErrorKind::Busy, 1000));
-        all.revoke(TokenKey { name: "first".into() }).unwrap();
+        all.revoke(TokenRevoke { name: "first".into() }).unwrap();
         all.create(request("more", None)).unwrap();
     }
 
@@ -421,7 +421,7 @@ mod tests {
             all.refused("10.0.0.1", times);
         }
         assert_eq!(all.list().refused, 100);
-        let query = weir_api::types::EventQuery { after: 0, wait_ms: 0 };
+        let query = weir_api::types::ListEvents { after: 0, wait_ms: 0 };
         let told = futures_util::FutureExt::now_or_never(all.events.after(query)).unwrap();
         assert_eq!(told.events.len(), 1);
     }

@@ -9,10 +9,13 @@
 
 use std::sync::Arc;
 
-use weir_api::ApiError;
+use weir_api::access::Scope;
+use weir_api::calls::looked;
 use weir_api::types::{
-    Export, ExportChange, ExportCreate, ExportKey, ExportSet, Outcome, Protocol, Removed,
+    Export, ExportChange, ExportCreate, ExportDelete, ExportKey, ExportList, ExportSet,
+    ListExports, Outcome, Protocol, Removed, ShowExport,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::{DatasetId, ErrorKind, names};
 use weir_dataset::{Engine, SnapshotId};
 
@@ -200,11 +203,11 @@ impl Manager {
             connections: self.exports.connections(&export.name),
         }
     }
+}
 
-    pub(crate) async fn create_export(
-        &self,
-        request: ExportCreate,
-    ) -> Result<ExportChange, ApiError> {
+impl Handle<ExportCreate> for Manager {
+    /// Offers a volume or snapshot to clients. The same export again is `unchanged`.
+    async fn handle(&self, request: ExportCreate) -> Result<ExportChange, ApiError> {
         let pool = request.volume.split('/').next().unwrap_or_default();
         let _changes = self.changes.lock(pool).await;
         let ExportKey { name, .. } = request.key();
@@ -239,7 +242,9 @@ impl Manager {
         };
         Ok(ExportChange { outcome, export: self.describe(&new) })
     }
+}
 
+impl Manager {
     /// Refuses to let clients write to what initiators use that know nothing of them.
     fn refuse_lun(&self, export: &KnownExport) -> Result<(), ApiError> {
         let luns = self.luns_of(Of::Dataset(&export.volume));
@@ -258,37 +263,90 @@ impl Manager {
         let state = self.state.lock();
         state.state.exports.iter().find(|export| export.name == name).cloned()
     }
+}
 
+impl Handle<ExportSet> for Manager {
     /// Names the addresses from which clients may open an export over TCP. Clients of others are
     /// cut off.
-    pub(crate) fn set_export(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
+    async fn handle(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
         // Waits for no disk: clients of a pool that hangs can be cut off.
-        let ExportSet { key, allow } = request;
-        let missing = || not_found("export", &key.name);
-        let old = self.known_export(&key.name).ok_or_else(missing)?;
+        let ExportSet { name, allow, .. } = request;
+        let missing = || not_found("export", &name);
+        let old = self.known_export(&name).ok_or_else(missing)?;
         let mut new = KnownExport { allow, ..old.clone() };
         let allowed = new.spell_addresses()?;
         if new == old {
             return Ok(ExportChange { outcome: Outcome::Unchanged, export: self.describe(&new) });
         }
         self.remember(|state| {
-            for known in state.exports.iter_mut().filter(|known| known.name == key.name) {
+            for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
                 // Under the same lock: of two calls the later one counts in both places.
-                self.exports.allow(&key.name, allowed.clone());
+                self.exports.allow(&name, allowed.clone());
             }
         })?;
         if let (Some(nbd), Some(allowed)) = (&*self.nbd.read(), &allowed) {
-            nbd.disconnect_all_but(&key.name, allowed);
+            nbd.disconnect_all_but(&name, allowed);
         }
         Ok(ExportChange { outcome: Outcome::Changed, export: self.describe(&new) })
     }
 
-    pub(crate) fn delete_export(&self, key: &ExportKey) -> Result<Removed, ApiError> {
+    async fn authorize(&self, call: &ExportSet, scope: &Scope) -> Result<(), ApiError> {
+        looked::export(self, call.key(), scope).await
+    }
+
+    fn about(&self, call: &ExportSet) -> String {
+        // The export knows its volume only while it exists.
+        self.volume_of(&call.key()).unwrap_or_default()
+    }
+}
+
+impl Handle<ExportDelete> for Manager {
+    /// Stops offering. With `force` connected clients are cut off.
+    ///
+    /// # Errors
+    /// `Busy` while clients are connected, without `force`.
+    async fn handle(&self, call: ExportDelete) -> Result<Removed, ApiError> {
+        if !call.force {
+            self.wait_for_clients(&call.name).await?;
+        }
+        let key = call.key();
         // Waits for no disk: clients of a pool that hangs can be cut off.
         self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
         self.withdraw(&key.name);
         self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
         Ok(Removed { outcome: Outcome::Removed, name: key.name.clone() })
+    }
+
+    async fn authorize(&self, call: &ExportDelete, scope: &Scope) -> Result<(), ApiError> {
+        looked::export(self, call.key(), scope).await
+    }
+
+    fn about(&self, call: &ExportDelete) -> String {
+        // The export knows its volume only while it exists.
+        self.volume_of(&call.key()).unwrap_or_default()
+    }
+}
+
+impl Handle<ListExports> for Manager {
+    /// Lists exports by name.
+    async fn handle(&self, _call: ListExports) -> Result<ExportList, ApiError> {
+        let mut known = self.state.lock().state.exports.clone();
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        let exports = known.iter().map(|export| self.describe(export)).collect();
+        Ok(ExportList { exports, next: None })
+    }
+}
+
+impl Handle<ShowExport> for Manager {
+    /// Tells everything about one export.
+    async fn handle(&self, call: ShowExport) -> Result<Export, ApiError> {
+        let known = self.known_export(&call.name);
+        let known = known.ok_or_else(|| not_found("export", &call.name))?;
+        Ok(self.describe(&known))
+    }
+
+    async fn authorize(&self, call: &ShowExport, scope: &Scope) -> Result<(), ApiError> {
+        looked::export(self, call.key(), scope).await
     }
 }

@@ -9,8 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_api::ApiError;
-use weir_api::types::{Outcome, PoolAttach, PoolChange, PoolDisk, PoolReplace};
+use weir_api::types::{Outcome, PoolAttach, PoolChange, PoolDetach, PoolReplace};
+use weir_api::{ApiError, Handle};
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine};
 use weir_device::Device;
@@ -25,8 +25,14 @@ use crate::disks::pool_thread::OpenPool;
 use crate::disks::{flush_check, open_disks};
 use crate::state::server::Manager;
 
-impl Manager {
-    pub(crate) async fn attach_disk(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
+impl Handle<PoolAttach> for Manager {
+    /// Adds a disk to a disk, which makes it a mirror, or to a mirror; a resilver writes everything
+    /// to it.
+    ///
+    /// # Errors
+    /// `Exists` for a new disk that holds something, without `force`; `Invalid` where no more disks
+    /// fit or the new one is too small.
+    async fn handle(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
         let PoolAttach { name, disk, new, force } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
@@ -49,8 +55,15 @@ impl Manager {
         flush_check::tell(attached?, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
+}
 
-    pub(crate) async fn replace_disk(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
+impl Handle<PoolReplace> for Manager {
+    /// Lets a disk take another's place. A good disk leaves when the new one has everything, unless
+    /// both cannot be in the vdev and the request says `at_once`.
+    ///
+    /// # Errors
+    /// As `pool_attach`; `Busy` where the disk is needed.
+    async fn handle(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
         let PoolReplace { name, disk, new, force, at_once } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
@@ -94,8 +107,14 @@ impl Manager {
         flush_check::tell(measured, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
+}
 
-    pub(crate) async fn detach_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
+impl Handle<PoolDetach> for Manager {
+    /// Takes a disk out of a mirror for good; its label is erased.
+    ///
+    /// # Errors
+    /// `Busy` for the only disk that holds everything, `Invalid` for a disk of no mirror.
+    async fn handle(&self, request: PoolDetach) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;
         let leg = pool.engine.pool().find_leg(&request.disk);
@@ -104,7 +123,9 @@ impl Manager {
         self.remember_disks(&request.name, &pool, &[])?;
         Ok(changed(&pool, Vec::new()))
     }
+}
 
+impl Manager {
     /// Notes where the disks of a pool are, and those that are about to join.
     pub(crate) fn remember_disks(
         &self,

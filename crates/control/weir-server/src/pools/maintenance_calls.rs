@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_api::ApiError;
 use weir_api::types::{
-    Outcome, PoolChange, PoolClear, PoolDisk, PoolOnline, PoolScrub, ScrubAction,
+    Outcome, PoolChange, PoolClear, PoolOffline, PoolOnline, PoolScrub, ScrubAction,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::Engine;
 use weir_pool::LegState;
@@ -28,8 +28,14 @@ use crate::state::server::Manager;
 /// How long a disk's last operations may take before it can be opened again.
 const LET_GO: Duration = Duration::from_secs(3);
 
-impl Manager {
-    pub(crate) fn scrub_pool(&self, request: &PoolScrub) -> Result<PoolChange, ApiError> {
+impl Handle<PoolScrub> for Manager {
+    /// Starts, pauses or stops a scrub. It runs on after the answer; the pool's state shows how far
+    /// it is. What is so already is `unchanged`.
+    ///
+    /// # Errors
+    /// `Busy` for a start during a resilver, and for a pause or stop of what does not run.
+    async fn handle(&self, call: PoolScrub) -> Result<PoolChange, ApiError> {
+        let request = &call;
         let pool = self.pool(&request.name)?;
         let done = match request.action {
             ScrubAction::Start => pool.engine.scrub_start(),
@@ -39,8 +45,14 @@ impl Manager {
         let outcome = outcome(done.map_err(|error| api_error(&error))?);
         Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
+}
 
-    pub(crate) async fn offline_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
+impl Handle<PoolOffline> for Manager {
+    /// Takes a disk of a mirror out of use until it is brought online or the pool is opened again.
+    ///
+    /// # Errors
+    /// `Busy` for the only disk of a vdev that holds everything.
+    async fn handle(&self, request: PoolOffline) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;
         let leg = pool.engine.pool().find_leg(&request.disk);
@@ -56,8 +68,14 @@ impl Manager {
         };
         Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) })
     }
+}
 
-    pub(crate) async fn online_disk(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
+impl Handle<PoolOnline> for Manager {
+    /// Takes a disk into use again; a resilver writes to it what it missed.
+    ///
+    /// # Errors
+    /// `Invalid` when the path leads to another disk now; nothing is changed then.
+    async fn handle(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
         let PoolOnline { name, disk, at } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
@@ -103,8 +121,12 @@ impl Manager {
         let (outcome, warnings) = (Outcome::Changed, Vec::new());
         Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) })
     }
+}
 
-    pub(crate) async fn clear_pool(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
+impl Handle<PoolClear> for Manager {
+    /// Sets error counts to zero and takes faulted disks into use again, as far as they can be
+    /// opened; those that cannot are named as warnings.
+    async fn handle(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;
         let core = pool.engine.pool();

@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_api::ApiError;
 use weir_api::types::{
-    Health, ImportablePool, Outcome, PoolChange, PoolCreate, PoolCreated, PoolDestroy, PoolExport,
-    PoolImport, PropertyValues, Removed,
+    Health, ImportableList, ImportablePool, ListPools, Outcome, PoolChange, PoolCreate,
+    PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
+    PropertyValues, Removed, ShowPool,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
 use weir_base::names::PropertyOf;
 use weir_dataset::{Engine, PropertyTarget};
@@ -62,8 +63,13 @@ fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
     error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
 }
 
-impl Manager {
-    pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
+impl Handle<PoolCreate> for Manager {
+    /// Makes a pool of disks. The same name over the same disks is `unchanged`.
+    ///
+    /// # Errors
+    /// `Exists` for a name or disk that is taken, `Busy` for a disk in use, `Invalid` for disks
+    /// that cannot be used; nothing is written to any disk unless all are fit.
+    async fn handle(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         let values = PropertyValues(request.properties.clone());
         let (properties, _) = property_calls::changes(&values, PropertyOf::Pool)?;
         let _changes = self.changes.lock(&request.name).await;
@@ -111,8 +117,11 @@ impl Manager {
         let change = PoolChange { outcome: Outcome::Created, warnings, pool };
         Ok(PoolCreated { change, flush_checks })
     }
+}
 
-    pub(crate) async fn import_pool(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
+impl Handle<PoolImport> for Manager {
+    /// Imports a pool. One that is imported already is `unchanged`.
+    async fn handle(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.pool).await;
         if let Ok(pool) = self.pool(&request.pool) {
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
@@ -159,7 +168,9 @@ impl Manager {
         let pool = self.insert(&name, pool);
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }
+}
 
+impl Manager {
     pub(crate) async fn scan(search: Vec<String>) -> Result<open_disks::Scan, ApiError> {
         // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
         let activity = Activity::current();
@@ -222,8 +233,14 @@ impl Manager {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
 
-    pub(crate) async fn destroy_pool(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
+impl Handle<PoolDestroy> for Manager {
+    /// Destroys a pool and everything in it.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported.
+    async fn handle(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         self.refuse_exported(Of::Pool(&request.name))?;
         let pool = self.pool(&request.name)?;
@@ -238,8 +255,14 @@ impl Manager {
         drop(self.take_out(&request.name).await);
         Ok(Removed { outcome: Outcome::Removed, name: request.name })
     }
+}
 
-    pub(crate) async fn export_pool(&self, request: PoolExport) -> Result<Removed, ApiError> {
+impl Handle<PoolExport> for Manager {
+    /// Commits and closes a pool, so that it can be imported elsewhere.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported, unless `force`.
+    async fn handle(&self, request: PoolExport) -> Result<Removed, ApiError> {
         let PoolExport { name, force } = request;
         let _changes =
             if force { self.right_by_force(&name).await } else { self.changes.lock(&name).await };
@@ -253,7 +276,9 @@ impl Manager {
             _ => Ok(Removed { outcome: Outcome::Removed, name }),
         }
     }
+}
 
+impl Manager {
     /// Asks initiators to log out, and gives them some time for that.
     async fn let_initiators_log_out(&self) {
         let sessions = self.targets.sessions();
@@ -327,5 +352,32 @@ pub(crate) fn importable(pool: &open_disks::FoundPool) -> ImportablePool {
         status: status.map(str::to_owned),
         action: action.map(str::to_owned),
         vdevs,
+    }
+}
+
+impl Handle<ListPools> for Manager {
+    /// Lists the imported pools with their state, by name.
+    async fn handle(&self, _call: ListPools) -> Result<PoolList, ApiError> {
+        let pools = self.pools.read();
+        let status = |(name, entry): (&String, &Entry)| self.status_of(name, entry);
+        Ok(PoolList { pools: pools.iter().map(status).collect() })
+    }
+}
+
+impl Handle<ShowPool> for Manager {
+    /// Tells the state of one pool.
+    async fn handle(&self, call: ShowPool) -> Result<PoolStatus, ApiError> {
+        let pools = self.pools.read();
+        let entry = pools.get(&call.name).ok_or_else(|| not_found("pool", &call.name))?;
+        Ok(self.status_of(&call.name, entry))
+    }
+}
+
+impl Handle<PoolScan> for Manager {
+    /// Looks for pools that could be imported.
+    async fn handle(&self, call: PoolScan) -> Result<ImportableList, ApiError> {
+        let found = Self::scan(call.search).await?;
+        let pools = found.pools.into_values().map(|pool| importable(&pool)).collect();
+        Ok(ImportableList { pools })
     }
 }

@@ -14,10 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_api::ApiError;
 use weir_api::types::{
-    EventLevel, Health, Outcome, PoolAdd, PoolChange, PoolRemove, PoolStatus, VdevRole, VdevSpec,
+    EventLevel, Health, Outcome, PoolAdd, PoolChange, PoolExpand, PoolRemove, PoolStatus, VdevRole,
+    VdevSpec,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::Guid;
 
 use crate::access::activity::Activity;
@@ -36,8 +37,13 @@ const LOOK: Duration = Duration::from_secs(1);
 /// start.
 const MISSING_MAX: Duration = Duration::from_mins(1);
 
-impl Manager {
-    pub(crate) async fn add_vdevs(&self, request: PoolAdd) -> Result<PoolChange, ApiError> {
+impl Handle<PoolAdd> for Manager {
+    /// Adds vdevs to a pool.
+    ///
+    /// # Errors
+    /// `Exists` for a disk that holds something and `Invalid` for another redundancy than the
+    /// pool's, both without `force`; `Invalid` for vdevs that cannot be part of this pool.
+    async fn handle(&self, request: PoolAdd) -> Result<PoolChange, ApiError> {
         let PoolAdd { name, vdevs, force } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
@@ -65,8 +71,15 @@ impl Manager {
         flush_check::tell(measured, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
+}
 
-    pub(crate) async fn remove_vdev(&self, request: PoolRemove) -> Result<PoolChange, ApiError> {
+impl Handle<PoolRemove> for Manager {
+    /// Begins to remove a vdev, or lets it stay. What it holds moves to the others after the
+    /// answer; the pool's state shows how far that is. What is so already is `unchanged`.
+    ///
+    /// # Errors
+    /// `NoSpace` where the others have no room for it, `Invalid` for the last one with data.
+    async fn handle(&self, request: PoolRemove) -> Result<PoolChange, ApiError> {
         let PoolRemove { name, vdev, stop } = request;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
@@ -82,15 +95,22 @@ impl Manager {
         self.remember_disks(&name, &pool, &[])?;
         Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
+}
 
-    pub(crate) async fn expand_pool(&self, name: String) -> Result<PoolChange, ApiError> {
+impl Handle<PoolExpand> for Manager {
+    /// Uses all of every disk, where disks are larger than what is used of them; `unchanged` where
+    /// none is.
+    async fn handle(&self, call: PoolExpand) -> Result<PoolChange, ApiError> {
+        let name = call.name;
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
         let gained = pool.call(|engine| async move { engine.expand().await }).await?;
         let outcome = if gained > 0 { Outcome::Changed } else { Outcome::Unchanged };
         Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
+}
 
+impl Manager {
     /// Forgets where the disks of vdevs are that have left; not beside a call, whose new disks are
     /// remembered before they are the pool's.
     fn forget_disks_that_left(&self, pool: &OpenPool, status: &PoolStatus) {

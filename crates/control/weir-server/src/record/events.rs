@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_api::Operation;
-use weir_api::types::{Event, EventLevel, EventList, EventQuery};
+use weir_api::types::{Event, EventLevel, EventList, ListEvents};
 use weir_base::{Clock as _, SystemClock};
 
 /// Events in one answer: well below what a client takes in.
@@ -204,8 +204,8 @@ impl Events {
     }
 
     /// Events after a number; waits for the next one if there is none and that was asked for.
-    pub(crate) async fn after(&self, query: EventQuery) -> EventList {
-        let EventQuery { after, wait_ms } = query;
+    pub(crate) async fn after(&self, query: ListEvents) -> EventList {
+        let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
         if wait_ms > 0 {
             // A number from another run may be larger than any of this one: it is answered at once.
@@ -391,13 +391,13 @@ mod tests {
         events.add(event("old"));
         let waiting = tokio::spawn({
             let events = std::sync::Arc::clone(&events);
-            async move { events.after(EventQuery { after: 1, wait_ms: 20_000 }).await }
+            async move { events.after(ListEvents { after: 1, wait_ms: 20_000 }).await }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         events.add(event("new"));
         let list = waiting.await.unwrap();
         assert_eq!((list.lost, numbers(&list)), (0, vec![2]));
-        let none = events.after(EventQuery { after: 2, wait_ms: 10 }).await;
+        let none = events.after(ListEvents { after: 2, wait_ms: 10 }).await;
         assert_eq!((none.newest, numbers(&none)), (2, vec![]));
     }
 }

@@ -10,9 +10,10 @@
 use std::time::Duration;
 
 use weir_api::types::{
-    Outcome, REPLICA_TAG, REPLICATION_TAG, ReplicationRemoved, Snapshot, SnapshotList, SnapshotTag,
+    ListSnapshots, Outcome, REPLICA_TAG, REPLICATION_TAG, ReplicationDelete, ReplicationRemoved,
+    Snapshot, SnapshotList, SnapshotRelease,
 };
-use weir_api::{ApiError, Client, Control as _};
+use weir_api::{ApiError, Client, Handle};
 use weir_base::ErrorKind;
 
 use crate::state::saved_state::KnownReplication;
@@ -44,11 +45,10 @@ fn left(
     )
 }
 
-impl Manager {
-    pub(crate) async fn delete_replication(
-        &self,
-        volume: String,
-    ) -> Result<ReplicationRemoved, ApiError> {
+impl Handle<ReplicationDelete> for Manager {
+    /// Forgets a replication; what the other server has stays there.
+    async fn handle(&self, call: ReplicationDelete) -> Result<ReplicationRemoved, ApiError> {
+        let volume = call.volume;
         let known = self.known_replication(&volume)?;
         let key = known.key();
         // It has the secret in memory, and the files go with the replication.
@@ -88,9 +88,11 @@ impl Manager {
         }
         Ok(ReplicationRemoved { outcome: Outcome::Removed, name: volume, warnings })
     }
+}
 
+impl Manager {
     async fn release_here(&self, known: &KnownReplication) -> Result<(), ApiError> {
-        let list = match self.list_snapshots(Some(known.volume.clone()).into()).await {
+        let list = match self.handle(ListSnapshots::from(Some(known.volume.clone()))).await {
             // The volume was destroyed, and its snapshots with it.
             Err(error) if is_gone(&error) => return Ok(()),
             list => list?,
@@ -109,13 +111,13 @@ impl Manager {
 }
 
 async fn release_there(client: &Client, volume: &str) -> Result<(), ApiError> {
-    let list = match client.snapshot_list(Some(volume.to_owned()).into()).await {
+    let list = match client.call(ListSnapshots::from(Some(volume.to_owned()))).await {
         Err(error) if is_gone(&error) => return Ok(()),
         list => list?,
     };
     for snapshot in held(list, REPLICA_TAG) {
-        let tag = SnapshotTag { name: snapshot.name, tag: REPLICA_TAG.to_owned() };
-        match client.snapshot_release(tag).await {
+        let tag = SnapshotRelease { name: snapshot.name, tag: REPLICA_TAG.to_owned() };
+        match client.call(tag).await {
             Err(error) if !is_gone(&error) => return Err(error),
             Ok(_) | Err(_) => {}
         }

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use weir_api::peer::{PeerAddress, Secret};
 use weir_api::types::{
-    EventLevel, Outcome, Replication, ReplicationAct, ReplicationAction, ReplicationChange,
-    ReplicationCreate, ReplicationList, ReplicationState, ReplicationWait,
+    EventLevel, ListReplications, Outcome, Replication, ReplicationAct, ReplicationAction,
+    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState, ReplicationWait,
 };
-use weir_api::{ApiError, Client};
+use weir_api::{ApiError, Client, Handle};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use crate::access::aside::aside;
@@ -152,11 +152,15 @@ impl Manager {
             }
         })
     }
+}
 
-    pub(crate) async fn create_replication(
-        &self,
-        request: ReplicationCreate,
-    ) -> Result<ReplicationChange, ApiError> {
+impl Handle<ReplicationCreate> for Manager {
+    /// Lets the server replicate a volume to another server from now on. The same volume to the
+    /// same place with other settings is `changed`.
+    ///
+    /// # Errors
+    /// `Exists` for a volume that is replicated to another place.
+    async fn handle(&self, request: ReplicationCreate) -> Result<ReplicationChange, ApiError> {
         let (pool, own) = split(&request.volume)?;
         let _changes = self.changes.lock(pool).await;
         let engine = Arc::clone(&self.pool(pool)?.engine);
@@ -223,7 +227,9 @@ impl Manager {
         }
         Ok(ReplicationChange { outcome, replication: self.show_replication(&new) })
     }
+}
 
+impl Manager {
     /// The files of the certificates and the secret that a caller sent or named.
     async fn replication_files(
         &self,
@@ -254,17 +260,26 @@ impl Manager {
             }
         }
     }
+}
 
-    pub(crate) fn list_replications(&self) -> ReplicationList {
-        let known = self.known_replications();
-        let replications = known.iter().map(|known| self.show_replication(known)).collect();
-        ReplicationList { replications, next: None }
+impl Handle<ListReplications> for Manager {
+    /// Lists replications by volume.
+    async fn handle(&self, _call: ListReplications) -> Result<ReplicationList, ApiError> {
+        Ok({
+            let known = self.known_replications();
+            let replications = known.iter().map(|known| self.show_replication(known)).collect();
+            ReplicationList { replications, next: None }
+        })
     }
+}
 
-    pub(crate) fn act_on_replication(
-        &self,
-        request: &ReplicationAct,
-    ) -> Result<ReplicationChange, ApiError> {
+impl Handle<ReplicationAct> for Manager {
+    /// Starts a run or a comparison, which goes on after the answer, or pauses and resumes.
+    ///
+    /// # Errors
+    /// `Busy` for a run of one that is paused.
+    async fn handle(&self, call: ReplicationAct) -> Result<ReplicationChange, ApiError> {
+        let request = &call;
         let known = self.known_replication(&request.volume)?;
         let key = known.key();
         let mut outcome = Outcome::Changed;
@@ -307,7 +322,9 @@ impl Manager {
         let known = self.known_replication(&request.volume)?;
         Ok(ReplicationChange { outcome, replication: self.show_replication(&known) })
     }
+}
 
+impl Manager {
     /// Cuts all runs off; the next ones go on.
     pub(crate) fn stop_replications(&self) {
         for activity in self.activities.lock().values_mut() {
@@ -479,8 +496,7 @@ mod tests {
     use std::fs::Permissions;
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
-
-    use weir_api::Control as _;
+    use weir_api::types::ShowServer;
 
     use super::*;
 
@@ -510,7 +526,7 @@ mod tests {
         let (_, client) = known.client().await.unwrap();
         tokio::time::pause();
         let begun = tokio::time::Instant::now();
-        let error = client.server_info().await.unwrap_err();
+        let error = client.call(ShowServer {}).await.unwrap_err();
         assert!(error.message.contains("no answer"), "{error}");
         assert_eq!(begun.elapsed().as_secs(), CALL_TIMEOUT.as_secs());
     }

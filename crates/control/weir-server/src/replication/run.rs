@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use weir_api::stream::Bytes;
 use weir_api::types::{
-    Bookmark, EventLevel, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart,
-    SendStart, Snapshot, SnapshotCreate, SnapshotDestroy, SnapshotTag, TAKEN_BY_REPLICATION,
+    Bookmark, EventLevel, ListBookmarks, ListSnapshots, REPLICA_TAG, REPLICATION_PREFIX,
+    REPLICATION_TAG, ReceiveAbort, ReceiveFinish, ReceiveStart, ReceiveStop, SendStart,
+    ShowReceive, ShowVolume, Snapshot, SnapshotCreate, SnapshotDestroy, SnapshotHold,
+    SnapshotRelease, TAKEN_BY_REPLICATION,
 };
-use weir_api::{ApiError, Client, Control as _};
+use weir_api::{ApiError, Client, Handle as _};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 use weir_dataset::TakenBy;
@@ -152,7 +154,7 @@ impl Runner {
         let common = here.iter().rposition(has);
         let mut from = common.map(|at| here[at].name.clone());
         let mut next = common.map_or(0, |at| at + 1);
-        if let Some(mark) = self.bookmark_in(&there, &here)? {
+        if let Some(mark) = self.bookmark_in(&there, &here).await? {
             let is_newer = |s: &Snapshot| s.created_unix_ms > mark.created_unix_ms;
             next = here.iter().position(is_newer).unwrap_or(here.len());
             from = Some(mark.name);
@@ -211,12 +213,13 @@ impl Runner {
 
     /// The bookmark of the newest snapshot over there of which there is one here, unless both sides
     /// have a snapshot that is newer still.
-    fn bookmark_in(
+    async fn bookmark_in(
         &self,
         there: &[Snapshot],
         here: &[Snapshot],
     ) -> Result<Option<Bookmark>, Failed> {
-        let marks = self.manager.list_bookmarks(Some(&self.known.volume))?.bookmarks;
+        let of_volume = ListBookmarks { of: Some(self.known.volume.clone()) };
+        let marks = self.manager.handle(of_volume).await?.bookmarks;
         let is_here = |snapshot: &&Snapshot| here.iter().any(|own| own.guid == snapshot.guid);
         let mut only_there = there.iter().rev().take_while(|snapshot| !is_here(snapshot));
         let of = |snapshot: &Snapshot| marks.iter().find(|mark| mark.guid == snapshot.guid);
@@ -229,24 +232,30 @@ impl Runner {
         client: &Client,
         of: &str,
     ) -> Result<Option<Vec<Snapshot>>, Failed> {
-        let list =
-            self.ask("list its snapshots", client.snapshot_list(Some(of.to_owned()).into())).await;
+        let list = self
+            .ask("list its snapshots", client.call(ListSnapshots::from(Some(of.to_owned()))))
+            .await;
         Ok(unless_absent(list)?.map(|list| list.snapshots))
     }
 
     pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
-        Ok(self.manager.list_snapshots(Some(self.known.volume.clone()).into()).await?.snapshots)
+        Ok(self
+            .manager
+            .handle(ListSnapshots::from(Some(self.known.volume.clone())))
+            .await?
+            .snapshots)
     }
 
     /// Resumes a stream that the receiver has in part. Aborts it if its snapshot is gone here,
     /// cannot be read, or has a name that is taken there.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
-        let shown = self.ask("show the replica", client.volume_show(to.to_owned())).await;
+        let shown =
+            self.ask("show the replica", client.call(ShowVolume { name: to.to_owned() })).await;
         let Some(volume) = unless_absent(shown)? else { return Ok(()) };
         if volume.receiving.is_none() {
             return Ok(());
         }
-        let token = client.receive_token(to.to_owned());
+        let token = client.call(ShowReceive { volume: to.to_owned() });
         let told = self.ask("say how far the stream is", token).await?;
         let token: ResumeToken = told.token.parse().map_err(|error| {
             Failed::There(ApiError::new(ErrorKind::Invalid, format!("{to}: {error}")))
@@ -259,7 +268,7 @@ impl Runner {
             snapshot.guid == guid && has_name && !self.is_unreadable(snapshot)
         };
         let Some(snapshot) = here.iter().find(can_go_on) else {
-            let abort = client.receive_abort(to.to_owned());
+            let abort = client.call(ReceiveAbort { volume: to.to_owned() });
             self.ask("give up the stream that was cut off", abort).await?;
             return Ok(());
         };
@@ -330,7 +339,7 @@ impl Runner {
     async fn destroy_here(&self, name: &str) -> Result<(), ApiError> {
         debug_assert!(names::snapshot(name).is_ok());
         let request = SnapshotDestroy { names: vec![name.to_owned()], dry_run: false };
-        self.manager.destroy_snapshots(request).await?;
+        self.manager.handle(request).await?;
         Ok(())
     }
 
@@ -348,7 +357,7 @@ impl Runner {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
         };
-        let here = self.manager.list_snapshots(Some(origin.clone()).into()).await?.snapshots;
+        let here = self.manager.handle(ListSnapshots::from(Some(origin.clone()))).await?.snapshots;
         let pool = to.split('/').next().unwrap_or_default().to_owned();
         let there = self.snapshots_there(client, &pool).await?.unwrap_or_default();
         let both = here.iter().any(|own| there.iter().any(|other| other.guid == own.guid));
@@ -381,19 +390,21 @@ impl Runner {
         to: &str,
         request: SendStart,
     ) -> Result<(), Failed> {
-        let started = self.manager.start_send(request).await?;
+        let started = self.manager.handle(request).await?;
         let from = Outgoing { manager: &self.manager, session: started.session };
         self.manager.with_activity(self.known.key(), |activity| {
             (activity.sent_bytes, activity.estimate_bytes) = (0, started.estimate_bytes);
         });
         let into = ReceiveStart { volume: to.to_owned(), roll_back: false, dry_run: false };
-        let receiving = self.ask("begin to receive", client.receive_start(into)).await?.session;
+        let receiving = self.ask("begin to receive", client.call(into)).await?.session;
         let pumped = self.pump(client, &from.session, &receiving).await;
         if pumped.is_err() {
-            drop(self.ask("stop receiving", client.receive_stop(receiving)).await);
+            drop(self.ask("stop receiving", client.call(ReceiveStop { session: receiving })).await);
             return pumped;
         }
-        self.ask("commit what it received", client.receive_finish(receiving)).await.map(drop)
+        self.ask("commit what it received", client.call(ReceiveFinish { session: receiving }))
+            .await
+            .map(drop)
     }
 
     async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), Failed> {
@@ -427,8 +438,8 @@ impl Runner {
     async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), Failed> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
-        let tag = SnapshotTag { name: format!("{to}@{own}"), tag: REPLICA_TAG.to_owned() };
-        self.ask("hold the snapshot", client.snapshot_hold(tag)).await?;
+        let tag = SnapshotHold { name: format!("{to}@{own}"), tag: REPLICA_TAG.to_owned() };
+        self.ask("hold the snapshot", client.call(tag)).await?;
         let last = ReplicatedSnapshot {
             snapshot: own,
             guid: snapshot.guid.clone(),
@@ -471,12 +482,12 @@ impl Runner {
         for snapshot in past_there() {
             if is_held(snapshot, REPLICA_TAG) {
                 let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
-                let release = client.snapshot_release(SnapshotTag { name, tag });
+                let release = client.call(SnapshotRelease { name, tag });
                 self.ask("release an older snapshot", release).await?;
             }
             if is_named_so(snapshot) {
                 let names = vec![snapshot.name.clone()];
-                let destroy = client.snapshot_destroy(SnapshotDestroy { names, dry_run: false });
+                let destroy = client.call(SnapshotDestroy { names, dry_run: false });
                 match self.ask("destroy an older snapshot", destroy).await {
                     // A user of the other server renamed it, and has to destroy it.
                     Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {

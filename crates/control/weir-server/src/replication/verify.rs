@@ -9,7 +9,7 @@
 use weir_api::types::{
     DigestList, DigestRequest, EventLevel, Snapshot, Verification, VerifyFailure,
 };
-use weir_api::{ApiError, Client, Control as _};
+use weir_api::{ApiError, Client, Handle};
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DIGEST_BYTES, SnapshotId};
@@ -24,11 +24,9 @@ use crate::state::server::Manager;
 /// Ranges asked for at once: 64 MiB take a second or so to read.
 const RANGES_AT_ONCE: u64 = 64;
 
-impl Manager {
-    pub(crate) async fn digest_snapshot(
-        &self,
-        request: DigestRequest,
-    ) -> Result<DigestList, ApiError> {
+impl Handle<DigestRequest> for Manager {
+    /// Digests ranges of a snapshot: equal content has equal digests, wherever it is.
+    async fn handle(&self, request: DigestRequest) -> Result<DigestList, ApiError> {
         let parts = weir_base::names::snapshot(&request.snapshot);
         let (volume, name) =
             parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
@@ -145,8 +143,8 @@ impl Runner {
             count: RANGES_AT_ONCE,
         };
         let (own, other) = tokio::join!(
-            self.manager.digest_snapshot(ask(here)),
-            self.ask("digest its snapshot", client.snapshot_digest(ask(there)))
+            self.manager.handle(ask(here)),
+            self.ask("digest its snapshot", client.call(ask(there)))
         );
         let other = other?;
         if other.range_bytes != DIGEST_BYTES {

@@ -20,10 +20,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_api::access::Role;
 use weir_api::types::{
-    EventLevel, Every, Keep, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule,
-    ScheduleChange, ScheduleList, ScheduleSet,
+    EventLevel, Every, Keep, ListSchedules, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule,
+    ScheduleChange, ScheduleClear, ScheduleList, ScheduleSet,
 };
-use weir_api::{ApiError, caller};
+use weir_api::{ApiError, Handle, caller};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
 
@@ -84,11 +84,11 @@ impl Manager {
         let next_unix_ms = next.filter(|_| active && !prune_only);
         Schedule { name, keep, prune_only, next_unix_ms }
     }
+}
 
-    pub(crate) async fn set_schedule(
-        &self,
-        request: ScheduleSet,
-    ) -> Result<ScheduleChange, ApiError> {
+impl Handle<ScheduleSet> for Manager {
+    /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
+    async fn handle(&self, request: ScheduleSet) -> Result<ScheduleChange, ApiError> {
         let ScheduleSet { name, keep, prune_only } = request;
         let pool = pool_of(&name);
         let _changes = self.changes.lock(pool).await;
@@ -133,7 +133,9 @@ impl Manager {
         }
         Ok(ScheduleChange { outcome, schedule })
     }
+}
 
+impl Manager {
     /// Gives a new schedule the number of the one in whose place it comes, and with that its
     /// snapshots: if the caller may destroy, or if the new one keeps at least as much.
     fn inherit_rights(&self, new: &mut KnownSchedule) {
@@ -175,15 +177,24 @@ impl Manager {
         };
         open.call(change).await.map(drop)
     }
+}
 
-    pub(crate) fn list_schedules(&self) -> ScheduleList {
-        let known = self.state.lock().state.schedules.clone();
-        let now_ms = SystemClock::default().unix_ms();
-        let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
-        ScheduleList { schedules, next: None }
+impl Handle<ListSchedules> for Manager {
+    /// Lists schedules by name.
+    async fn handle(&self, _call: ListSchedules) -> Result<ScheduleList, ApiError> {
+        Ok({
+            let known = self.state.lock().state.schedules.clone();
+            let now_ms = SystemClock::default().unix_ms();
+            let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
+            ScheduleList { schedules, next: None }
+        })
     }
+}
 
-    pub(crate) fn clear_schedule(&self, name: String) -> Result<Removed, ApiError> {
+impl Handle<ScheduleClear> for Manager {
+    /// Forgets a schedule; the snapshots it took stay.
+    async fn handle(&self, call: ScheduleClear) -> Result<Removed, ApiError> {
+        let name = call.name;
         let known = || self.state.lock().state.schedules.iter().any(|known| known.name == name);
         if !known() {
             return Err(not_found("schedule", &name));
@@ -194,7 +205,9 @@ impl Manager {
         self.remember(|state| state.schedules.retain(|known| known.name != name))?;
         Ok(Removed { outcome: Outcome::Removed, name })
     }
+}
 
+impl Manager {
     /// Refuses to clear a volume's own schedule if the schedule of its pool would then destroy
     /// received snapshots that are kept now.
     fn refuse_shorter_life(&self, name: &str) -> Result<(), ApiError> {

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use weir_api::ApiError;
 use weir_api::types::{
-    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Outcome, Removed,
+    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, ListBookmarks,
+    Outcome, Removed,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
 use weir_base::names::{self, NameError};
 use weir_dataset::{BookmarkId, BookmarkInfo, DatasetError, Engine, SnapshotId};
@@ -59,11 +60,12 @@ fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<Bookmark>, Datase
     Ok(found)
 }
 
-impl Manager {
-    pub(crate) async fn create_bookmark(
-        &self,
-        request: BookmarkCreate,
-    ) -> Result<BookmarkChange, ApiError> {
+impl Handle<BookmarkCreate> for Manager {
+    /// Makes a bookmark of a snapshot: streams can be differences to it when the snapshot is gone.
+    ///
+    /// # Errors
+    /// `Exists` for one of another snapshot.
+    async fn handle(&self, request: BookmarkCreate) -> Result<BookmarkChange, ApiError> {
         let (pool, BookmarkId { volume, name }) = bookmark_id(&request.name)?;
         let (_, snapshot) = names::snapshot(&request.snapshot).map_err(|error| bad_name(&error))?;
         let of = SnapshotId { volume: volume.clone(), name: snapshot.to_owned() };
@@ -80,8 +82,12 @@ impl Manager {
         let info = info.ok_or_else(|| not_found("bookmark", &request.name))?;
         Ok(BookmarkChange { outcome, bookmark: show(pool, &volume, info) })
     }
+}
 
-    pub(crate) fn list_bookmarks(&self, of: Option<&str>) -> Result<BookmarkList, ApiError> {
+impl Handle<ListBookmarks> for Manager {
+    /// Lists bookmarks: all, or those of a pool or a volume.
+    async fn handle(&self, call: ListBookmarks) -> Result<BookmarkList, ApiError> {
+        let of = call.of.as_deref();
         let mut bookmarks = Vec::new();
         let mut add = |open: &OpenPool, own: Option<&str>| {
             bookmarks.extend(listed(&open.engine, own).map_err(|error| api_error(&error))?);
@@ -104,11 +110,11 @@ impl Manager {
         }
         Ok(BookmarkList { bookmarks, next: None })
     }
+}
 
-    pub(crate) async fn destroy_bookmark(
-        &self,
-        request: BookmarkDestroy,
-    ) -> Result<Removed, ApiError> {
+impl Handle<BookmarkDestroy> for Manager {
+    /// Destroys a bookmark.
+    async fn handle(&self, request: BookmarkDestroy) -> Result<Removed, ApiError> {
         let (pool, id) = bookmark_id(&request.name)?;
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;

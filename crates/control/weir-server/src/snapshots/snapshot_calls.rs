@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use weir_api::access::{Role, Scope};
 use weir_api::types::{
-    Outcome, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotQuery, SnapshotRollback, SnapshotTag, SnapshotsDestroyed,
-    TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, VolumeChange, gone,
+    ListSnapshots, Outcome, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotHold, SnapshotList, SnapshotRelease, SnapshotRename, SnapshotRollback,
+    SnapshotsDestroyed, TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, VolumeChange, gone,
 };
-use weir_api::{ApiError, caller};
+use weir_api::{ApiError, Handle, caller};
 use weir_base::ErrorKind;
 use weir_base::names::{self, NameError, Picked};
 use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo, TakenBy};
@@ -181,13 +181,15 @@ impl Manager {
         let snapshots = self.show_snapshots(&open, ids).await?;
         Ok(SnapshotChange { outcome: Outcome::Created, snapshots })
     }
+}
 
+impl Handle<ListSnapshots> for Manager {
     /// Lists snapshots in the scope of the caller. Reads tree nodes for the listed snapshots only.
-    pub(crate) async fn list_snapshots(
-        &self,
-        query: SnapshotQuery,
-    ) -> Result<SnapshotList, ApiError> {
-        let SnapshotQuery { of, after, limit } = query;
+    ///
+    /// # Errors
+    /// `NotFound` if `after` is no longer in the list.
+    async fn handle(&self, query: ListSnapshots) -> Result<SnapshotList, ApiError> {
+        let ListSnapshots { of, after, limit } = query;
         let pools: Vec<(String, Arc<OpenPool>)> = match &of {
             Some(of) => vec![(pool_of(of).to_owned(), self.pool(pool_of(of))?)],
             None => {
@@ -223,11 +225,15 @@ impl Manager {
             None => Ok(SnapshotList { snapshots, next }),
         }
     }
+}
 
-    pub(crate) async fn destroy_snapshots(
-        &self,
-        request: SnapshotDestroy,
-    ) -> Result<SnapshotsDestroyed, ApiError> {
+impl Handle<SnapshotDestroy> for Manager {
+    /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
+    ///
+    /// # Errors
+    /// `Busy` for one that is exported, held or the origin of a clone; `NotFound` for a name or a
+    /// range that fits none.
+    async fn handle(&self, request: SnapshotDestroy) -> Result<SnapshotsDestroyed, ApiError> {
         let pool = pool_of(request.names.first().map_or("", String::as_str));
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
@@ -271,7 +277,9 @@ impl Manager {
         let outcome = if dry_run { Outcome::Unchanged } else { Outcome::Removed };
         Ok(SnapshotsDestroyed { outcome, names, freed_bytes })
     }
+}
 
+impl Manager {
     /// Changes a snapshot, which is called `to` after that if it gets another name.
     pub(crate) async fn change_snapshot<F>(
         &self,
@@ -291,14 +299,13 @@ impl Manager {
         let snapshots = self.show_snapshots(&open, vec![snapshot]).await?;
         Ok(SnapshotChange { outcome, snapshots })
     }
+}
 
+impl Handle<SnapshotRelease> for Manager {
     /// Releases a tag. The call of an operator makes the snapshot a user's: operators may not
     /// destroy, and the schedule that took the snapshot would do so for them.
-    pub(crate) async fn release_snapshot(
-        &self,
-        request: SnapshotTag,
-    ) -> Result<SnapshotChange, ApiError> {
-        let SnapshotTag { name, tag } = request;
+    async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {
+        let SnapshotRelease { name, tag } = request;
         let may_destroy = caller::current().has(Role::Admin);
         self.change_snapshot(&name, None, move |engine, id| async move {
             if may_destroy {
@@ -309,11 +316,15 @@ impl Manager {
         })
         .await
     }
+}
 
-    pub(crate) async fn rollback(
-        &self,
-        request: SnapshotRollback,
-    ) -> Result<VolumeChange, ApiError> {
+impl Handle<SnapshotRollback> for Manager {
+    /// Makes a volume what it was at a snapshot; what was written since is lost.
+    ///
+    /// # Errors
+    /// `Busy` while the volume is exported, and where there are newer snapshots unless
+    /// `destroy_newer`, which the rules of `snapshot_destroy` hold for.
+    async fn handle(&self, request: SnapshotRollback) -> Result<VolumeChange, ApiError> {
         let SnapshotRollback { name, destroy_newer } = request;
         let (pool, snapshot) = id(&name)?;
         let _changes = self.changes.lock(pool).await;
@@ -334,11 +345,11 @@ impl Manager {
         let outcome = outcome(done.await?);
         Ok(VolumeChange { outcome, volume: self.show_volume(&volume)? })
     }
+}
 
-    pub(crate) async fn clone_snapshot(
-        &self,
-        request: SnapshotClone,
-    ) -> Result<VolumeChange, ApiError> {
+impl Handle<SnapshotClone> for Manager {
+    /// Makes a volume that begins as a snapshot and shares its blocks.
+    async fn handle(&self, request: SnapshotClone) -> Result<VolumeChange, ApiError> {
         let (_, origin) = id(&request.name)?;
         self.change_volume(&request.volume, Outcome::Created, move |engine, own| async move {
             engine.clone_snapshot(&origin, &own).await
@@ -414,6 +425,39 @@ fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, Data
         ids.extend(names.into_iter().map(|name| SnapshotId { volume: volume.clone(), name }));
     }
     Ok(ids)
+}
+
+impl Handle<SnapshotCreate> for Manager {
+    /// Takes snapshots at one moment: all or none.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken: what it shows is another moment.
+    async fn handle(&self, call: SnapshotCreate) -> Result<SnapshotChange, ApiError> {
+        self.create_snapshots(call, None).await
+    }
+}
+
+impl Handle<SnapshotHold> for Manager {
+    /// Keeps a snapshot from being destroyed until the tag is released.
+    async fn handle(&self, call: SnapshotHold) -> Result<SnapshotChange, ApiError> {
+        let SnapshotHold { name, tag } = call;
+        self.change_snapshot(&name, None, |engine, id| async move {
+            engine.hold_snapshot(&id, &tag).await
+        })
+        .await
+    }
+}
+
+impl Handle<SnapshotRename> for Manager {
+    /// Gives a snapshot another name.
+    async fn handle(&self, call: SnapshotRename) -> Result<SnapshotChange, ApiError> {
+        let SnapshotRename { name, to } = call;
+        let own = to.split('@').nth(1).unwrap_or_default().to_owned();
+        self.change_snapshot(&name, Some(&to), |engine, id| async move {
+            engine.rename_snapshot(&id, &own).await
+        })
+        .await
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 use std::path::Path;
 
 use weir_api::types::{
-    ExportCreate, PoolCreate, PropertyValues, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    ExportCreate, PoolCreate, PropertyValues, Protocol, ShowPool, ShowVolume, VdevKind, VdevRole,
+    VdevSpec, VolumeCreate,
 };
-use weir_api::{ApiError, Control as _};
+use weir_api::{ApiError, Handle as _};
 use weir_base::BLOCK_BYTES;
 use weir_base::size::Human;
 
@@ -30,7 +31,7 @@ pub(crate) async fn set_up(
     say: fn(&str),
 ) -> Result<(), ApiError> {
     let disks = ["disk1.img", "disk2.img"].map(|name| options.state_dir.join(name));
-    let new = manager.pool_status(POOL.to_owned()).await.is_err();
+    let new = manager.handle(ShowPool { name: POOL.to_owned() }).await.is_err();
     if new {
         for disk in disks.iter().filter(|disk| !disk.exists()) {
             weir_device::FileDevice::create_sparse(disk, DISK_BYTES)
@@ -40,13 +41,13 @@ pub(crate) async fn set_up(
         let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: paths }];
         let (name, force) = (POOL.to_owned(), false);
         let properties = std::collections::BTreeMap::new();
-        manager.pool_create(PoolCreate { name, vdevs, force, properties }).await?;
+        manager.handle(PoolCreate { name, vdevs, force, properties }).await?;
     }
     let (name, size_bytes) = (VOLUME.to_owned(), VOLUME_BYTES);
     let (record_bytes, properties) = (BLOCK_BYTES as u64, PropertyValues::default());
-    if manager.volume_show(VOLUME.to_owned()).await.is_err() {
+    if manager.handle(ShowVolume { name: VOLUME.to_owned() }).await.is_err() {
         let volume = VolumeCreate { name, size_bytes, record_bytes, properties };
-        manager.volume_create(volume).await?;
+        manager.handle(volume).await?;
     }
     let export = ExportCreate {
         protocol: Protocol::Nbd,
@@ -55,7 +56,7 @@ pub(crate) async fn set_up(
         read_only: false,
         allow: Vec::new(),
     };
-    let made = manager.export_create(export).await?;
+    let made = manager.handle(export).await?;
     let uri = made.export.uris.first().cloned().unwrap_or_default();
     say(&text(new, &uri, &disks, options));
     Ok(())

@@ -1,10 +1,10 @@
-//! Start-up, the dispatch of calls, and their record.
+//! Start-up, how calls run, and the calls about the server itself.
 
 pub(crate) mod demo;
-pub(crate) mod dispatch;
 pub(crate) mod options;
 pub mod process;
 pub(crate) mod recorder;
 #[cfg(test)]
 pub(crate) mod rights_walk;
 pub(crate) mod run;
+pub(crate) mod server_calls;

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use weir_api::access::{Files, Rights, Role, Scope};
 use weir_api::caller::{Caller, on_behalf_of};
 use weir_api::types::{
-    BookmarkCreate, ExportCreate, ExportKey, Keep, Protocol, ReceiveStart, ScheduleSet,
-    SnapshotClone, SnapshotCreate, SnapshotRename, SnapshotTag, VdevKind, VolumeCopy,
-    VolumeDestroy, VolumeRename,
+    BookmarkCreate, ExportCreate, ExportDelete, Keep, ListExports, ListSnapshots, ListVolumes,
+    Protocol, ReceiveAbort, ReceiveStart, ReceiveStop, ScheduleClear, ScheduleSet, SnapshotClone,
+    SnapshotCreate, SnapshotHold, SnapshotRelease, SnapshotRename, VdevKind, VolumeCopy,
+    VolumeDestroy, VolumePromote, VolumeRename,
 };
-use weir_api::{Control as _, Operation};
+use weir_api::{Call as _, Handle as _, Operation};
 use weir_dataset::{SnapshotId, TakenBy};
 
 use crate::monitor::unresponsive::tests::{Server, start_in};
@@ -30,29 +31,29 @@ use crate::schedules::schedule_calls;
 use crate::state::server::Manager;
 
 /// Calls of operators that are not walked.
-const NOT_WALKED: &[(Operation, &str)] = &[
-    (Operation::PoolScrub, "reads and repairs"),
-    (Operation::VolumeCreate, "makes a volume without snapshots"),
-    (Operation::VolumeAdvise, "reads"),
-    (Operation::DedupeEstimate, "reads"),
-    (Operation::SnapshotDigest, "reads"),
-    (Operation::SendStart, "reads"),
-    (Operation::SendStream, "reads"),
-    (Operation::SendStop, "ends what reads"),
-    (Operation::StreamCancel, "ends a stream; receive_abort is walked"),
-    (Operation::ReceivePart, "needs the session of a start, which is walked"),
-    (Operation::ReceiveFinish, "as before"),
-    (Operation::ReceiveStop, "as before"),
-    (Operation::ReplicationCreate, "needs a second server: tests/all/replicate_faults.rs"),
-    (Operation::ReplicationAct, "as before"),
-    (Operation::ReplicationDelete, "as before"),
-    (Operation::ExportSet, "changes addresses"),
-    (Operation::TargetCreate, "offers, as an export does"),
-    (Operation::TargetDelete, "as before"),
-    (Operation::TargetAllow, "as before"),
-    (Operation::TargetDeny, "as before"),
-    (Operation::LunAdd, "as before"),
-    (Operation::LunRemove, "as before"),
+const NOT_WALKED: &[(&str, &str)] = &[
+    ("pool_scrub", "reads and repairs"),
+    ("volume_create", "makes a volume without snapshots"),
+    ("volume_advise", "reads"),
+    ("dedupe_estimate", "reads"),
+    ("snapshot_digest", "reads"),
+    ("send_start", "reads"),
+    ("send_stream", "reads"),
+    ("send_stop", "ends what reads"),
+    ("stream_cancel", "ends a stream; receive_abort is walked"),
+    ("receive_part", "needs the session of a start, which is walked"),
+    ("receive_finish", "as before"),
+    ("receive_stop", "as before"),
+    ("replication_create", "needs a second server: tests/all/replicate_faults.rs"),
+    ("replication_act", "as before"),
+    ("replication_delete", "as before"),
+    ("export_set", "changes addresses"),
+    ("target_create", "offers, as an export does"),
+    ("target_delete", "as before"),
+    ("target_allow", "as before"),
+    ("target_deny", "as before"),
+    ("lun_add", "as before"),
+    ("lun_remove", "as before"),
 ];
 
 /// Names that the server gives to its own snapshots.
@@ -123,35 +124,35 @@ const STEPS: &[Step] = &[
 ];
 
 impl Step {
-    const fn operation(self) -> Operation {
+    const fn operation(self) -> &'static Operation {
         match self {
-            Self::Rename(_) | Self::RenameAutomatic => Operation::SnapshotRename,
-            Self::Hold(_) => Operation::SnapshotHold,
-            Self::Release(_) => Operation::SnapshotRelease,
-            Self::Schedule(..) | Self::PruneOnly => Operation::ScheduleSet,
-            Self::Unschedule(_) => Operation::ScheduleClear,
-            Self::Take => Operation::SnapshotCreate,
-            Self::Clone => Operation::SnapshotClone,
-            Self::Promote => Operation::VolumePromote,
-            Self::RenameVolume => Operation::VolumeRename,
-            Self::CopyVolume => Operation::VolumeCopy,
-            Self::Bookmark => Operation::BookmarkCreate,
-            Self::Export => Operation::ExportCreate,
-            Self::Unexport => Operation::ExportDelete,
-            Self::Receive => Operation::ReceiveStart,
-            Self::Abort(_) => Operation::ReceiveAbort,
+            Self::Rename(_) | Self::RenameAutomatic => SnapshotRename::OPERATION,
+            Self::Hold(_) => SnapshotHold::OPERATION,
+            Self::Release(_) => SnapshotRelease::OPERATION,
+            Self::Schedule(..) | Self::PruneOnly => ScheduleSet::OPERATION,
+            Self::Unschedule(_) => ScheduleClear::OPERATION,
+            Self::Take => SnapshotCreate::OPERATION,
+            Self::Clone => SnapshotClone::OPERATION,
+            Self::Promote => VolumePromote::OPERATION,
+            Self::RenameVolume => VolumeRename::OPERATION,
+            Self::CopyVolume => VolumeCopy::OPERATION,
+            Self::Bookmark => BookmarkCreate::OPERATION,
+            Self::Export => ExportCreate::OPERATION,
+            Self::Unexport => ExportDelete::OPERATION,
+            Self::Receive => ReceiveStart::OPERATION,
+            Self::Abort(_) => ReceiveAbort::OPERATION,
         }
     }
 }
 
 #[test]
 fn every_call_of_operators_is_walked_or_says_why_not() {
-    for operation in Operation::ALL {
-        let walked = STEPS.iter().any(|step| step.operation() == *operation);
-        let left_out = NOT_WALKED.iter().any(|(known, _)| known == operation);
-        let is_operators = operation.role() == Role::Operator;
-        assert_eq!(is_operators, walked || left_out, "{}", operation.id());
-        assert!(!(walked && left_out), "{}", operation.id());
+    for operation in Operation::all() {
+        let walked = STEPS.iter().any(|step| step.operation() == operation);
+        let left_out = NOT_WALKED.iter().any(|(known, _)| *known == operation.name);
+        let is_operators = operation.role == Role::Operator;
+        assert_eq!(is_operators, walked || left_out, "{}", operation.name);
+        assert!(!(walked && left_out), "{}", operation.name);
     }
 }
 
@@ -179,7 +180,7 @@ impl Walk {
         let manager = self.manager();
         drop(self.server.volume("tank/v").await);
         let names = vec!["tank/v@monday".to_owned()];
-        manager.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+        manager.handle(SnapshotCreate { names, recursive: false }).await.unwrap();
         set_schedule(manager, "tank/v", OF_VOLUME, false).await;
         let by = TakenBy::Schedule(manager.state.lock().state.schedules[0].id);
         set_schedule(manager, "tank", OF_POOL, false).await;
@@ -194,8 +195,8 @@ impl Walk {
             .await
             .unwrap();
         }
-        let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
-        manager.snapshot_hold(tag).await.unwrap();
+        let tag = SnapshotHold { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
+        manager.handle(tag).await.unwrap();
         schedule_calls::follow_now(manager, &self.events).await;
         let all = self.guids().await;
         assert_eq!(all.len(), 7, "the schedule took two: {all:?}");
@@ -203,7 +204,8 @@ impl Walk {
     }
 
     async fn guids(&self) -> BTreeSet<String> {
-        let all = self.manager().snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+        let all =
+            self.manager().handle(ListSnapshots::from(Some("tank".to_owned()))).await.unwrap();
         all.snapshots.into_iter().map(|snapshot| snapshot.guid).collect()
     }
 
@@ -211,31 +213,32 @@ impl Walk {
     async fn clear(&self) {
         let manager = self.manager();
         for name in ["tank", "tank/v", "tank/w", "tank/c"] {
-            drop(manager.schedule_clear(name.to_owned()).await);
+            drop(manager.handle(ScheduleClear { name: name.to_owned() }).await);
         }
-        for export in manager.export_list().await.unwrap().exports {
-            let key = ExportKey { protocol: export.protocol, name: export.name };
-            manager.export_delete(key, true).await.unwrap();
+        for export in manager.handle(ListExports {}).await.unwrap().exports {
+            let (protocol, name) = (export.protocol, export.name);
+            manager.handle(ExportDelete { protocol, name, force: true }).await.unwrap();
         }
-        for snapshot in manager.snapshot_list(None.into()).await.unwrap().snapshots {
+        for snapshot in manager.handle(ListSnapshots::default()).await.unwrap().snapshots {
             for tag in snapshot.holds {
-                let tag = SnapshotTag { name: snapshot.name.clone(), tag };
-                manager.snapshot_release(tag).await.unwrap();
+                let tag = SnapshotRelease { name: snapshot.name.clone(), tag };
+                manager.handle(tag).await.unwrap();
             }
         }
         // A clone goes before its origin, whichever of the two that is by now.
         for _ in 0..2 {
-            for volume in manager.volume_list(None).await.unwrap().volumes {
+            for volume in manager.handle(ListVolumes { pool: None }).await.unwrap().volumes {
                 let request = VolumeDestroy { name: volume.name, recursive: true };
-                drop(manager.volume_destroy(request).await);
+                drop(manager.handle(request).await);
             }
         }
-        assert_eq!(manager.volume_list(None).await.unwrap().volumes, []);
+        assert_eq!(manager.handle(ListVolumes { pool: None }).await.unwrap().volumes, []);
     }
 
     /// Full name of the first snapshot in the pool for which `is_it` holds.
     async fn find(&self, is_it: impl Fn(&str) -> bool) -> String {
-        let all = self.manager().snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+        let all =
+            self.manager().handle(ListSnapshots::from(Some("tank".to_owned()))).await.unwrap();
         let mut names = all.snapshots.into_iter().map(|snapshot| snapshot.name);
         names.find(|name| is_it(name)).unwrap_or_else(|| "tank/v@none".to_owned())
     }
@@ -251,7 +254,7 @@ impl Walk {
     async fn schedule(&self, name: &str, keep: &str, prune_only: bool) {
         let keep = Keep::parse(keep).unwrap();
         let request = ScheduleSet { name: name.to_owned(), keep, prune_only };
-        drop(self.manager().schedule_set(request).await);
+        drop(self.manager().handle(request).await);
     }
 
     /// Makes a call. Its answer does not matter; the test looks at the remaining snapshots.
@@ -259,7 +262,7 @@ impl Walk {
         let manager = self.manager();
         let rename = |name: String, own: &str| {
             let to = format!("{}@{own}", name.split('@').next().unwrap_or_default());
-            manager.snapshot_rename(SnapshotRename { name, to })
+            manager.handle(SnapshotRename { name, to })
         };
         match step {
             Step::Rename(own) => drop(rename(self.of_user().await, own).await),
@@ -268,38 +271,41 @@ impl Walk {
                 drop(rename(self.find(|name| name.ends_with("@aside")).await, OLD).await);
             }
             Step::Hold(tag) => {
-                let tag = SnapshotTag { name: self.of_user().await, tag: tag.to_owned() };
-                drop(manager.snapshot_hold(tag).await);
+                let tag = SnapshotHold { name: self.of_user().await, tag: tag.to_owned() };
+                drop(manager.handle(tag).await);
             }
             Step::Release(tag) => {
-                let all = manager.snapshot_list(Some("tank".to_owned()).into()).await.unwrap();
+                let all =
+                    manager.handle(ListSnapshots::from(Some("tank".to_owned()))).await.unwrap();
                 for snapshot in all.snapshots {
-                    let tag = SnapshotTag { name: snapshot.name, tag: tag.to_owned() };
-                    drop(manager.snapshot_release(tag).await);
+                    let tag = SnapshotRelease { name: snapshot.name, tag: tag.to_owned() };
+                    drop(manager.handle(tag).await);
                 }
             }
             Step::Schedule(of, keep) => self.schedule(of, keep, false).await,
             Step::PruneOnly => self.schedule("tank/v", "yearly=0", true).await,
-            Step::Unschedule(of) => drop(manager.schedule_clear(of.to_owned()).await),
+            Step::Unschedule(of) => {
+                drop(manager.handle(ScheduleClear { name: of.to_owned() }).await);
+            }
             Step::Take => {
                 let names = vec!["tank@auto-yearly-2017-01-01-0000".to_owned()];
-                drop(manager.snapshot_create(SnapshotCreate { names, recursive: true }).await);
+                drop(manager.handle(SnapshotCreate { names, recursive: true }).await);
             }
             Step::Clone => {
                 let name = self.find(|name| name.contains("auto-yearly-202")).await;
                 let request = SnapshotClone { name, volume: "tank/c".to_owned() };
-                drop(manager.snapshot_clone(request).await);
+                drop(manager.handle(request).await);
             }
             Step::Promote => {
-                drop(manager.volume_promote("tank/c".to_owned()).await);
+                drop(manager.handle(VolumePromote { name: "tank/c".to_owned() }).await);
             }
             Step::RenameVolume => {
                 let request = VolumeRename { name: "tank/v".to_owned(), to: "tank/w".to_owned() };
-                drop(manager.volume_rename(request).await);
+                drop(manager.handle(request).await);
             }
             Step::CopyVolume => {
                 let request = VolumeCopy { name: "tank/v".to_owned(), to: "tank/d".to_owned() };
-                drop(manager.volume_copy(request).await);
+                drop(manager.handle(request).await);
             }
             other => self.offer(other).await,
         }
@@ -313,7 +319,7 @@ impl Walk {
             Step::Bookmark => {
                 let mark = format!("{}#mark", name.split('@').next().unwrap_or_default());
                 let request = BookmarkCreate { snapshot: name, name: mark };
-                drop(manager.bookmark_create(request).await);
+                drop(manager.handle(request).await);
             }
             Step::Export => {
                 let request = ExportCreate {
@@ -323,20 +329,22 @@ impl Walk {
                     read_only: true,
                     allow: Vec::new(),
                 };
-                drop(manager.export_create(request).await);
+                drop(manager.handle(request).await);
             }
             Step::Unexport => {
-                let key = ExportKey { protocol: Protocol::Nbd, name: "tank/e".to_owned() };
-                drop(manager.export_delete(key, true).await);
+                let (protocol, name) = (Protocol::Nbd, "tank/e".to_owned());
+                drop(manager.handle(ExportDelete { protocol, name, force: true }).await);
             }
             Step::Receive => {
                 let volume = "tank/v".to_owned();
                 let request = ReceiveStart { volume, roll_back: false, dry_run: false };
-                if let Ok(started) = manager.receive_start(request).await {
-                    drop(manager.receive_stop(started.session).await);
+                if let Ok(started) = manager.handle(request).await {
+                    drop(manager.handle(ReceiveStop { session: started.session }).await);
                 }
             }
-            Step::Abort(volume) => drop(manager.receive_abort(volume.to_owned()).await),
+            Step::Abort(volume) => {
+                drop(manager.handle(ReceiveAbort { volume: volume.to_owned() }).await);
+            }
             other => unreachable!("{other:?} is made elsewhere"),
         }
     }
@@ -345,7 +353,7 @@ impl Walk {
 async fn set_schedule(manager: &Manager, name: &str, keep: &str, prune_only: bool) {
     let keep = Keep::parse(keep).unwrap();
     let request = ScheduleSet { name: name.to_owned(), keep, prune_only };
-    manager.schedule_set(request).await.unwrap();
+    manager.handle(request).await.unwrap();
 }
 
 fn operator() -> Caller {
@@ -378,8 +386,8 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     let walk = Walk::new().await;
     walk.clear().await;
     walk.set_up().await;
-    let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
-    walk.manager().snapshot_release(tag).await.unwrap();
+    let tag = SnapshotRelease { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
+    walk.manager().handle(tag).await.unwrap();
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
     assert_eq!(count().await, 6, "the oldest went");
@@ -389,8 +397,12 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     assert!(count().await >= 6, "an operator destroys nothing");
     set_schedule(walk.manager(), "tank/v", "yearly=0,monthly=0", false).await;
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
-    let left =
-        walk.manager().snapshot_list(Some("tank/v".to_owned()).into()).await.unwrap().snapshots;
+    let left = walk
+        .manager()
+        .handle(ListSnapshots::from(Some("tank/v".to_owned())))
+        .await
+        .unwrap()
+        .snapshots;
     let left: Vec<&str> = left.iter().map(|snapshot| snapshot.name.as_str()).collect();
     assert_eq!(left, ["tank/v@monday"]);
 }

@@ -40,7 +40,6 @@ use crate::record::{events, history};
 use crate::replication::replication_calls;
 use crate::schedules::schedule_calls;
 use crate::start::options::{NbdClients, ServeOptions};
-use crate::start::recorder::Recorder;
 use crate::state::server::{Clients, Manager};
 use crate::state::target_registry::TargetRegistry;
 use crate::state::{saved_state, scan_file, seen};
@@ -140,15 +139,13 @@ async fn serve(
         drop(tokio::spawn(reload(tls, hangup, Arc::clone(&record.events))));
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let recorder = Recorder::new(Arc::clone(&manager), record);
-    let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
     let serving_peers = peers.map(|peers| {
         // Ends with the process: what they send can go on.
-        let control = Arc::clone(&control);
+        let control = Arc::clone(&manager);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
     let tokens = Arc::clone(&authority);
-    let served = tokio::spawn(weir_api::serve(api, control, authority, async {
+    let served = tokio::spawn(weir_api::serve(api, Arc::clone(&manager), authority, async {
         // The sender is dropped at the latest when this function ends.
         drop(stopped.await);
     }));

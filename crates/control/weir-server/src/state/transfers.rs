@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::limits::{STALL_BYTES, STREAM_STALL_LIMIT};
 use weir_api::stream::Bytes;
-use weir_api::types::{Outcome, Removed, StreamDirection, StreamKey, StreamList};
+use weir_api::types::{Outcome, Removed, StreamCancel, StreamDirection, StreamList};
 use weir_api::{ApiError, caller};
 use weir_base::ErrorKind;
 use weir_dataset::{Received, Receiver};
@@ -198,7 +198,7 @@ impl Transfers {
     }
 
     /// Ends the stream of this number.
-    pub(crate) async fn cancel(&self, key: StreamKey) -> Result<Removed, ApiError> {
+    pub(crate) async fn cancel(&self, key: StreamCancel) -> Result<Removed, ApiError> {
         let name = self.name_of(key.id);
         if name.is_empty() {
             return Err(not_found("stream", &key.id.to_string()));

@@ -11,11 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use weir_api::ApiError;
+use weir_api::access::Scope;
+use weir_api::calls::looked;
 use weir_api::types::{
-    ChapAccount, InitiatorAllow, InitiatorKey, LUN_MAX, LunAdd, LunCounters, LunKey, Outcome,
-    Removed, Target, TargetChange, TargetInitiator, TargetList, TargetLun, TargetSession,
+    ChapAccount, InitiatorAllow, InitiatorDeny, LUN_MAX, ListTargets, LunAdd, LunCounters,
+    LunRemove, Outcome, Removed, ShowTarget, Target, TargetChange, TargetCreate, TargetDelete,
+    TargetInitiator, TargetList, TargetLun, TargetSession,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
 use weir_base::private::read_secret;
 use weir_dataset::{Engine, Volume};
@@ -152,7 +155,7 @@ impl Manager {
     }
 
     /// The volume that a logical unit shows.
-    pub(crate) fn volume_of_lun(&self, key: &LunKey) -> Option<String> {
+    pub(crate) fn volume_of_lun(&self, key: &LunRemove) -> Option<String> {
         let known = self.known_target(&key.target).ok()?;
         known.luns.into_iter().find(|lun| lun.number == key.number).map(|lun| lun.volume)
     }
@@ -209,8 +212,15 @@ impl Manager {
         }
         Ok(())
     }
+}
 
-    pub(crate) fn create_target(&self, name: &str) -> Result<TargetChange, ApiError> {
+impl Handle<TargetCreate> for Manager {
+    /// Makes an iSCSI target that nobody may log in to yet.
+    ///
+    /// # Errors
+    /// `Unavailable` where the server listens nowhere for iSCSI.
+    async fn handle(&self, call: TargetCreate) -> Result<TargetChange, ApiError> {
+        let name = &call.name;
         if !self.targets.listens() {
             let message = "this server listens nowhere for iSCSI";
             return Err(ApiError::new(ErrorKind::Unavailable, message)
@@ -226,19 +236,36 @@ impl Manager {
         self.targets.open(name);
         self.changed(name, Outcome::Created)
     }
+}
 
-    pub(crate) fn list_targets(&self) -> TargetList {
-        let mut known = self.state.lock().state.targets.clone();
-        known.sort_by(|a, b| a.name.cmp(&b.name));
-        let targets = known.iter().map(|target| self.describe_target(target)).collect();
-        TargetList { targets, next: None }
+impl Handle<ListTargets> for Manager {
+    /// Lists targets by name.
+    async fn handle(&self, _call: ListTargets) -> Result<TargetList, ApiError> {
+        Ok({
+            let mut known = self.state.lock().state.targets.clone();
+            known.sort_by(|a, b| a.name.cmp(&b.name));
+            let targets = known.iter().map(|target| self.describe_target(target)).collect();
+            TargetList { targets, next: None }
+        })
     }
+}
 
+impl Manager {
     pub(crate) fn show_target(&self, name: &str) -> Result<Target, ApiError> {
         Ok(self.describe_target(&self.known_target(name)?))
     }
+}
 
-    pub(crate) fn delete_target(&self, name: String) -> Result<Removed, ApiError> {
+impl Handle<TargetDelete> for Manager {
+    /// Removes a target. With `force` its sessions are ended.
+    ///
+    /// # Errors
+    /// `Busy` while initiators are logged in, without `force`.
+    async fn handle(&self, call: TargetDelete) -> Result<Removed, ApiError> {
+        if !call.force {
+            self.wait_for_sessions(&call.name, None).await?;
+        }
+        let name = call.name;
         // Waits for no disk: initiators of a pool that hangs can be cut off.
         let known = self.known_target(&name)?;
         self.remember(|state| state.targets.retain(|target| target.name != name))?;
@@ -249,11 +276,14 @@ impl Manager {
         }
         Ok(Removed { outcome: Outcome::Removed, name })
     }
+}
 
-    pub(crate) async fn allow_initiator(
-        &self,
-        request: InitiatorAllow,
-    ) -> Result<TargetChange, ApiError> {
+impl Handle<InitiatorAllow> for Manager {
+    /// Lets an initiator log in. The same again reads the files of secrets anew.
+    ///
+    /// # Errors
+    /// `Invalid` for a file that holds no secret of CHAP.
+    async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
         // Of two calls for one initiator, each must see the files of the other.
         let _changes = self.changes.lock(&target).await;
@@ -286,7 +316,9 @@ impl Manager {
         self.targets.allow(&target, &name, terms);
         self.changed(&target, outcome)
     }
+}
 
+impl Manager {
     /// The account as it is remembered: with a file in the place of a secret that was sent.
     async fn kept(
         &self,
@@ -311,9 +343,12 @@ impl Manager {
             self.files.secrets.forget(file);
         }
     }
+}
 
-    pub(crate) fn deny_initiator(&self, key: &InitiatorKey) -> Result<TargetChange, ApiError> {
-        let InitiatorKey { target, initiator } = key;
+impl Handle<InitiatorDeny> for Manager {
+    /// Lets an initiator log in no longer; its sessions are ended.
+    async fn handle(&self, call: InitiatorDeny) -> Result<TargetChange, ApiError> {
+        let InitiatorDeny { target, initiator } = &call;
         let known = self.known_target(target)?;
         let gone = known.initiators.iter().find(|entry| entry.name == *initiator);
         let gone = gone.ok_or_else(|| not_found("initiator", initiator))?;
@@ -324,8 +359,15 @@ impl Manager {
         self.targets.deny(target, initiator);
         self.changed(target, Outcome::Removed)
     }
+}
 
-    pub(crate) async fn add_lun(&self, request: LunAdd) -> Result<TargetChange, ApiError> {
+impl Handle<LunAdd> for Manager {
+    /// Shows a volume or snapshot at a target. The same again is `unchanged`.
+    ///
+    /// # Errors
+    /// `Exists` for a number that is taken; `Busy` for a volume that is exported by another
+    /// protocol, unless `shared`.
+    async fn handle(&self, request: LunAdd) -> Result<TargetChange, ApiError> {
         let LunAdd { target, volume, number, block_bytes, write_cache, shared } = request;
         let pool = volume.split('/').next().unwrap_or_default().to_owned();
         let _changes = self.changes.lock(&pool).await;
@@ -379,9 +421,18 @@ impl Manager {
         }
         self.changed(&target, Outcome::Created)
     }
+}
 
-    pub(crate) fn remove_lun(&self, key: &LunKey) -> Result<Removed, ApiError> {
-        let LunKey { target, number } = key;
+impl Handle<LunRemove> for Manager {
+    /// Shows it no longer. With `force` initiators lose it while they use it.
+    ///
+    /// # Errors
+    /// `Busy` while initiators are logged in to the target, without `force`.
+    async fn handle(&self, call: LunRemove) -> Result<Removed, ApiError> {
+        if !call.force {
+            self.wait_for_sessions(&call.target, Some(call.number)).await?;
+        }
+        let LunRemove { target, number, .. } = &call;
         let known = self.known_target(target)?;
         let lun = known.luns.iter().find(|lun| lun.number == *number);
         let lun = lun.ok_or_else(|| not_found("LUN", &number.to_string()))?;
@@ -391,6 +442,13 @@ impl Manager {
         Ok(Removed { outcome: Outcome::Removed, name: format!("{target} LUN {number}") })
     }
 
+    fn about(&self, call: &LunRemove) -> String {
+        // The logical unit knows its volume only while it exists.
+        self.volume_of_lun(call).unwrap_or_default()
+    }
+}
+
+impl Manager {
     /// Forgets what a logical unit keeps once no target shows its volume.
     fn forget_unshown(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
@@ -464,5 +522,16 @@ impl Manager {
                 cloned_bytes: counters.cloned_bytes,
             },
         }
+    }
+}
+
+impl Handle<ShowTarget> for Manager {
+    /// Tells everything about one target.
+    async fn handle(&self, call: ShowTarget) -> Result<Target, ApiError> {
+        self.show_target(&call.name)
+    }
+
+    async fn authorize(&self, call: &ShowTarget, scope: &Scope) -> Result<(), ApiError> {
+        looked::target(self, call, scope).await
     }
 }

@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot};
 use weir_api::access::Role;
 use weir_api::stream::Bytes;
 use weir_api::types::{
-    Outcome, RECEIVED_FROM, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed,
+    Outcome, RECEIVED_FROM, ReceiveAbort, ReceiveDone, ReceiveFinish, ReceiveProgress,
+    ReceiveStart, ReceiveStarted, ReceiveStop, ReceiveToken, Removed, ShowReceive,
 };
-use weir_api::{ApiError, caller};
+use weir_api::{ApiError, Handle, caller};
 use weir_base::ErrorKind;
 use weir_dataset::{Mark, ReceiveSpec, Receiver};
 
@@ -43,11 +43,12 @@ pub(crate) async fn look_after(manager: Arc<Manager>) {
     }
 }
 
-impl Manager {
-    pub(crate) async fn start_receive(
-        &self,
-        request: ReceiveStart,
-    ) -> Result<ReceiveStarted, ApiError> {
+impl Handle<ReceiveStart> for Manager {
+    /// Begins to receive a stream into a volume, or only to check it.
+    ///
+    /// # Errors
+    /// `Busy` while the volume is exported, and while many are sent and received.
+    async fn handle(&self, request: ReceiveStart) -> Result<ReceiveStarted, ApiError> {
         let ReceiveStart { volume, roll_back, dry_run } = request;
         let peer = caller::current().peer();
         let (pool, own) = split(&volume)?;
@@ -84,7 +85,9 @@ impl Manager {
         self.transfers.receives.lock().insert(session.clone(), Arc::new(receive));
         Ok(ReceiveStarted { session })
     }
+}
 
+impl Manager {
     /// Ends a session into this volume whose caller is gone; refuses where one is at work. Another
     /// server ends its own sessions alone.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
@@ -116,8 +119,15 @@ impl Manager {
         let received_bytes = self.transfers.take_part(&session, part).await?;
         Ok(ReceiveProgress { received_bytes })
     }
+}
 
-    pub(crate) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
+impl Handle<ReceiveFinish> for Manager {
+    /// Ends a stream; its snapshot is there then, unless it was only checked.
+    ///
+    /// # Errors
+    /// `Unavailable` for one that was cut off, with the token to go on with.
+    async fn handle(&self, call: ReceiveFinish) -> Result<ReceiveDone, ApiError> {
+        let session = call.session;
         let receive = self.transfers.receive(&session)?;
         let _using = receive.about.used.begin();
         let done = async {
@@ -146,13 +156,29 @@ impl Manager {
         })
     }
 
-    pub(crate) async fn stop_receive(&self, session: String) -> Result<Removed, ApiError> {
+    fn about(&self, call: &ReceiveFinish) -> String {
+        self.transfers.volume_of(&call.session)
+    }
+
+    fn is_dry_run(&self, call: &ReceiveFinish) -> bool {
+        self.transfers.is_dry_run(&call.session)
+    }
+}
+
+impl Handle<ReceiveStop> for Manager {
+    /// Cuts a stream off: what came is kept, and it can go on.
+    async fn handle(&self, call: ReceiveStop) -> Result<Removed, ApiError> {
+        let session = call.session;
         let found = self.transfers.receives.lock().remove(&session);
         end(found.ok_or_else(|| over(&session))?).await;
         Ok(Removed { outcome: Outcome::Removed, name: session })
     }
+}
 
-    pub(crate) async fn token_of(&self, volume: String) -> Result<ReceiveToken, ApiError> {
+impl Handle<ShowReceive> for Manager {
+    /// Tells where the stream into a volume goes on.
+    async fn handle(&self, call: ShowReceive) -> Result<ReceiveToken, ApiError> {
+        let volume = call.volume;
         let (pool, own) = split(&volume)?;
         let own = own.to_owned();
         let open = self.pool(pool)?;
@@ -164,8 +190,12 @@ impl Manager {
         let (token, snapshot) = found.await?;
         Ok(ReceiveToken { volume, snapshot, token: token.to_string() })
     }
+}
 
-    pub(crate) async fn abort_receive(&self, volume: String) -> Result<Removed, ApiError> {
+impl Handle<ReceiveAbort> for Manager {
+    /// Gives the stream into a volume up: the volume is what it was before, or gone.
+    async fn handle(&self, call: ReceiveAbort) -> Result<Removed, ApiError> {
+        let volume = call.volume;
         let (pool, own) = split(&volume)?;
         self.take_over(&volume).await?;
         let _changes = self.changes.lock(pool).await;

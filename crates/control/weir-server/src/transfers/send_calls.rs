@@ -12,10 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+use weir_api::access::Scope;
+use weir_api::calls::looked;
 use weir_api::limits::REQUEST_BYTES_MAX;
 use weir_api::stream::{Bytes, SendStream};
-use weir_api::types::{Outcome, Removed, SendProgress, SendStart, SendStarted};
-use weir_api::{Answer, ApiError};
+use weir_api::types::{
+    ListStreams, Outcome, Removed, SendProgress, SendStart, SendStarted, SendStop, ShowSend,
+    StreamCancel, StreamList,
+};
+use weir_api::{ApiError, Handle, Pending};
 use weir_base::ErrorKind;
 use weir_dataset::{SendFrom, SendSpec};
 use weir_format::stream::ResumeToken;
@@ -62,7 +67,7 @@ struct Taken {
 }
 
 impl SendStream for Taken {
-    fn next(&mut self) -> Answer<'_, Option<Bytes>> {
+    fn next(&mut self) -> Pending<'_, Option<Bytes>> {
         Box::pin(async move {
             let send = self.transfers.sends.lock().find(&self.session)?;
             let _using = send.about.used.begin();
@@ -103,8 +108,13 @@ impl Transfers {
     }
 }
 
-impl Manager {
-    pub(crate) async fn start_send(&self, request: SendStart) -> Result<SendStarted, ApiError> {
+impl Handle<SendStart> for Manager {
+    /// Begins to send a snapshot, or what changed since an older one or a bookmark, as a stream.
+    ///
+    /// # Errors
+    /// `Invalid` for two snapshots where none came of the other, or a token of another stream;
+    /// `Busy` while many are sent and received.
+    async fn handle(&self, request: SendStart) -> Result<SendStarted, ApiError> {
         let (pool, spec) = send_spec(&request)?;
         self.transfers.refuse_more(None)?;
         let open = self.pool(&pool)?;
@@ -139,7 +149,9 @@ impl Manager {
             estimate_bytes: begun.estimate_bytes,
         })
     }
+}
 
+impl Manager {
     /// The stream of a session, for one taker.
     pub(crate) fn take_send(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let send = self.transfers.sends.lock().find(&session)?;
@@ -184,17 +196,59 @@ impl Manager {
         }
         Ok(Some(part.into()))
     }
+}
 
-    pub(crate) fn show_send(&self, session: &str) -> Result<SendProgress, ApiError> {
+impl Handle<ShowSend> for Manager {
+    /// Tells how far a session is.
+    ///
+    /// # Errors
+    /// What broke its stream, for a while after that.
+    async fn handle(&self, call: ShowSend) -> Result<SendProgress, ApiError> {
+        let session = &call.session;
         let send = self.transfers.sends.lock().find(session)?;
         Ok(SendProgress { sent_bytes: send.sent_bytes.load(Ordering::Relaxed) })
     }
+}
 
+impl Manager {
     pub(crate) fn stop_send(&self, session: String) -> Result<Removed, ApiError> {
         match self.transfers.sends.lock().sessions.remove(&session) {
             Some(_) => Ok(Removed { outcome: Outcome::Removed, name: session }),
             None => Err(over(&session)),
         }
+    }
+}
+
+impl Handle<SendStop> for Manager {
+    /// Ends a session before its stream is at its end.
+    async fn handle(&self, call: SendStop) -> Result<Removed, ApiError> {
+        self.stop_send(call.session)
+    }
+}
+
+impl Handle<ListStreams> for Manager {
+    /// Lists the streams that are sent and received now, the oldest first.
+    async fn handle(&self, _call: ListStreams) -> Result<StreamList, ApiError> {
+        Ok(self.transfers.list())
+    }
+}
+
+impl Handle<StreamCancel> for Manager {
+    /// Cancels a stream. The received part of a stream is kept, so that it can be resumed.
+    ///
+    /// # Errors
+    /// `NotFound` for a stream that has ended; `Permission` for a stream of another caller, except
+    /// for admins.
+    async fn handle(&self, call: StreamCancel) -> Result<Removed, ApiError> {
+        self.transfers.cancel(call).await
+    }
+
+    async fn authorize(&self, call: &StreamCancel, scope: &Scope) -> Result<(), ApiError> {
+        looked::stream(self, call, scope).await
+    }
+
+    fn about(&self, call: &StreamCancel) -> String {
+        self.transfers.name_of(call.id)
     }
 }
 

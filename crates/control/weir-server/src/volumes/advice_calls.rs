@@ -7,11 +7,11 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weir_api::ApiError;
 use weir_api::types::{
     DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
     VolumeAdvice, VolumeAdvise,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
 use weir_dataset::{Advisor, DedupeCount, Engine, Estimate, SettingSample, Timing};
 use weir_format::Compression;
@@ -231,11 +231,13 @@ async fn estimate(
     Ok(())
 }
 
-impl Manager {
-    pub(crate) async fn advise_volume(
-        &self,
-        request: VolumeAdvise,
-    ) -> Result<VolumeAdvice, ApiError> {
+impl Handle<VolumeAdvise> for Manager {
+    /// Measures what other settings would make of a volume. The first call starts that, and each
+    /// answers soon with what is known; one that gives a job is to be asked for again with it.
+    ///
+    /// # Errors
+    /// `Busy` while too many are made; `NotFound` for a job that has ended or was given up.
+    async fn handle(&self, request: VolumeAdvise) -> Result<VolumeAdvice, ApiError> {
         let VolumeAdvise { name, job } = request;
         let number = match job {
             Some(number) => number,
@@ -267,11 +269,11 @@ impl Manager {
         known.job = job;
         Ok(known)
     }
+}
 
-    pub(crate) async fn estimate_dedupe(
-        &self,
-        request: DedupeEstimate,
-    ) -> Result<DedupeForecast, ApiError> {
+impl Handle<DedupeEstimate> for Manager {
+    /// Counts what dedupe would find in volumes, as `volume_advise` measures.
+    async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");
         let number = match job {

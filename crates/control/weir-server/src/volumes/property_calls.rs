@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use weir_api::ApiError;
 use weir_api::types::{
-    Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    GetProperties, Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList,
     PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
     VolumeCreate, check_volume_size, is_user_property, record_size,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::names::{self, PropertyOf};
 use weir_base::{ErrorKind, RecordSize};
 use weir_dataset::{
@@ -264,12 +264,10 @@ fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &Prope
     bytes.to_string()
 }
 
-impl Manager {
-    pub(crate) async fn get_properties(
-        &self,
-        query: PropertyQuery,
-    ) -> Result<PropertyList, ApiError> {
-        let PropertyQuery { mut of, properties: wanted } = query;
+impl Handle<GetProperties> for Manager {
+    /// Tells properties of pools, volumes and snapshots, and where their values come from.
+    async fn handle(&self, query: GetProperties) -> Result<PropertyList, ApiError> {
+        let GetProperties { mut of, properties: wanted } = query;
         if of.is_empty() {
             of = self.all_names();
         }
@@ -279,7 +277,9 @@ impl Manager {
         }
         Ok(PropertyList { properties })
     }
+}
 
+impl Manager {
     /// Full names of all open pools and their volumes.
     fn all_names(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -329,11 +329,15 @@ impl Manager {
             }
         }
     }
+}
 
-    pub(crate) async fn set_properties(
-        &self,
-        request: PropertySet,
-    ) -> Result<PropertyChange, ApiError> {
+impl Handle<PropertySet> for Manager {
+    /// Sets properties; all of them or none.
+    ///
+    /// # Errors
+    /// `Invalid` for a quota below what is used, `NoSpace` for a reservation that the pool has no
+    /// room for.
+    async fn handle(&self, request: PropertySet) -> Result<PropertyChange, ApiError> {
         let PropertySet { name, properties } = request;
         let (pool, target) = target(&name)?;
         let of = names::property_of(&name).map_err(bad)?;
@@ -352,11 +356,11 @@ impl Manager {
         let wanted: Vec<String> = properties.0.into_keys().collect();
         Ok(PropertyChange { outcome, properties: self.properties_of(&name, &wanted).await? })
     }
+}
 
-    pub(crate) async fn inherit_property(
-        &self,
-        request: PropertyInherit,
-    ) -> Result<PropertyChange, ApiError> {
+impl Handle<PropertyInherit> for Manager {
+    /// Lets something inherit a property again.
+    async fn handle(&self, request: PropertyInherit) -> Result<PropertyChange, ApiError> {
         let PropertyInherit { name, property, recursive } = request;
         let (pool, target) = target(&name)?;
         let inherit = match property.as_str() {
@@ -381,11 +385,11 @@ impl Manager {
         let properties = self.properties_of(&name, &[property]).await?;
         Ok(PropertyChange { outcome, properties })
     }
+}
 
-    pub(crate) async fn create_volume(
-        &self,
-        request: VolumeCreate,
-    ) -> Result<VolumeChange, ApiError> {
+impl Handle<VolumeCreate> for Manager {
+    /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
+    async fn handle(&self, request: VolumeCreate) -> Result<VolumeChange, ApiError> {
         let VolumeCreate { name, size_bytes, record_bytes, properties } = request;
         let (changes, _) = changes(&properties, PropertyOf::Volume)?;
         let size = VolumeSize { bytes: size_bytes, record: record_size(record_bytes)? };
@@ -439,12 +443,6 @@ async fn change(
         engine.change_properties(&targets, &changes).await
     };
     open.call(made).await
-}
-
-/// Properties as the history tells them.
-pub(crate) fn told(properties: &PropertyValues) -> String {
-    let one = |(name, value): (&String, &String)| format!("{name}={value}");
-    properties.0.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

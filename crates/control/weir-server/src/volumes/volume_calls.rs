@@ -4,12 +4,16 @@
 //!
 //! Invariant: a change runs on its pool's thread, one at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_api::ApiError;
+use weir_api::access::Scope;
+use weir_api::calls::looked;
 use weir_api::types::{
-    Outcome, Removed, Volume, VolumeChange, VolumeCopy, VolumeDestroy, VolumeRename,
+    ListVolumes, Outcome, PropertyChange, PropertySet, Removed, ShowVolume, Volume, VolumeChange,
+    VolumeCopy, VolumeDestroy, VolumeList, VolumePromote, VolumeRename, VolumeResize, VolumeSet,
 };
+use weir_api::{ApiError, Handle};
 use weir_base::names;
 use weir_dataset::Engine;
 
@@ -17,7 +21,8 @@ use crate::answer::errors::{self, api_error};
 use crate::answer::names::split;
 use crate::answer::pool_status;
 use crate::exports::export_calls::Of;
-use crate::state::server::Manager;
+use crate::state::server::{Entry, Manager};
+use crate::volumes::property_calls;
 
 impl Manager {
     pub(crate) fn show_volume(&self, full: &str) -> Result<Volume, ApiError> {
@@ -47,11 +52,11 @@ impl Manager {
         };
         Ok(VolumeChange { outcome, volume: self.show_volume(full)? })
     }
+}
 
-    pub(crate) async fn rename_volume(
-        &self,
-        request: VolumeRename,
-    ) -> Result<VolumeChange, ApiError> {
+impl Handle<VolumeRename> for Manager {
+    /// Gives a volume another name. Its exports keep theirs and go on.
+    async fn handle(&self, request: VolumeRename) -> Result<VolumeChange, ApiError> {
         let (pool, own) = split(&request.name)?;
         let (_, to) = split(&request.to)?;
         let _changes = self.changes.lock(pool).await;
@@ -62,8 +67,15 @@ impl Manager {
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&request.to)? })
     }
+}
 
-    pub(crate) async fn copy_volume(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
+impl Handle<VolumeCopy> for Manager {
+    /// Makes a volume that holds what another one or a snapshot holds, by reference; it depends on
+    /// neither.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken.
+    async fn handle(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
         let bad = |error| ApiError::from(weir_api::Error::from(error));
         let (of, snapshot) = names::dataset(&request.name).map_err(bad)?;
         let ((_, own), snapshot) = (split(of)?, snapshot.map(ToOwned::to_owned));
@@ -73,8 +85,16 @@ impl Manager {
         })
         .await
     }
+}
 
-    pub(crate) async fn promote_volume(&self, full: String) -> Result<VolumeChange, ApiError> {
+impl Handle<VolumePromote> for Manager {
+    /// Lets a clone take over its origin and all older snapshots; the volume it was cloned from
+    /// becomes its clone.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no clone, `Exists` where a name of a snapshot is taken.
+    async fn handle(&self, call: VolumePromote) -> Result<VolumeChange, ApiError> {
+        let full = call.name;
         let (pool, own) = split(&full)?;
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
@@ -86,7 +106,18 @@ impl Manager {
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
     }
 
-    pub(crate) async fn destroy_volume(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
+    async fn authorize(&self, call: &VolumePromote, scope: &Scope) -> Result<(), ApiError> {
+        looked::promotion(self, call, scope).await
+    }
+}
+
+impl Handle<VolumeDestroy> for Manager {
+    /// Destroys a volume and its data.
+    ///
+    /// # Errors
+    /// `Busy` while it or a snapshot of it is exported, while it has snapshots (unless
+    /// `recursive`), and while one of these is held or was cloned.
+    async fn handle(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
         let VolumeDestroy { name, recursive } = request;
         let (pool, own) = split(&name)?;
         let _changes = self.changes.lock(pool).await;
@@ -98,5 +129,66 @@ impl Manager {
             .await?;
         self.follow_names(&open.engine)?;
         Ok(Removed { outcome: Outcome::Removed, name })
+    }
+}
+
+impl Handle<ListVolumes> for Manager {
+    /// Lists volumes by name, of one pool or of all.
+    async fn handle(&self, call: ListVolumes) -> Result<VolumeList, ApiError> {
+        let ListVolumes { pool } = call;
+        if let Some(pool) = &pool {
+            self.pool(pool)?;
+        }
+        // Once for all volumes: a server may have thousands of both.
+        let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for export in &self.state.lock().state.exports {
+            exports.entry(export.volume.clone()).or_default().push(export.name.clone());
+        }
+        let mut volumes = Vec::new();
+        for (name, entry) in &*self.pools.read() {
+            let Entry::Open(open) = entry else { continue };
+            if pool.as_ref().is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            for volume in open.engine.volumes() {
+                let own = exports.remove(&format!("{name}/{}", volume.info().name));
+                let own = own.unwrap_or_default();
+                volumes.push(pool_status::volume(&open.engine, &volume, own));
+            }
+        }
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(VolumeList { volumes, next: None })
+    }
+}
+
+impl Handle<ShowVolume> for Manager {
+    /// Tells everything about one volume.
+    async fn handle(&self, call: ShowVolume) -> Result<Volume, ApiError> {
+        self.show_volume(&call.name)
+    }
+}
+
+impl Handle<VolumeSet> for Manager {
+    /// Changes properties of a volume; blocks written before keep what they were written with.
+    async fn handle(&self, call: VolumeSet) -> Result<VolumeChange, ApiError> {
+        let name = call.name.clone();
+        let PropertyChange { outcome, .. } = self.handle(PropertySet::from(call)).await?;
+        Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
+    }
+}
+
+impl Handle<VolumeResize> for Manager {
+    /// Changes a volume's size.
+    ///
+    /// # Errors
+    /// `Busy` for a shrink below written data.
+    async fn handle(&self, call: VolumeResize) -> Result<VolumeChange, ApiError> {
+        let VolumeResize { name, size_bytes } = call;
+        let (pool, own) = split(&name)?;
+        let _changes = self.changes.lock(pool).await;
+        let resized = property_calls::resize(&*self.pool(pool)?, own.to_owned(), size_bytes).await;
+        let outcome = errors::outcome(resized?);
+        self.tell_size(&name);
+        Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
     }
 }

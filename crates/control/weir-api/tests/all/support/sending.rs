@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use weir_api::stream::Bytes;
 use weir_api::types::{SendProgress, SendStarted};
-use weir_api::{Answer, ApiError, SendStream};
+use weir_api::{ApiError, Pending, SendStream};
 use weir_base::ErrorKind;
 
 use super::state::{State, not_found};
@@ -32,7 +32,7 @@ struct Stream {
 }
 
 impl SendStream for Stream {
-    fn next(&mut self) -> Answer<'_, Option<Bytes>> {
+    fn next(&mut self) -> Pending<'_, Option<Bytes>> {
         Box::pin(async move {
             tokio::time::sleep(self.wait).await;
             if self.is_stuck && self.parts.is_empty() {

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use weir_api::types::{
     Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
     ErrorCounts, Event, EventLevel, Export, ExportChange, ExportCreate, ExportKey, FlushCheck,
-    FlushVerdict, Health, HistoryEntry, Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated,
-    PoolStatus, Property, PropertySource, PropertyValues, Removed, Replication, Schedule,
-    SegmentIo, Snapshot, SnapshotChange, SnapshotList, SnapshotQuery, Stream, VdevKind, VdevSpec,
+    FlushVerdict, Health, HistoryEntry, ListSnapshots, Outcome, PointerIo, PoolChange, PoolCreate,
+    PoolCreated, PoolStatus, Property, PropertySource, PropertyValues, Removed, Replication,
+    Schedule, SegmentIo, Snapshot, SnapshotChange, SnapshotList, Stream, VdevKind, VdevSpec,
     VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
-use weir_api::{Answer, ApiError};
+use weir_api::{ApiError, Pending};
 use weir_base::ErrorKind;
 
 use super::sending::Session;
@@ -89,7 +89,7 @@ pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.vdevs[0].disks[0].note = Some("too many errors".into());
 }
 
-pub(crate) fn ready<'a, T: Send + 'a>(result: Result<T, ApiError>) -> Answer<'a, T> {
+pub(crate) fn ready<'a, T: Send + 'a>(result: Result<T, ApiError>) -> Pending<'a, T> {
     Box::pin(std::future::ready(result))
 }
 
@@ -303,8 +303,8 @@ impl State {
         Ok(VolumeChange { outcome, volume: volume.clone() })
     }
 
-    pub(crate) fn list_snapshots(&self, query: SnapshotQuery) -> Result<SnapshotList, ApiError> {
-        let SnapshotQuery { of, after, limit } = query;
+    pub(crate) fn list_snapshots(&self, query: ListSnapshots) -> Result<SnapshotList, ApiError> {
+        let ListSnapshots { of, after, limit } = query;
         let wanted = |snapshot: &&Snapshot| {
             let Snapshot { name, volume, .. } = snapshot;
             of.as_ref().is_none_or(|of| of == name || of == volume || in_pool(volume, of))
@@ -404,6 +404,6 @@ pub(crate) fn in_pool(volume: &str, pool: &str) -> bool {
     volume.split('/').next() == Some(pool)
 }
 
-pub(crate) fn removed<'a>(name: String) -> Answer<'a, Removed> {
+pub(crate) fn removed<'a>(name: String) -> Pending<'a, Removed> {
     ready(Ok(Removed { outcome: Outcome::Removed, name }))
 }

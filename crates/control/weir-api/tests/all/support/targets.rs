@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use weir_api::ApiError;
 use weir_api::types::{
-    InitiatorAllow, InitiatorKey, LunAdd, LunCounters, LunKey, Outcome, Target, TargetChange,
+    InitiatorAllow, InitiatorDeny, LunAdd, LunCounters, LunRemove, Outcome, Target, TargetChange,
     TargetInitiator, TargetList, TargetLun,
 };
 use weir_base::ErrorKind;
@@ -62,7 +62,7 @@ impl Targets {
         Ok(TargetChange { outcome, target: target.clone() })
     }
 
-    pub(super) fn deny(&mut self, key: &InitiatorKey) -> Result<TargetChange, ApiError> {
+    pub(super) fn deny(&mut self, key: &InitiatorDeny) -> Result<TargetChange, ApiError> {
         let target = self.get_mut(&key.target)?;
         let before = target.initiators.len();
         target.initiators.retain(|known| known.initiator != key.initiator);
@@ -102,7 +102,7 @@ impl Targets {
         Ok(TargetChange { outcome, target: target.clone() })
     }
 
-    pub(super) fn remove_lun(&mut self, key: &LunKey) -> Result<(), ApiError> {
+    pub(super) fn remove_lun(&mut self, key: &LunRemove) -> Result<(), ApiError> {
         let target = self.get_mut(&key.target)?;
         let before = target.luns.len();
         target.luns.retain(|lun| lun.number != key.number);

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_api::types::{
-    EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
-    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolOnline, PoolReplace, PoolScan,
-    PoolScrub, PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
-    VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
+    ExportCreate, ExportDelete, Health, ListEvents, ListExports, ListHistory, ListPools,
+    ListSnapshots, ListVolumes, Outcome, PoolAdd, PoolAttach, PoolClear, PoolCreate, PoolDestroy,
+    PoolDetach, PoolExport, PoolImport, PoolOffline, PoolOnline, PoolReplace, PoolScan, PoolScrub,
+    PropertyValues, Protocol, ScrubAction, ShowExport, ShowPool, ShowServer, ShowVolume,
+    SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeChange, VolumeCreate, VolumeDestroy,
+    VolumePromote, VolumeResize, VolumeSet,
 };
-use weir_api::{Address, Answer, Client, Control, Listener};
+use weir_api::{Address, Client, Listener};
 use weir_base::limits::LABELS_WAIT;
 use weir_device::{DeviceOp, Faults};
 use weir_export::Registry;
@@ -30,7 +32,6 @@ use crate::pools::vdev_calls;
 use crate::record::call_record::Record;
 use crate::record::events::Events;
 use crate::record::history::History;
-use crate::start::recorder::Recorder;
 use crate::state::saved_state::StateFile;
 use crate::state::scan_file::ScanFile;
 use crate::state::seen::SeenFile;
@@ -80,12 +81,15 @@ pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
         serves_iscsi: false,
         serves_nbd_tls: false,
     };
-    let manager = Arc::new(Manager::new(memory, state, clients, record.clone(), own));
+    let manager = Arc::new(Manager::new(memory, state, clients, record, own));
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
-    let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
-    let serving =
-        tokio::spawn(weir_api::serve(vec![listener], recorder, tokens, std::future::pending()));
+    let serving = tokio::spawn(weir_api::serve(
+        vec![listener],
+        Arc::clone(&manager),
+        tokens,
+        std::future::pending(),
+    ));
     Server { dir, manager, client: Client::new(api), serving }
 }
 
@@ -114,33 +118,36 @@ impl Server {
         let vdevs = vec![VdevSpec { kind, role: VdevRole::Data, disks }];
         let (properties, force) = (BTreeMap::new(), false);
         let request = PoolCreate { name: name.into(), vdevs, force, properties };
-        self.client.pool_create(request).await.unwrap();
+        self.client.call(request).await.unwrap();
         self.volume(&format!("{name}/v")).await.unwrap();
         let (protocol, volume) = (Protocol::Nbd, format!("{name}/v"));
         let export =
             ExportCreate { protocol, volume, name: None, read_only: false, allow: Vec::new() };
-        self.client.export_create(export).await.unwrap();
+        self.client.call(export).await.unwrap();
         faults
     }
 
     /// Makes a small volume.
-    pub(crate) fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
+    pub(crate) async fn volume(&self, name: &str) -> Result<VolumeChange, ApiError> {
         let properties = PropertyValues::default();
         let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
         let request = VolumeCreate { name, size_bytes, record_bytes, properties };
-        self.client.volume_create(request)
+        self.client.call(request).await
     }
 }
 
 /// The answer of a call, which must come in time.
-async fn timely<T>(what: &str, call: Answer<'_, T>) -> Result<T, ApiError> {
+async fn timely<T>(
+    what: &str,
+    call: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
     let start = Instant::now();
     let answer = tokio::time::timeout(BOUND, call).await;
     answer.unwrap_or_else(|_| panic!("{what}: no answer within {:?}", start.elapsed()))
 }
 
 /// The call is answered in time, and tells that the pool does not answer.
-async fn told<T: std::fmt::Debug>(what: &str, call: Answer<'_, T>) {
+async fn told<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let error = timely(what, call).await.expect_err(what);
     assert_eq!(error.kind, ErrorKind::Unavailable, "{what}: {error}");
     assert!(error.message.contains("does not answer"), "{what}: {error}");
@@ -157,36 +164,40 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
 
     let resize = VolumeResize { name: "tank/v".into(), size_bytes: 2 << 20 };
     let export = |force| PoolExport { name: "tank".into(), force };
-    let key = ExportKey { protocol: Protocol::Nbd, name: "tank/v".into() };
+    let (protocol, name) = (Protocol::Nbd, "tank/v".to_owned());
+    let delete = ExportDelete { protocol, name: name.clone(), force: true };
     // Two that need the disks at once: one waits for the other. Another pool goes on meanwhile.
     let ((), (), other) = tokio::join!(
         told("volume create", server.volume("tank/w")),
-        told("volume resize", client.volume_resize(resize)),
+        told("volume resize", client.call(resize)),
         timely("other", server.volume("other/w")),
     );
     other.unwrap();
-    let status = timely("status", client.pool_status("tank".into())).await.unwrap();
+    let status = timely("status", client.call(ShowPool { name: "tank".into() })).await.unwrap();
     assert!(status.vdevs[0].disks.iter().all(|disk| disk.slow), "{status:?}");
     assert!(status.status.unwrap().contains("does not answer"));
-    assert_eq!(timely("list", client.pool_list()).await.unwrap().pools.len(), 2);
-    assert_eq!(timely("volumes", client.volume_list(None)).await.unwrap().volumes.len(), 4);
-    timely("volume", client.volume_show("tank/v".into())).await.unwrap();
-    timely("exports", client.export_list()).await.unwrap();
-    timely("export", client.export_show(key.clone())).await.unwrap();
-    timely("server", client.server_info()).await.unwrap();
-    timely("history", client.pool_history("tank".into())).await.unwrap();
-    timely("events", client.events(EventQuery::default())).await.unwrap();
-    timely("export delete", client.export_delete(key, true)).await.unwrap();
-    told("pool export", client.pool_export(export(false))).await;
+    assert_eq!(timely("list", client.call(ListPools {})).await.unwrap().pools.len(), 2);
+    assert_eq!(
+        timely("volumes", client.call(ListVolumes { pool: None })).await.unwrap().volumes.len(),
+        4
+    );
+    timely("volume", client.call(ShowVolume { name: "tank/v".into() })).await.unwrap();
+    timely("exports", client.call(ListExports {})).await.unwrap();
+    timely("export", client.call(ShowExport { protocol, name })).await.unwrap();
+    timely("server", client.call(ShowServer {})).await.unwrap();
+    timely("history", client.call(ListHistory { name: "tank".into() })).await.unwrap();
+    timely("events", client.call(ListEvents::default())).await.unwrap();
+    timely("export delete", client.call(delete)).await.unwrap();
+    told("pool export", client.call(export(false))).await;
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
-    told("pool destroy", client.pool_destroy(destroy)).await;
+    told("pool destroy", client.call(destroy)).await;
 
-    let gone = timely("forced export", client.pool_export(export(true))).await.unwrap();
+    let gone = timely("forced export", client.call(export(true))).await.unwrap();
     assert_eq!(gone.outcome, Outcome::Removed);
-    let names = timely("list", client.pool_list()).await.unwrap().pools;
+    let names = timely("list", client.call(ListPools {})).await.unwrap().pools;
     assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
     timely("other", server.volume("other/x")).await.unwrap();
-    let history = client.pool_history("tank".into()).await.unwrap().entries;
+    let history = client.call(ListHistory { name: "tank".into() }).await.unwrap().entries;
     // Calls that had waited for the right to change the pool may end after it.
     let forced = history.iter().find(|entry| entry.call == "pool export tank --force").unwrap();
     assert_eq!(forced.outcome, "removed");
@@ -197,12 +208,12 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
     frozen.iter().for_each(|faults| faults.clear());
     let search = vec![server.dir.path().display().to_string()];
     let import = PoolImport { pool: "tank".into(), search, force: false };
-    client.pool_import(import).await.unwrap();
-    client.volume_show("tank/v".into()).await.unwrap();
+    client.call(import).await.unwrap();
+    client.call(ShowVolume { name: "tank/v".into() }).await.unwrap();
 }
 
 /// A call that may need no disk, may have to wait for another, or is refused: it is answered.
-async fn answered<T>(what: &str, call: Answer<'_, T>) {
+async fn answered<T>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let start = Instant::now();
     let said = match timely(what, call).await {
         Ok(_) => "done".to_owned(),
@@ -222,9 +233,10 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let spare = file(server.dir.path(), "spare").display().to_string();
     let search = vec![server.dir.path().display().to_string()];
     let name = || "tank".to_owned();
-    let disk = || PoolDisk { name: name(), disk: "tank-a".into() };
+    let offline = || PoolOffline { name: name(), disk: "tank-a".into() };
+    let detach = PoolDetach { name: name(), disk: "tank-a".into() };
     let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None };
-    let scrub = |action| client.pool_scrub(PoolScrub { name: name(), action });
+    let scrub = |action| client.call(PoolScrub { name: name(), action });
     let (force, at_once) = (false, false);
     let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
     let (new, old) = (Some(spare.clone()), "tank-a".into());
@@ -241,37 +253,34 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
             answered("scrub", scrub(ScrubAction::Start)),
             answered("scrub pause", scrub(ScrubAction::Pause)),
             answered("scrub stop", scrub(ScrubAction::Stop)),
-            answered("offline", client.pool_offline(disk())),
-            answered("online", client.pool_online(online())),
-            answered(
-                "clear",
-                client.pool_clear(PoolClear { name: name(), disk: None, lost: true })
-            ),
-            answered("attach", client.pool_attach(attach)),
-            answered("replace", client.pool_replace(replace)),
-            answered("detach", client.pool_detach(disk())),
+            answered("offline", client.call(offline())),
+            answered("online", client.call(online())),
+            answered("clear", client.call(PoolClear { name: name(), disk: None, lost: true })),
+            answered("attach", client.call(attach)),
+            answered("replace", client.call(replace)),
+            answered("detach", client.call(detach)),
         )
     };
     let rest = async {
         tokio::join!(
-            answered("volume set", client.volume_set(set)),
-            answered("volume destroy", client.volume_destroy(idle())),
-            answered("snapshot create", client.snapshot_create(take)),
-            answered("snapshot list", client.snapshot_list(None.into())),
-            answered("volume promote", client.volume_promote("tank/idle".into())),
-            answered("export create", client.export_create(offer)),
-            answered("scan", client.pool_scan(PoolScan { search })),
-            answered("import", client.pool_import(import)),
+            answered("volume set", client.call(set)),
+            answered("volume destroy", client.call(idle())),
+            answered("snapshot create", client.call(take)),
+            answered("snapshot list", client.call(ListSnapshots::default())),
+            answered("volume promote", client.call(VolumePromote { name: "tank/idle".into() })),
+            answered("export create", client.call(offer)),
+            answered("scan", client.call(PoolScan { search })),
+            answered("import", client.call(import)),
         )
     };
     tokio::join!(care, rest);
     // And each by itself once the first ones wait for the disks.
     answered("scrub", scrub(ScrubAction::Start)).await;
-    answered("offline", client.pool_offline(disk())).await;
-    answered("clear", client.pool_clear(PoolClear { name: name(), disk: None, lost: true })).await;
+    answered("offline", client.call(offline())).await;
+    answered("clear", client.call(PoolClear { name: name(), disk: None, lost: true })).await;
 
     let export = PoolExport { name: name(), force: true };
-    let gone = timely("forced export", client.pool_export(export)).await.unwrap();
+    let gone = timely("forced export", client.call(export)).await.unwrap();
     assert_eq!(gone.outcome, Outcome::Removed);
     // A search for pools may have begun to read a disk that was let go of; it ends with the test.
     frozen.iter().for_each(|faults| faults.clear());
@@ -291,7 +300,7 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
     // By force, so that measuring is the first thing that touches the disk.
     let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
-    let create = || server.client.pool_create(request.clone());
+    let create = || server.client.call(request.clone());
     let error = timely("create", create()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
     assert!(error.message.contains("have not answered"), "{error}");
@@ -302,7 +311,7 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
     faults.clear();
     let made = tokio::time::timeout(BOUND, create()).await.unwrap().unwrap();
     assert_eq!(made.outcome(), Outcome::Unchanged);
-    let history = server.client.pool_history("cold".into()).await.unwrap().entries;
+    let history = server.client.call(ListHistory { name: "cold".into() }).await.unwrap().entries;
     assert!(history.iter().any(|entry| entry.outcome == "created"), "{history:?}");
 }
 
@@ -318,7 +327,7 @@ async fn a_disk_whose_flush_fails_makes_no_pool() {
     }];
     let (name, force, properties) = ("bad".to_owned(), false, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
-    let error = timely("create", server.client.pool_create(request)).await.unwrap_err();
+    let error = timely("create", server.client.call(request)).await.unwrap_err();
     assert!(error.message.contains("flush failed"), "{error}");
     let label = &std::fs::read(&path).unwrap()[..1 << 20];
     assert!(label.iter().all(|byte| *byte == 0), "a label was written");
@@ -343,7 +352,7 @@ async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
     let (made, gone) = tokio::join!(timely("volume create", volume), let_go);
     made.unwrap();
     assert!(gone[0].1.ends_with("half-a"), "{gone:?}");
-    let status = server.client.pool_status("half".into()).await.unwrap();
+    let status = server.client.call(ShowPool { name: "half".into() }).await.unwrap();
     let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
     assert_eq!(states, [Health::Faulted, Health::Online]);
 }
@@ -375,16 +384,16 @@ async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
     drop(open);
     // Opened anew, so that nothing of it is in memory.
     let (name, force) = ("wide".to_owned(), false);
-    let key = ExportKey { protocol: Protocol::Nbd, name: "wide/v".into() };
-    server.client.export_delete(key, true).await.unwrap();
-    server.client.pool_export(PoolExport { name: name.clone(), force }).await.unwrap();
+    let (protocol, volume) = (Protocol::Nbd, "wide/v".into());
+    server.client.call(ExportDelete { protocol, name: volume, force: true }).await.unwrap();
+    server.client.call(PoolExport { name: name.clone(), force }).await.unwrap();
     let search = vec![server.dir.path().display().to_string()];
-    server.client.pool_import(PoolImport { pool: name.clone(), search, force }).await.unwrap();
+    server.client.call(PoolImport { pool: name.clone(), search, force }).await.unwrap();
 
     frozen[1].freeze();
     frozen[2].freeze();
     assert!(read(&server, "wide", "v", LEN).await == content, "other bytes");
-    let status = server.client.pool_status(name.clone()).await.unwrap();
+    let status = server.client.call(ShowPool { name: name.clone() }).await.unwrap();
     let slow: Vec<bool> = status.vdevs[0].disks.iter().map(|disk| disk.slow).collect();
     assert_eq!(slow, [false, true, true, false, false], "{status:?}");
     let disks = &status.vdevs[0].disks;
@@ -459,7 +468,7 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     let start = Instant::now();
     server.manager.reopen_pools().await;
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
-    let late = server.client.pool_status("late".into()).await.unwrap();
+    let late = server.client.call(ShowPool { name: "late".into() }).await.unwrap();
     assert_eq!(late.state, Health::Unavailable);
     timely("other pool", server.volume("fine/w")).await.unwrap();
 
@@ -471,7 +480,7 @@ async fn the_server_starts_though_a_pool_is_frozen() {
         }
     };
     tokio::time::timeout(BOUND, opened).await.unwrap();
-    assert_eq!(server.client.export_list().await.unwrap().exports.len(), 2);
+    assert_eq!(server.client.call(ListExports {}).await.unwrap().exports.len(), 2);
 }
 
 // A leg that hung kept its pool closed at the start for as long as its labels took, though the
@@ -495,14 +504,14 @@ async fn a_mirror_opens_at_the_start_without_a_frozen_leg_and_takes_it_back() {
         }
     };
     tokio::time::timeout(3 * LABELS_WAIT, opened).await.unwrap();
-    let status = server.client.pool_status("part".into()).await.unwrap();
+    let status = server.client.call(ShowPool { name: "part".into() }).await.unwrap();
     let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
     assert_eq!(states, [Health::Unavailable, Health::Online]);
 
     first.clear();
     let whole = async {
         loop {
-            let status = server.client.pool_status("part".into()).await.unwrap();
+            let status = server.client.call(ShowPool { name: "part".into() }).await.unwrap();
             if status.state == Health::Online {
                 break;
             }
@@ -522,12 +531,12 @@ async fn a_spare_takes_the_place_of_a_disk_that_fails() {
     let disks = vec![file(server.dir.path(), "spare").display().to_string()];
     let vdevs = vec![VdevSpec { kind: VdevKind::Disk, role: VdevRole::Spare, disks }];
     let request = PoolAdd { name: "tank".into(), vdevs, force: false };
-    client.pool_add(request).await.unwrap();
+    client.call(request).await.unwrap();
     faults[1].fail(DeviceOp::Write);
     server.volume("tank/w").await.unwrap();
     let deadline = Instant::now() + 6 * BOUND;
     loop {
-        let status = client.pool_status("tank".into()).await.unwrap();
+        let status = client.call(ShowPool { name: "tank".into() }).await.unwrap();
         let names = status.vdevs[0].disks.iter().map(|disk| disk.path.as_str());
         if status.state == Health::Online && names.clone().any(|name| name.ends_with("spare")) {
             assert_eq!((status.vdevs.len(), names.len()), (1, 2), "{status:?}");
@@ -536,7 +545,7 @@ async fn a_spare_takes_the_place_of_a_disk_that_fails() {
         assert!(Instant::now() < deadline, "{status:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let told = client.events(EventQuery { after: 0, wait_ms: 0 }).await.unwrap();
+    let told = client.call(ListEvents { after: 0, wait_ms: 0 }).await.unwrap();
     assert!(told.events.iter().any(|event| event.kind == "spare_used"), "{told:?}");
     spares.abort();
 }

@@ -1,0 +1,234 @@
+//! The one endpoint that all calls share: it reads the request, authorizes and makes the call, and
+//! writes the answer.
+//!
+//! Not here: how fields arrive (`calls::shape`), what the calls do.
+//!
+//! Only [`Endpoint::new`] and the functions that it calls are compiled for each call; the rest
+//! works on the row of the table and on bytes.
+//!
+//! Invariants:
+//! - a request passes its check and the gate before the server sees it;
+//! - an answer to a caller with a scope passes [`Answer::keep`].
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Query, RawPathParams};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use weir_base::ErrorKind;
+
+use crate::access::Reach;
+use crate::calls::call::{AuditLine, Call, Handle, Mode, Operation, Run, Work};
+use crate::calls::shape::Shape;
+use crate::calls::table::Control;
+use crate::types::{Answer, Outcome, Page};
+use crate::wire::ApiError;
+use crate::{caller, gate};
+
+/// Status and JSON of an answer.
+type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
+
+/// Answers the JSON of a request.
+type Answering = dyn Fn(&[u8], Page) -> BoxFuture<'static, Answered> + Send + Sync;
+
+/// A call as a part of the HTTP interface.
+pub(super) struct Endpoint {
+    shape: Shape,
+    answer: Box<Answering>,
+}
+
+impl Endpoint {
+    /// An endpoint that makes calls with `make`.
+    pub(super) fn new<S, C, F>(control: &Arc<S>, make: F) -> Self
+    where
+        S: Send + Sync + 'static,
+        C: Call,
+        F: Fn(Arc<S>, C) -> BoxFuture<'static, Result<C::Answer, ApiError>>,
+        F: Send + Sync + 'static,
+    {
+        let control = Arc::clone(control);
+        let answer = move |text: &[u8], page: Page| -> BoxFuture<'static, Answered> {
+            let checked = read::<C>(text).and_then(|call| {
+                call.check()?;
+                Ok(call.limited())
+            });
+            let made = checked.map(|call| make(Arc::clone(&control), call));
+            Box::pin(async move {
+                let mut answer = made?.await?;
+                if C::Answer::ENTRIES.is_some() && !is_whole_list(&page) {
+                    answer = answer.page(&page)?;
+                }
+                let status = success(C::OPERATION, answer.outcome());
+                Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
+            })
+        };
+        Self { shape: Shape::of::<C>(), answer: Box::new(answer) }
+    }
+
+    async fn respond(&self, params: RawPathParams, uri: Uri, body: Bytes) -> Response {
+        let answered = async {
+            let query = Query::<Vec<(String, String)>>::try_from_uri(&uri);
+            let query = query.map_err(|error| bad(error.to_string()))?.0;
+            let params: Vec<(&str, &str)> = params.iter().collect();
+            let text = self.shape.text(&params, &query, &body)?;
+            (self.answer)(&text, page(&query)?).await
+        };
+        match answered.await {
+            Ok((status, json)) => {
+                (status, [(CONTENT_TYPE, "application/json")], json).into_response()
+            }
+            Err(error) => error.into_response(),
+        }
+    }
+}
+
+/// The endpoints as a service.
+pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
+    let mut router = Router::new();
+    for endpoint in endpoints {
+        let route = endpoint.shape.path.route();
+        let method = endpoint.shape.operation.method.clone();
+        let method = MethodFilter::try_from(method).expect("the table has methods of HTTP");
+        let endpoint = Arc::new(endpoint);
+        let handler = move |params: RawPathParams, uri: Uri, body: Bytes| async move {
+            endpoint.respond(params, uri, body).await
+        };
+        router = router.route(&route, on(method, handler));
+    }
+    router
+}
+
+/// Makes a call of the current caller within its rights, and cuts the answer to its scope.
+pub(super) async fn authorized<S, C>(control: Arc<S>, call: C) -> Result<C::Answer, ApiError>
+where
+    S: Control + Handle<C>,
+    C: Call,
+{
+    let row = C::OPERATION;
+    let scope = gate::authorize(row, call.role(row.role), call.reach(row.reach), &call.names())?;
+    let made = async {
+        if row.reach == Reach::Looked {
+            control.authorize(&call, &scope).await?;
+        }
+        perform(control, call).await
+    };
+    match made.await {
+        Ok(mut answer) => {
+            if !scope.is_all() {
+                answer.keep(&scope);
+            }
+            Ok(answer)
+        }
+        Err(error) => Err(gate::keep_error(&error, &scope)),
+    }
+}
+
+/// Makes a call: it runs to its end, also when its caller disconnects.
+pub(super) async fn perform<S, C>(control: Arc<S>, call: C) -> Result<C::Answer, ApiError>
+where
+    S: Control + Handle<C>,
+    C: Call,
+{
+    let row = C::OPERATION;
+    let line = (row.mode != Mode::Look).then(|| AuditLine {
+        kind: call.kind().unwrap_or(row.name),
+        about: control.about(&call),
+        details: call.details(),
+    });
+    let is_recorded = row.mode == Mode::Change && !control.is_dry_run(&call);
+    let answer = Arc::new(Mutex::new(None));
+    let (into, server) = (Arc::clone(&answer), Arc::clone(&control));
+    let work: Work = Box::pin(async move {
+        let done = server.handle(call).await?;
+        let outcome = done.outcome();
+        *into.lock() = Some(done);
+        Ok(outcome)
+    });
+    run(control, line, is_recorded, work).await?;
+    let answer = answer.lock().take();
+    Ok(answer.expect("a call that succeeded has left its answer"))
+}
+
+/// The part of [`perform`] that is the same for all calls.
+async fn run(
+    control: Arc<dyn Run>,
+    line: Option<AuditLine>,
+    is_recorded: bool,
+    work: Work,
+) -> Result<(), ApiError> {
+    to_end(async move {
+        match line {
+            Some(line) => control.run(line, is_recorded, work).await,
+            None => work.await.map(drop),
+        }
+    })
+    .await
+}
+
+/// Runs a call to its end: dropped half-way, it could leave a change half made.
+pub(super) async fn to_end<T: Send + 'static>(
+    call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::spawn(caller::on_behalf_of(caller::current(), call)).await.unwrap_or_else(|broken| {
+        tracing::error!(error = %broken, "a management call broke");
+        Err(ApiError::new(ErrorKind::Internal, "the call broke inside the server"))
+    })
+}
+
+/// Reads a request.
+fn read<C: DeserializeOwned>(text: &[u8]) -> Result<C, ApiError> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let call = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| unreadable(&error.path().to_string(), error.inner()))?;
+    reader.end().map_err(|error| unreadable(".", &error))?;
+    Ok(call)
+}
+
+fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
+    let at = if path == "." { String::new() } else { format!("{path}: ") };
+    bad(format!("the request cannot be read: {at}{error}"))
+}
+
+fn bad(message: String) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, message).with_action("see /v1/openapi.json for the calls")
+}
+
+fn broken(error: &serde_json::Error) -> ApiError {
+    ApiError::new(ErrorKind::Internal, format!("the answer cannot be written: {error}"))
+}
+
+/// The page that a query asks for.
+fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
+    let value = |name: &str| {
+        let found = query.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone())
+    };
+    let number = |text: String| {
+        text.parse().map_err(|_| bad(format!("limit is {text:?}, which is no number")))
+    };
+    Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
+}
+
+/// Whether a list is answered whole: servers of earlier versions replicate to this one and know of
+/// no pages.
+fn is_whole_list(page: &Page) -> bool {
+    page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
+}
+
+/// Status of a call that succeeded.
+fn success(operation: &Operation, outcome: Option<Outcome>) -> StatusCode {
+    let status = match operation.statuses {
+        [made, _] if outcome == Some(Outcome::Created) => *made,
+        [_, there] => *there,
+        [only] => *only,
+        statuses => panic!("{} answers {statuses:?}", operation.name),
+    };
+    StatusCode::from_u16(status).expect("the table has statuses of HTTP")
+}

@@ -1,0 +1,74 @@
+//! The two calls whose body is a stream.
+//!
+//! Not here: the calls that begin and end a stream: they are rows of the table.
+//!
+//! Invariants:
+//! - a received part has the size that the guard allows;
+//! - a sent stream breaks the connection where it breaks: an answer that ends well is a whole
+//!   stream.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+
+use super::endpoint::to_end;
+use crate::calls::call::Operation;
+use crate::calls::path;
+use crate::calls::table::{Control, RECEIVE_PART, SEND_STREAM};
+use crate::limits::STREAM_STALL_LIMIT;
+use crate::stream::{Streams, body};
+use crate::types::ReceiveProgress;
+use crate::wire::ApiError;
+use crate::{gate, slots};
+
+/// Content type of parts of streams.
+pub(crate) const PART_TYPE: &str = "application/octet-stream";
+
+/// Both calls as a service.
+pub(super) fn router<S: Control>(control: Arc<S>) -> Router {
+    let route = |operation: &Operation| path::Path::parse(operation.path).route();
+    Router::new()
+        .route(&route(&SEND_STREAM), post(send_stream::<S>))
+        .route(&route(&RECEIVE_PART), post(receive_part::<S>))
+        .with_state(control)
+}
+
+fn authorize(row: &Operation) -> Result<(), ApiError> {
+    gate::authorize(row, row.role, row.reach, &[]).map(drop)
+}
+
+async fn send_stream<S: Streams>(
+    State(control): State<Arc<S>>,
+    Path(session): Path<String>,
+) -> Result<Response, ApiError> {
+    authorize(&SEND_STREAM)?;
+    // Not to its end: a dropped stream ends its session.
+    let stream = control.send_stream(session).await?;
+    if let Some(slot) = slots::current() {
+        slot.set_stall_limit(STREAM_STALL_LIMIT);
+    }
+    Ok(([(CONTENT_TYPE, PART_TYPE)], body(stream)).into_response())
+}
+
+async fn receive_part<S: Streams>(
+    control: State<Arc<S>>,
+    session: Path<String>,
+    part: Bytes,
+) -> Result<Json<ReceiveProgress>, ApiError> {
+    authorize(&RECEIVE_PART)?;
+    take_part(control, session, part).await
+}
+
+/// Takes a part of a stream, without a look at the rights of the caller.
+pub(super) async fn take_part<S: Streams>(
+    State(control): State<Arc<S>>,
+    Path(session): Path<String>,
+    part: Bytes,
+) -> Result<Json<ReceiveProgress>, ApiError> {
+    to_end(control.receive_part(session, part)).await.map(Json)
+}

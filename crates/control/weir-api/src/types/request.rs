@@ -1,0 +1,150 @@
+//! What every request and every answer implement.
+//!
+//! Not here: the requests and answers (the other files of `types`), how they travel (`calls`).
+//!
+//! Invariants:
+//! - a request is judged without looking at any state ([`Request::check`]);
+//! - an answer to a caller with a scope passes [`Answer::keep`], which has no default: a new type
+//!   of answer does not compile without one;
+//! - a kept answer names no pool, volume, snapshot, bookmark or export outside of the scope, and
+//!   has no state, size or property of one; texts for people lose only the names outside.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Error;
+use crate::access::{Reach, Role, Scope};
+use crate::wire::ApiError;
+
+/// A request: what one call is made with.
+pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'static {
+    /// Finds what is wrong with the request itself.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Full names that the request is about: the scope of the caller must cover all of them.
+    fn names(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The name that the record has for the subject. Its first part is the pool that the entry
+    /// belongs to.
+    fn about(&self) -> String {
+        self.names().first().copied().unwrap_or_default().to_owned()
+    }
+
+    /// The rest of the entry in the record, such as the tag of a hold.
+    fn details(&self) -> String {
+        String::new()
+    }
+
+    /// Kind of the event that records the call, where that is not the name of the operation.
+    fn kind(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether the call changes nothing although its operation does: it is not recorded.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
+    /// The role that this request needs, from that of its operation.
+    fn role(&self, operations: Role) -> Role {
+        operations
+    }
+
+    /// What this request touches, from what its operation touches.
+    fn reach(&self, operations: Reach) -> Reach {
+        operations
+    }
+
+    /// The request with the limits of one answer applied.
+    #[must_use]
+    fn limited(self) -> Self {
+        self
+    }
+}
+
+/// An answer of a call.
+pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
+    /// Field with the entries of a list that is answered a page at a time.
+    const ENTRIES: Option<&'static str> = None;
+
+    /// Removes what is outside of the scope.
+    fn keep(&mut self, scope: &Scope);
+
+    /// What a changing call did. None for calls that change nothing.
+    fn outcome(&self) -> Option<Outcome> {
+        None
+    }
+
+    /// The page of a list that was asked for.
+    ///
+    /// # Errors
+    /// `NotFound` if the entry that the page begins behind is no longer in the list.
+    fn page(self, _page: &Page) -> Result<Self, ApiError> {
+        Ok(self)
+    }
+}
+
+/// Which part of a list to answer.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// `next` of the page before.
+    pub after: Option<String>,
+    /// At most this many entries.
+    pub limit: Option<usize>,
+}
+
+/// Implements [`Answer`] for answers that name only objects of the request, which the gate checked,
+/// or no object of a pool.
+macro_rules! names_nothing_else {
+    ($($answer:ty),* $(,)?) => {
+        $(impl crate::types::request::Answer for $answer {
+            fn keep(&mut self, _scope: &crate::access::Scope) {}
+        })*
+    };
+}
+
+/// The same for answers with the field `outcome`.
+macro_rules! outcome_and_no_other_name {
+    ($($answer:ty),* $(,)?) => {
+        $(impl crate::types::request::Answer for $answer {
+            fn keep(&mut self, _scope: &crate::access::Scope) {}
+
+            fn outcome(&self) -> Option<crate::types::request::Outcome> {
+                Some(self.outcome)
+            }
+        })*
+    };
+}
+
+pub(super) use {names_nothing_else, outcome_and_no_other_name};
+
+/// What a changing call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was made now.
+    Created,
+    /// It was there and is different now.
+    Changed,
+    /// It was there and is gone now.
+    Removed,
+    /// Everything was as asked for already.
+    Unchanged,
+}
+
+/// The answer of a call that takes something away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Removed {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// Name of what is gone.
+    pub name: String,
+}
+
+outcome_and_no_other_name!(Removed);

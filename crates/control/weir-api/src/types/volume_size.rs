@@ -1,0 +1,64 @@
+//! Sizes of volumes and of their records.
+//!
+//! Not here: whether the segments of a pool are large enough for a record (the pool).
+//!
+//! Invariants:
+//! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
+//! - a record size that passes [`record_size`] is one that volumes can have.
+
+use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::size::Human;
+use weir_base::{BLOCK_BYTES, RecordSize};
+
+use crate::Error;
+
+/// Finds what is wrong with the size of a volume with such records.
+///
+/// # Errors
+/// The rule it breaks; of one that is no multiple of the record size, with the next larger that is.
+pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
+    let record_bytes = record.bytes() as u64;
+    let why = if bytes == 0 {
+        "a volume cannot be empty".to_owned()
+    } else if bytes > VOLUME_BYTES_MAX {
+        format!("it is more than the largest volume, {}", Human(VOLUME_BYTES_MAX))
+    } else if !bytes.is_multiple_of(record_bytes) {
+        let next = bytes.next_multiple_of(record_bytes);
+        format!("it is not a multiple of the record size, {record}; the next larger is {next}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::VolumeSize { bytes, why })
+}
+
+/// The record size of so many bytes.
+///
+/// # Errors
+/// [`Error::RecordSize`] for one that no volume can have.
+pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
+    RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
+}
+
+/// The record size of volumes for which no other was asked.
+pub(super) const fn one_block() -> u64 {
+    BLOCK_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_records_that_can_be_addressed() {
+        for record in RecordSize::all() {
+            let bytes = record.bytes() as u64;
+            for size in [bytes, 1 << 30, VOLUME_BYTES_MAX] {
+                check_volume_size(size, record).expect("a usual size");
+            }
+            for size in [0, 1, bytes - 1, bytes + 1, VOLUME_BYTES_MAX + bytes, u64::MAX] {
+                let error = check_volume_size(size, record).expect_err("refused").to_string();
+                assert!(error.contains(&size.to_string()), "{error}");
+            }
+        }
+    }
+}

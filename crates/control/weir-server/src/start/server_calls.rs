@@ -1,0 +1,100 @@
+//! The calls about the server itself: what it is, its events and tokens, and bytes of streams.
+//!
+//! Not here: the calls of one noun (the rooms named after them).
+//!
+//! Invariant: none of these calls waits for a disk, except a part of a stream.
+
+use std::sync::Arc;
+
+use weir_api::stream::Bytes;
+use weir_api::types::{
+    EventList, HistoryList, ListEvents, ListHistory, ListTokens, ReceiveProgress, Removed,
+    ServerInfo, ShowPool, ShowServer, TokenCreate, TokenCreated, TokenList, TokenRevoke,
+};
+use weir_api::{ApiError, Handle, Pending, SendStream, Streams};
+use weir_block::Arena;
+
+use crate::access::tokens;
+use crate::start::recorder::patiently;
+use crate::state::server::Manager;
+
+impl Handle<ShowServer> for Manager {
+    /// Tells what the server process is and uses.
+    async fn handle(&self, _call: ShowServer) -> Result<ServerInfo, ApiError> {
+        Ok(ServerInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_ms: self.start.elapsed().as_millis() as u64,
+            memory_cap_bytes: self.memory.total_bytes,
+            memory_used_bytes: Arena::live_bytes() as u64,
+            memory: self.memory_use(),
+            nbd_addresses: self.nbd_addresses(),
+            iscsi_portals: self.targets.portals(),
+            io_backend: weir_device::io_backend().name().to_owned(),
+        })
+    }
+}
+
+impl Handle<ListEvents> for Manager {
+    /// Tells what happened after an event, oldest first. With nothing to tell it waits for a while
+    /// and then answers an empty list.
+    async fn handle(&self, call: ListEvents) -> Result<EventList, ApiError> {
+        Ok(self.record.events.after(call).await)
+    }
+}
+
+impl Handle<ListHistory> for Manager {
+    /// Tells who changed what in a pool, and how that went: oldest first. Also of pools that are
+    /// gone.
+    async fn handle(&self, ListHistory { name }: ListHistory) -> Result<HistoryList, ApiError> {
+        let entries = self.record.history.of(&name);
+        if entries.is_empty() {
+            // Tells apart a pool that nothing was done to and a mistyped name.
+            self.handle(ShowPool { name: name.clone() }).await?;
+        }
+        Ok(HistoryList { pool: name, entries, next: None })
+    }
+}
+
+impl Handle<TokenCreate> for Manager {
+    /// Makes a token and tells its secret, this once.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken.
+    async fn handle(&self, call: TokenCreate) -> Result<TokenCreated, ApiError> {
+        self.tokens.create(call)
+    }
+}
+
+impl Handle<ListTokens> for Manager {
+    /// Lists tokens by name.
+    async fn handle(&self, _call: ListTokens) -> Result<TokenList, ApiError> {
+        Ok(self.tokens.list())
+    }
+}
+
+impl Handle<TokenRevoke> for Manager {
+    /// Revokes a token: the next call with it is refused.
+    async fn handle(&self, call: TokenRevoke) -> Result<Removed, ApiError> {
+        self.transfers.end_of_account(&tokens::account_of(&call.name));
+        self.tokens.revoke(call)
+    }
+}
+
+impl Streams for Manager {
+    fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>> {
+        Box::pin(async move { self.take_send(session) })
+    }
+
+    fn receive_part(
+        self: Arc<Self>,
+        session: String,
+        part: Bytes,
+    ) -> Pending<'static, ReceiveProgress> {
+        Box::pin(async move {
+            let volume = self.transfers.volume_of(&session);
+            let server = Arc::clone(&self);
+            patiently(&self, &volume, async move { server.take_part(session, part).await }).await
+        })
+    }
+}
