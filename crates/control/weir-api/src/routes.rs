@@ -60,8 +60,8 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
             // It waits, and gives its turn and its connection up meanwhile.
             event::endpoint(self.control)
         } else {
-            Endpoint::new(self.control, |control, call: C| {
-                Box::pin(endpoint::authorized(control, call))
+            Endpoint::new(self.control, |control, call: C, page| {
+                Box::pin(endpoint::authorized(control, call, page))
             })
         };
         self.endpoints.push(endpoint);

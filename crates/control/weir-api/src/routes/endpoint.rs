@@ -33,7 +33,7 @@ use crate::wire::ApiError;
 use crate::{caller, gate};
 
 /// Status and JSON of an answer.
-type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
+pub(super) type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
 
 /// Answers the JSON of a request.
 type Answering = dyn Fn(&[u8], Page) -> BoxFuture<'static, Answered> + Send + Sync;
@@ -50,7 +50,7 @@ impl Endpoint {
     where
         S: Send + Sync + 'static,
         C: Call,
-        F: Fn(Arc<S>, C) -> BoxFuture<'static, Result<C::Answer, ApiError>>,
+        F: Fn(Arc<S>, C, Page) -> BoxFuture<'static, Answered>,
         F: Send + Sync + 'static,
     {
         let control = Arc::clone(control);
@@ -59,15 +59,10 @@ impl Endpoint {
                 call.check()?;
                 Ok(call.limited())
             });
-            let made = checked.map(|call| make(Arc::clone(&control), call));
-            Box::pin(async move {
-                let mut answer = made?.await?;
-                if C::Answer::ENTRIES.is_some() && !is_whole_list(&page) {
-                    answer = answer.page(&page)?;
-                }
-                let status = success(C::OPERATION, answer.outcome());
-                Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
-            })
+            match checked {
+                Ok(call) => make(Arc::clone(&control), call, page),
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            }
         };
         Self { shape: Shape::of::<C>(), answer: Box::new(answer) }
     }
@@ -105,8 +100,9 @@ pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
     router
 }
 
-/// Makes a call of the current caller within its rights, and cuts the answer to its scope.
-pub(super) async fn authorized<S, C>(control: Arc<S>, call: C) -> Result<C::Answer, ApiError>
+/// Makes a call of the current caller within its rights, and cuts the answer to its scope and to
+/// the page.
+pub(super) async fn authorized<S, C>(control: Arc<S>, call: C, page: Page) -> Answered
 where
     S: Control + Handle<C>,
     C: Call,
@@ -117,24 +113,39 @@ where
         if row.reach == Reach::Looked {
             control.authorize(&call, &scope).await?;
         }
-        perform(control, call).await
-    };
-    match made.await {
-        Ok(mut answer) => {
+        let scope = scope.clone();
+        let finish = move |mut answer: C::Answer| {
             if !scope.is_all() {
                 answer.keep(&scope);
             }
-            Ok(answer)
-        }
-        Err(error) => Err(gate::keep_error(&error, &scope)),
-    }
+            write::<C>(answer, &page)
+        };
+        perform_as(control, call, finish).await
+    };
+    made.await.map_err(|error| gate::keep_error(&error, &scope))
 }
 
-/// Makes a call: it runs to its end, also when its caller disconnects.
+/// Makes a call for its answer.
 pub(super) async fn perform<S, C>(control: Arc<S>, call: C) -> Result<C::Answer, ApiError>
 where
     S: Control + Handle<C>,
     C: Call,
+{
+    perform_as(control, call, Ok).await
+}
+
+/// Makes a call: it runs to its end, also when its caller disconnects. What `finish` makes of the
+/// answer is all that waits for the caller: of 60 calls for a list, one has the whole list in
+/// memory.
+pub(super) async fn perform_as<S, C, T>(
+    control: Arc<S>,
+    call: C,
+    finish: impl FnOnce(C::Answer) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError>
+where
+    S: Control + Handle<C>,
+    C: Call,
+    T: Send + 'static,
 {
     let row = C::OPERATION;
     let line = (row.mode != Mode::Look).then(|| AuditLine {
@@ -143,20 +154,29 @@ where
         details: call.details(),
     });
     let is_recorded = row.mode == Mode::Change && !control.is_dry_run(&call);
-    let answer = Arc::new(Mutex::new(None));
-    let (into, server) = (Arc::clone(&answer), Arc::clone(&control));
+    let finished = Arc::new(Mutex::new(None));
+    let (into, server) = (Arc::clone(&finished), Arc::clone(&control));
     let work: Work = Box::pin(async move {
         let done = server.handle(call).await?;
         let outcome = done.outcome();
-        *into.lock() = Some(done);
+        *into.lock() = Some(finish(done));
         Ok(outcome)
     });
     run(control, line, is_recorded, work).await?;
-    let answer = answer.lock().take();
-    Ok(answer.expect("a call that succeeded has left its answer"))
+    let finished = finished.lock().take();
+    finished.expect("a call that succeeded has left its answer")
 }
 
-/// The part of [`perform`] that is the same for all calls.
+/// Status and JSON of an answer: of a list, the page that was asked for.
+pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
+    if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
+        answer = answer.page(page)?;
+    }
+    let status = success(C::OPERATION, answer.outcome());
+    Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
+}
+
+/// The part of [`perform_as`] that is the same for all calls.
 async fn run(
     control: Arc<dyn Run>,
     line: Option<AuditLine>,

@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::endpoint::{Endpoint, authorized};
+use super::endpoint::{Answered, Endpoint, authorized};
 use crate::calls::table::Control;
 use crate::limits::{EVENT_PAUSE, EVENT_WAIT_MAX, EVENT_WAITS_MAX, EVENT_WAITS_OF_ONE_MAX};
 use crate::slots::Slot;
-use crate::types::{EventList, ListEvents};
-use crate::wire::ApiError;
+use crate::types::{ListEvents, Page};
 use crate::{caller, slots, turns};
 
 /// Calls that wait for events for long, by the account of their callers.
@@ -51,13 +50,13 @@ impl Drop for Wait {
 
 /// The endpoint of events.
 pub(super) fn endpoint<S: Control>(control: &Arc<S>) -> Endpoint {
-    Endpoint::new(control, |control, call: ListEvents| Box::pin(events(control, call)))
+    Endpoint::new(control, |control, call, page| Box::pin(events(control, call, page)))
 }
 
-async fn events<S: Control>(control: Arc<S>, mut call: ListEvents) -> Result<EventList, ApiError> {
+async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -> Answered {
     let now = ListEvents { wait_ms: 0, ..call };
     if call.wait_ms == 0 {
-        return authorized(control, now).await;
+        return authorized(control, now, page).await;
     }
     // Where many wait already, short waits leave their connections free in between.
     let wait = Wait::take();
@@ -67,11 +66,11 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents) -> Result<Eve
     turns::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
-    let waited = authorized(Arc::clone(&control), call);
+    let waited = authorized(Arc::clone(&control), call, page.clone());
     tokio::select! {
         biased;
         list = waited => list,
-        () = slots::hurried(slot.as_ref()) => authorized(control, now).await,
+        () = slots::hurried(slot.as_ref()) => authorized(control, now, page).await,
     }
 }
 

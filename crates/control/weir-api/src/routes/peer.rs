@@ -22,7 +22,7 @@ use axum::routing::post;
 use futures_util::future::BoxFuture;
 use weir_base::ErrorKind;
 
-use super::endpoint::{self, Endpoint, perform};
+use super::endpoint::{self, Endpoint, perform, perform_as, write};
 use super::streams::take_part;
 use crate::calls::call::{Call, Handle};
 use crate::calls::path::Path;
@@ -41,7 +41,12 @@ type Checked<'a, C> = BoxFuture<'a, Result<C, ApiError>>;
 
 /// The interface for peers as a service.
 pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
-    let lists = Endpoint::new(control, |control, call| Box::pin(list_snapshots(control, call)));
+    let lists = Endpoint::new(control, |control, call: ListSnapshots, page| {
+        Box::pin(async move {
+            let list = list_snapshots(control, call).await?;
+            write::<ListSnapshots>(list, &page)
+        })
+    });
     let endpoints = vec![
         checked(control, |_, call: ShowServer| Box::pin(async { Ok(call) })),
         lists,
@@ -94,10 +99,10 @@ where
     S: Control + Handle<C>,
     C: Call,
 {
-    Endpoint::new(control, move |control, call: C| {
+    Endpoint::new(control, move |control, call: C, page| {
         Box::pin(async move {
             let call = check(&control, call).await?;
-            perform(control, call).await
+            perform_as(control, call, move |answer| write::<C>(answer, &page)).await
         })
     })
 }
