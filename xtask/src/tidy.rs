@@ -16,6 +16,7 @@ mod finding;
 mod glossary;
 mod imports;
 mod layers;
+mod picture;
 mod room_order;
 mod rooms;
 mod source;
@@ -43,11 +44,14 @@ pub(crate) struct Args {
     /// Print the import cycles of each crate
     #[arg(long)]
     cycles: bool,
+    /// Draw the crates of each layer into ARCHITECTURE.md
+    #[arg(long)]
+    draw: bool,
 }
 
 /// The stage of `make check` and `make test`.
 pub(crate) fn stage() -> Result<()> {
-    main(&Args { cycles: false })
+    main(&Args { cycles: false, draw: false })
 }
 
 /// The task.
@@ -64,14 +68,20 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         cycles::print(&cycles);
         return Ok(());
     }
+    let packages = workspace::packages()?;
+    let (document, picture) = (read(doc_paths::PATH)?, picture::draw(root, &packages));
+    if args.draw {
+        let placed = picture::placed(&document, &picture)?;
+        return fs::write(root.join(doc_paths::PATH), placed).context(doc_paths::PATH);
+    }
     let mut findings = check(&sources, &glossary);
     findings.extend(cycles.iter().filter_map(Cycles::finding));
-    let packages = workspace::packages()?;
     findings.extend(layers::check(root, &packages));
     findings.extend(rooms::check(&sources));
     findings.extend(room_order::check(&sources, &graphs));
     findings.extend(calls::check(&sources));
-    findings.extend(doc_paths::check(&read(doc_paths::PATH)?, &sources));
+    findings.extend(doc_paths::check(&document, &sources));
+    findings.extend(picture::check(&document, &picture));
     let is_there = |package: &str, file: &str| {
         let found = packages.iter().find(|known| known.name == package);
         found.is_some_and(|known| root.join(known.folder(root)).join(file).is_file())

@@ -2,7 +2,7 @@
 //!
 //! Not here: the handler of a call: the compiler asks for it.
 //!
-//! Invariant: a call that nobody can type, or that no test names, is a finding.
+//! Invariant: a row without a verb of the command line or without a test is a finding.
 
 use super::finding::{Finding, Rule, Source};
 
@@ -61,7 +61,7 @@ fn rows(text: &str) -> Vec<Row> {
     text.lines().enumerate().filter_map(row).collect()
 }
 
-/// Whether a text has a word that does not go on to the left or the right.
+/// Returns true if a text contains a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {

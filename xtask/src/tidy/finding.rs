@@ -25,10 +25,11 @@ pub(super) enum Rule {
     RoomOrder,
     DocPath,
     Calls,
+    Picture,
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -44,6 +45,7 @@ impl Rule {
         Self::RoomOrder,
         Self::DocPath,
         Self::Calls,
+        Self::Picture,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -63,6 +65,7 @@ impl Rule {
             Self::RoomOrder => "room-order",
             Self::DocPath => "doc-path",
             Self::Calls => "calls",
+            Self::Picture => "picture",
         }
     }
 }

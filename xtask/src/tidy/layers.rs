@@ -36,6 +36,11 @@ const LAYERS: [Layer; 7] = [
 /// Tools that ship in the binary.
 const SHIPPED_TOOLS: [&str; 2] = ["weir-bench", "weir-initiator"];
 
+/// Folders of the layers, the lowest first.
+pub(super) fn folders() -> impl DoubleEndedIterator<Item = &'static str> {
+    LAYERS.iter().map(|layer| layer.folder)
+}
+
 /// Findings of the whole workspace, which lies in `root`.
 pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
     let layer_of = |name: &str| {
