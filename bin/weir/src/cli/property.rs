@@ -42,7 +42,7 @@ impl TypedValueParser for PropertyNames {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let one = |spec: &PropertySpec| PossibleValue::new(spec.name).help(spec.what);
-        Some(Box::new(PROPERTIES.iter().map(one)))
+        Some(Box::new(PROPERTIES.iter().copied().map(one)))
     }
 }
 

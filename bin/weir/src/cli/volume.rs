@@ -57,7 +57,7 @@ pub(crate) enum VolumeVerb {
         /// Full name, such as tank/vm1
         name: String,
     },
-    /// Change properties of a volume
+    /// Change properties of a volume, as `weir set` does
     Set {
         /// Properties to set, such as compression=zstd; weir set --help lists them
         #[arg(required = true, value_name = "PROPERTY=VALUE")]
@@ -65,7 +65,7 @@ pub(crate) enum VolumeVerb {
         /// Full name, such as tank/vm1
         name: String,
     },
-    /// Change the size of a volume; it never shrinks below written data
+    /// Change the size of a volume, as `weir set size=` does; it never shrinks below written data
     Resize {
         /// Full name, such as tank/vm1
         name: String,

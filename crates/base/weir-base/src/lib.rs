@@ -17,6 +17,7 @@ mod loop_device;
 pub mod named_file;
 pub mod names;
 pub mod private;
+pub mod property;
 mod record_size;
 pub mod sieve;
 pub mod size;
@@ -24,7 +25,7 @@ pub mod units;
 
 pub use atomic_file::replace_file;
 pub use clock::{Clock, SystemClock};
-pub use compression::ZstdLevel;
+pub use compression::{Compression, ZstdLevel};
 pub use error::ErrorKind;
 pub use loop_device::file_behind;
 pub use record_size::RecordSize;

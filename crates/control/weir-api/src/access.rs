@@ -40,14 +40,15 @@ impl Role {
     }
 }
 
-/// What a call touches.
+/// The objects that a call touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Nothing that belongs to a pool.
     Any,
-    /// What it names.
+    /// The names in the request.
     Named,
-    /// What it names, and more that only the server knows, such as the volume of an export.
+    /// The names in the request, and names that only the server knows, such as the volume of an
+    /// export.
     Looked,
     /// Everything, or the part of a pool that is in the scope; the answer is cut to the scope.
     Filtered,

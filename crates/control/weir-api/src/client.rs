@@ -113,8 +113,8 @@ impl Client {
     /// Makes a call. A list is read to its end, page after page.
     ///
     /// # Errors
-    /// What the server answered; `Invalid` for a request that is wrong in itself, which is not
-    /// sent; `Unavailable` without an answer within the timeout.
+    /// The error that the server returned; `Invalid` for a request that fails its own check, which
+    /// is not sent; `Unavailable` without an answer within the timeout.
     pub async fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
         call.check()?;
         let fields = fields(&call);
@@ -122,8 +122,7 @@ impl Client {
         Ok(self.read(status, &answer)?)
     }
 
-    /// Status and JSON of the answer to a call. With `entries` it is a list, of which that field
-    /// has the entries.
+    /// Status and JSON of the answer to a call. `entries` is the field with the entries of a list.
     fn answer<'a>(
         &'a self,
         operation: &'static Operation,
@@ -339,7 +338,7 @@ fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
 }
 
-/// The page of a list: its entries as they are, and where it continues.
+/// The part of a page that the client reads before it knows the type of the list.
 #[derive(Deserialize)]
 struct Continued {
     #[serde(default)]

@@ -1,7 +1,7 @@
 //! The gate: whether the caller's role and scope allow a call.
 //!
-//! Not here: who the caller is (`door`, `token`), which role a call needs (`calls::table`), the cut
-//! of answers ([`Answer::keep`](crate::types::Answer::keep)).
+//! Not here: the identity of the caller (`door`, `token`), the role of each call (`calls::table`),
+//! the cut of answers ([`Answer::keep`](crate::types::Answer::keep)).
 //!
 //! Invariants:
 //! - a caller without rights passes nothing;

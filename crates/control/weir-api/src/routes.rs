@@ -1,6 +1,6 @@
 //! The HTTP paths of version 1, and the OpenAPI document they make.
 //!
-//! Not here: sockets and limits (`server`), who may call (`guard`, `gate`).
+//! Not here: sockets and limits (`server`), identity and rights of callers (`guard`, `gate`).
 //!
 //! Invariants:
 //! - a path is served if and only if it is in the document: both come from the table of calls;

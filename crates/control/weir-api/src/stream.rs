@@ -1,6 +1,6 @@
 //! A stream that is sent, on its way to whoever takes it: part after part.
 //!
-//! Not here: what is in it, and the calls around it (`calls`).
+//! Not here: the format of a stream (weir-format), the calls that begin and end it (`calls`).
 //!
 //! Invariants:
 //! - a part is made when it is asked for: whoever takes slowly is given slowly;

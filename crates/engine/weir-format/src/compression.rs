@@ -7,7 +7,7 @@
 //!   property changes no block that is stored;
 //! - codes are never given another meaning.
 
-use weir_base::ZstdLevel;
+use weir_base::Compression;
 
 use crate::error::FormatError;
 
@@ -47,57 +47,13 @@ impl Codec {
     }
 }
 
-/// How the new blocks of a dataset are to be compressed, where that saves enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    #[default]
-    Off,
-    /// LZ4.
-    Lz4,
-    /// LZ4, but not while clients would wait for it.
-    Auto,
-    /// Zstd of this level.
-    Zstd(ZstdLevel),
-}
-
-/// The code of zstd is this and its level.
-const ZSTD_CODE: u8 = 32;
-
-impl Compression {
-    /// Code on disk.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Off => 0,
-            Self::Lz4 => 1,
-            Self::Auto => 2,
-            Self::Zstd(level) => ZSTD_CODE + level.get(),
-        }
-    }
-
-    /// From the code on disk.
-    ///
-    /// # Errors
-    /// An unknown code.
-    pub const fn from_code(code: u8) -> Result<Self, FormatError> {
-        let unknown =
-            Err(FormatError::Field { what: "compression", field: "code", value: code as u64 });
-        match code {
-            0 => Ok(Self::Off),
-            1 => Ok(Self::Lz4),
-            2 => Ok(Self::Auto),
-            ZSTD_CODE.. => match ZstdLevel::new(code - ZSTD_CODE) {
-                Some(level) => Ok(Self::Zstd(level)),
-                None => unknown,
-            },
-            _ => unknown,
-        }
-    }
-
-    /// Every value.
-    pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Off, Self::Lz4, Self::Auto].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
-    }
+/// The compression of a code on disk.
+///
+/// # Errors
+/// An unknown code.
+pub fn compression_of_code(code: u8) -> Result<Compression, FormatError> {
+    let field = FormatError::Field { what: "compression", field: "code", value: u64::from(code) };
+    Compression::of_code(code).ok_or(field)
 }
 
 #[cfg(test)]
@@ -108,7 +64,7 @@ mod tests {
     fn codes_come_back_as_what_they_were_of_and_no_others_do() {
         let known: Vec<u8> = Compression::all().map(Compression::code).collect();
         for code in 0..=u8::MAX {
-            let found = Compression::from_code(code);
+            let found = compression_of_code(code);
             assert_eq!(found.is_ok(), known.contains(&code), "{code}");
             assert!(found.is_err() || found.unwrap().code() == code);
             let codec = Codec::from_code(code);

@@ -33,7 +33,7 @@ mod uberblock;
 
 pub use bootstrap::{Bootstrap, FREE_RUNS_MAX, FreeRun};
 pub use bytes::Field;
-pub use compression::{Codec, Compression};
+pub use compression::{Codec, compression_of_code};
 pub use damage::{DamageRecord, DamagedPart, DamagedRange, PoolPart};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
@@ -54,6 +54,7 @@ pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
 pub use summary::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
 pub use uberblock::{BootstrapCopy, LINEAGE_MAX, Opening, STALE_LEGS_MAX, StaleLeg, Uberblock};
+pub use weir_base::Compression;
 
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use weir_base::BLOCK_BYTES;
+use weir_base::property::{
+    COMPRESSION, DEDUPE, Key, Limit, Property, QUOTA, READ_ONLY, REFRESERVATION, RESERVATION, Value,
+};
+use weir_base::{BLOCK_BYTES, Compression};
 
 use crate::bytes::{Field, Reader, Writer, field};
-use crate::compression::Compression;
+use crate::compression::compression_of_code;
 use crate::error::FormatError;
 
 /// Most properties of users on one dataset.
@@ -75,6 +78,59 @@ impl Properties {
         field(0, "pair", "for each {u16 length, name; u16 length, value}, by name"),
     ];
 
+    /// The value of a property that is set here.
+    pub fn get<T: Value>(&self, key: Key<T>) -> Option<T> {
+        T::decode(&self.bytes(key.row)?)
+    }
+
+    /// Sets a property, or sets it no longer.
+    ///
+    /// # Panics
+    /// If the record has no place for it ([`Self::has_place`]).
+    pub fn set<T: Value>(&mut self, key: Key<T>, value: Option<T>) {
+        self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
+    }
+
+    /// Whether a record of this format has a place for a property.
+    pub fn has_place(row: &Property) -> bool {
+        (COMPRESSION.row.id..=REFRESERVATION.row.id).contains(&row.id)
+    }
+
+    /// The value of a property that is set here, as [`Value::encode`] wrote it. A limit of 0 is not
+    /// set.
+    pub fn bytes(&self, row: &Property) -> Option<Vec<u8>> {
+        let limit = |bytes: u64| (bytes > 0).then(|| Limit(bytes).encode());
+        match row.id {
+            id if id == COMPRESSION.row.id => self.compression.map(|value| value.encode()),
+            id if id == DEDUPE.row.id => self.dedupe.map(|value| value.encode()),
+            id if id == READ_ONLY.row.id => self.read_only.map(|value| value.encode()),
+            id if id == QUOTA.row.id => limit(self.quota_bytes),
+            id if id == RESERVATION.row.id => limit(self.reservation_bytes),
+            id if id == REFRESERVATION.row.id => limit(self.refreservation_bytes),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::set`], from bytes of [`Value::encode`].
+    ///
+    /// # Panics
+    /// If the record has no place for the property, and on bytes that are no value of it.
+    pub fn set_bytes(&mut self, row: &Property, value: Option<&[u8]>) {
+        fn read<T: Value>(value: Option<&[u8]>) -> Option<T> {
+            value.map(|bytes| T::decode(bytes).expect("a value of this property"))
+        }
+        let limit = || read::<Limit>(value).unwrap_or_default().0;
+        match row.id {
+            id if id == COMPRESSION.row.id => self.compression = read(value),
+            id if id == DEDUPE.row.id => self.dedupe = read(value),
+            id if id == READ_ONLY.row.id => self.read_only = read(value),
+            id if id == QUOTA.row.id => self.quota_bytes = limit(),
+            id if id == RESERVATION.row.id => self.reservation_bytes = limit(),
+            id if id == REFRESERVATION.row.id => self.refreservation_bytes = limit(),
+            _ => panic!("no record has a place for {}", row.name),
+        }
+    }
+
     /// What the properties of users take in a record.
     pub fn user_bytes(&self) -> usize {
         self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
@@ -124,7 +180,7 @@ impl Properties {
         if dedupe > 1 || (!is_set(DEDUPE_SET) && dedupe != 0) {
             return Err(r.bad("dedupe", dedupe));
         }
-        let compression = is_set(COMPRESSION_SET).then(|| Compression::from_code(code));
+        let compression = is_set(COMPRESSION_SET).then(|| compression_of_code(code));
         let mut found = Self {
             compression: compression.transpose()?,
             read_only: is_set(READ_ONLY_SET).then_some(read_only == 1),
@@ -225,6 +281,8 @@ impl PoolRecord {
 
 #[cfg(test)]
 mod tests {
+    use weir_base::property::{Kind, TABLE};
+
     use super::*;
 
     fn full() -> Properties {
@@ -247,6 +305,28 @@ mod tests {
         for properties in [Properties::default(), full()] {
             let record = PoolRecord { properties, lost: vec![3..4, 128..256] };
             assert_eq!(PoolRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn each_property_of_the_table_has_its_place() {
+        let all = TABLE.iter().filter(|row| row.id > 0);
+        for row in all {
+            assert!(Properties::has_place(row), "{row:?}");
+            let mut properties = Properties::default();
+            assert_eq!(properties.bytes(row), None, "{row:?}");
+            let value = match row.kind {
+                Kind::Limit => row.parse("1GiB"),
+                _ => row.parse("off"),
+            };
+            properties.set_bytes(row, value.as_deref());
+            assert!(value.is_some() && properties.bytes(row) == value, "{row:?}");
+            let record = PoolRecord { properties, lost: Vec::new() };
+            let read = PoolRecord::decode(&record.encode()).unwrap();
+            assert_eq!(read.properties.bytes(row), value, "{row:?}");
+            let mut unset = read.properties;
+            unset.set_bytes(row, None);
+            assert_eq!(unset, Properties::default(), "{row:?}");
         }
     }
 

@@ -24,11 +24,12 @@ mod write;
 
 use std::ops::Range;
 
+use weir_base::Compression;
 use weir_base::ErrorKind;
 use weir_base::RecordSize;
 
 use crate::bytes::{Field, field};
-use crate::compression::{Codec, Compression};
+use crate::compression::Codec;
 use crate::error::FormatError;
 
 pub use read::StreamReader;

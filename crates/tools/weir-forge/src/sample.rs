@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use weir_base::RecordSize;
+use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::{Guid, SystemClock};
 use weir_block::IoBuf;
 use weir_dataset::{
@@ -143,13 +144,13 @@ fn id(volume: &str, name: &str) -> SnapshotId {
 }
 
 async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
-    let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+    let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
     let size = |blocks: u64, shift| VolumeSize {
         bytes: blocks * BLOCK,
         record: RecordSize::from_shift(shift).expect("a record size"),
     };
     engine.create_volume_with("plain", size(1 << 22, 0), std::slice::from_ref(&lz4)).await?;
-    let dedupe = PropertyChange::Dedupe(Some(true));
+    let dedupe = PropertyChange::set(DEDUPE, true);
     engine.create_volume_with("dedupe", size(300, 0), &[lz4.clone(), dedupe]).await?;
     engine.create_volume_with("large", size(256, 1), &[lz4]).await?;
     let (plain, dedupe) = (engine.volume("plain")?, engine.volume("dedupe")?);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
 use weir_base::ZstdLevel;
+use weir_base::property::{COMPRESSION, QUOTA, RESERVATION};
 use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSize};
 use weir_format::Compression;
 
@@ -69,7 +70,7 @@ impl Admin {
         let compression = self.some_compression();
         self.books.borrow_mut().create(index, blocks, compression, None);
         let size = VolumeSize { bytes: (blocks * BLOCK_BYTES) as u64, record };
-        let changes = [PropertyChange::Compression(Some(compression))];
+        let changes = [PropertyChange::set(COMPRESSION, compression)];
         self.engine.create_volume_with(&name, size, &changes).await.map_err(Stop::Told)?;
         if !record.is_block() {
             note(Met::RecordsOfSeveral);
@@ -163,7 +164,8 @@ impl Admin {
         };
         self.books.borrow_mut().volumes[index].limits.asked = Some((quota, reservation));
         let target = [PropertyTarget::Volume(name.to_owned())];
-        let changes = [PropertyChange::Quota(quota), PropertyChange::Reservation(reservation)];
+        let changes =
+            [PropertyChange::set(QUOTA, quota), PropertyChange::set(RESERVATION, reservation)];
         let done = self.engine.change_properties(&target, &changes).await;
         {
             let limits = &mut self.books.borrow_mut().volumes[index].limits;

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use weir_base::RecordSize;
 use weir_base::ZstdLevel;
+use weir_base::property::COMPRESSION;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions, PropertyChange, Volume, VolumeSize};
 use weir_format::Compression;
@@ -112,7 +113,7 @@ impl Run {
         let is_noisy = compression != Compression::Zstd(ZstdLevel::MAX);
         let bytes = (BLOCKS * BLOCK_BYTES) as u64;
         let size = VolumeSize { bytes, record: RECORD };
-        let properties = [PropertyChange::Compression(Some(compression))];
+        let properties = [PropertyChange::set(COMPRESSION, compression)];
         let made = engine.create_volume_with(NAME, size, &properties).await;
         made.map_err(told("create"))?;
         engine.set_dedupe(NAME, true).await.map_err(told("dedupe"))?;

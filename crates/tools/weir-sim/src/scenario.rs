@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::RecordSize;
+use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{Engine, EngineOptions, PropertyChange, VolumeSize};
 use weir_device::Device;
@@ -349,9 +350,9 @@ impl Scenario {
                 let (name, bytes) = (format!("v{n}"), (sizes.volume_blocks * BLOCK_BYTES) as u64);
                 let large = n == 1 && scenario.seed % 2 == 1;
                 let record = if large { LARGE_RECORD } else { RecordSize::BLOCK };
-                let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+                let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
                 // One of two, until the administrator changes it.
-                let dedupe = PropertyChange::Dedupe(Some(n % 2 == 1));
+                let dedupe = PropertyChange::set(DEDUPE, n % 2 == 1);
                 let size = VolumeSize { bytes, record };
                 engine.create_volume_with(&name, size, &[lz4, dedupe]).await?;
             }

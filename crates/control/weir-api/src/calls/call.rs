@@ -1,7 +1,7 @@
-//! What a management call is: a row of the table, its request, its answer, its handler.
+//! A management call: a row of the table, a request, an answer, a handler.
 //!
-//! Not here: the rows (`table`), who answers (the server implements [`Handle`] over the engine),
-//! how a call travels (`path`, `shape`).
+//! Not here: the rows (`table`), the handlers (the server implements [`Handle`] over the engine),
+//! the places of fields in an HTTP request (`path`, `shape`).
 //!
 //! Invariants:
 //! - a changing call may be repeated: a state that is as requested answers `unchanged`. A call that
@@ -20,7 +20,7 @@ use crate::access::{Reach, Role, Scope};
 use crate::types::{Answer, Outcome, Request};
 use crate::wire::ApiError;
 
-/// How the server runs a call.
+/// The way in which the server runs a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Directly: it waits for no disk.
@@ -42,9 +42,9 @@ pub struct Operation {
     pub path: &'static str,
     /// The lowest role that may make it.
     pub role: Role,
-    /// What it touches.
+    /// The objects that it touches.
     pub reach: Reach,
-    /// How the server runs it.
+    /// The way in which the server runs it.
     pub mode: Mode,
     /// HTTP status of a success. With two, the first one is for an outcome of `created`.
     pub statuses: &'static [u16],
@@ -62,7 +62,7 @@ impl PartialEq for Operation {
 
 /// A request with a row in the table.
 pub trait Call: Request {
-    /// What it is answered with.
+    /// Type of its answer.
     type Answer: Answer;
     /// Its row.
     const OPERATION: &'static Operation;
@@ -88,7 +88,7 @@ pub trait Handle<C: Call>: Send + Sync + 'static {
         call.about()
     }
 
-    /// Whether the call changes nothing, see [`Request::is_dry_run`].
+    /// True if the call changes nothing, see [`Request::is_dry_run`].
     fn is_dry_run(&self, call: &C) -> bool {
         call.is_dry_run()
     }
@@ -101,11 +101,11 @@ pub struct AuditLine {
     pub kind: &'static str,
     /// Full name of its subject. Its first part is the pool.
     pub about: String,
-    /// What else was requested.
+    /// The rest of the request, such as the tag of a hold.
     pub details: String,
 }
 
-/// A call that runs: its future ends with what it did, if it changed something.
+/// A running call; it returns the outcome of a change.
 pub type Work = BoxFuture<'static, Result<Option<Outcome>, ApiError>>;
 
 /// Runs calls that wait for disks, and records changes.

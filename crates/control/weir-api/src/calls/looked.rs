@@ -4,7 +4,7 @@
 //!
 //! A server calls one of these functions in [`Handle::authorize`].
 //!
-//! Invariant: a refusal reveals no name outside of the scope, and not whether one exists.
+//! Invariant: a refusal does not reveal names outside of the scope, or their existence.
 
 use weir_base::ErrorKind;
 
@@ -36,7 +36,7 @@ where
 /// Checks that all logical units of a target are in the scope.
 ///
 /// # Errors
-/// `Permission` for another target, and for one that does not exist.
+/// `Permission` for another target, also if there is no such target.
 pub async fn target<S>(server: &S, call: &ShowTarget, scope: &Scope) -> Result<(), ApiError>
 where
     S: Handle<ShowTarget>,

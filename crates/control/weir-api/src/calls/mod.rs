@@ -1,6 +1,6 @@
-//! The management calls: one row each, and how requests and answers travel.
+//! The management calls: a row for each, and the places of its fields in an HTTP request.
 //!
-//! Not here: the types of requests and answers (`types`), what the calls do (the server).
+//! Not here: the types of requests and answers (`types`), the handlers (the server).
 
 pub mod call;
 pub mod looked;

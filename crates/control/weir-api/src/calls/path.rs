@@ -2,7 +2,7 @@
 //!
 //! Not here: the fields that travel in the query or in the body (`shape`, `client`).
 //!
-//! Invariant: a path that is filled from a request leads to the route of the same template.
+//! Invariant: [`Path::fill`] and [`Path::route`] of one template agree: the server finds the route.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -102,7 +102,7 @@ impl Path {
     }
 }
 
-/// A value of a request as a path or a query has it.
+/// The text of a value in a path or a query.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

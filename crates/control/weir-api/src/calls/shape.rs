@@ -1,6 +1,6 @@
-//! How the fields of a request arrive: in the path, in the query or in the body.
+//! Places of the fields of a request: the path, the query and the body.
 //!
-//! Not here: what the fields mean (`types`).
+//! Not here: the meaning of the fields (`types`).
 //!
 //! The schema of a request says which of its fields are numbers, switches and lists. With it the
 //! texts of a path and a query become JSON, and one deserializer reads all requests.
@@ -28,7 +28,7 @@ pub(crate) struct Field {
     pub(crate) is_required: bool,
 }
 
-/// How a text becomes a value.
+/// Type of the value that a text becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -45,7 +45,7 @@ pub(crate) struct Shape {
     pub(crate) fields: BTreeMap<String, Field>,
     /// The schema of all other fields, where any name is a field.
     pub(crate) others: Option<RefOr<Schema>>,
-    /// What the request is.
+    /// Description of the request.
     pub(crate) description: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl Shape {
         Self { operation, path, fields, others, description }
     }
 
-    /// Whether the fields beside the path are in the query.
+    /// Returns true if the fields outside the path are in the query.
     pub(crate) fn uses_query(&self) -> bool {
         uses_query(&self.operation.method)
     }
@@ -98,7 +98,7 @@ impl Shape {
         self.path.fields().any(|field| field.name == name)
     }
 
-    /// Fields beside the path.
+    /// Fields outside the path.
     pub(crate) fn rest(&self) -> impl Iterator<Item = (&String, &Field)> {
         self.fields.iter().filter(|(name, _)| !self.is_in_path(name))
     }
@@ -133,7 +133,7 @@ impl Shape {
         let has_rest = self.others.is_some() || self.rest().next().is_some();
         let body = if body.is_empty() && !has_rest { b"{}" } else { body };
         let Some(inner) = body.strip_prefix(b"{").and_then(|body| body.strip_suffix(b"}")) else {
-            // The deserializer says what is wrong with it.
+            // The deserializer returns the error.
             return Ok(Cow::Borrowed(body));
         };
         let comma = if inner.trim_ascii().is_empty() { "" } else { "," };
@@ -186,7 +186,7 @@ fn kind(schema: &RefOr<Schema>) -> Kind {
     }
 }
 
-/// The schema of a field as that of a parameter, and its description.
+/// Schema and description of the parameter for a field.
 pub(crate) fn parameter(schema: &RefOr<Schema>) -> (RefOr<Schema>, Option<String>) {
     match schema {
         RefOr::Ref(reference) => {

@@ -1,11 +1,11 @@
-//! The table of calls: who may make which, and how it travels.
+//! The table of calls: their paths, the roles that may make them, their answers.
 //!
-//! Not here: what the calls do.
+//! Not here: the handlers of the calls (weir-server).
 //!
 //! A row is `Request = "operation", METHOD "path", Role, Reach, Mode => statuses Answer`. In a path
-//! `{field}` stands for a field of the request, `{field:param}` for one whose parameter has another
-//! name, and `{field:a/b}` for one that fills two parameters with the text before and behind its
-//! `/`. The other fields travel in the query (GET, DELETE) or in the body.
+//! `{field}` is a field of the request, `{field:param}` a field whose parameter has another name,
+//! and `{field:a/b}` a field with a `/`, whose two parts fill two parameters. The other fields are
+//! in the query (GET, DELETE) or in the body.
 //!
 //! Invariant: a path is served if and only if it is in this table or in [`BY_HAND`].
 

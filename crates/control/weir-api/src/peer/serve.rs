@@ -1,6 +1,6 @@
 //! The answering side of two servers.
 //!
-//! Not here: what the calls do (`calls`).
+//! Not here: the calls (`calls`).
 //!
 //! Invariants:
 //! - a connection has a slot among strangers until its secret is right, and one among peers after:

@@ -71,7 +71,7 @@ pub fn openapi() -> OpenApi {
         .build()
 }
 
-/// The document as far as it is written.
+/// The unfinished document.
 #[derive(Default)]
 struct Document {
     paths: Paths,
@@ -98,14 +98,14 @@ impl Visit for Document {
     }
 }
 
-/// A type of the document: where it is, and what it is.
+/// A type of the document.
 struct Named {
     reference: Ref,
     description: String,
 }
 
 impl Document {
-    /// Adds a type with all that it uses.
+    /// Adds a type and the types of its fields.
     fn add_type<T: ToSchema>(&mut self) -> Named {
         let mut used = Vec::new();
         T::schemas(&mut used);
@@ -197,7 +197,7 @@ impl Document {
     }
 }
 
-/// What the table says of a call, and its responses.
+/// The operation of a row, with its responses.
 fn described(row: &Operation, answer: &Named) -> Described {
     let content = |schema: &Ref| Content::new(Some(RefOr::Ref::<Schema>(schema.clone())));
     let mut described = Described::new();

@@ -1,7 +1,7 @@
 //! The one endpoint that all calls share: it reads the request, authorizes and makes the call, and
 //! writes the answer.
 //!
-//! Not here: how fields arrive (`calls::shape`), what the calls do.
+//! Not here: places of fields (`calls::shape`), the handlers (the server).
 //!
 //! Only [`Endpoint::new`] and the functions that it calls are compiled for each call; the rest
 //! works on the row of the table and on bytes.
@@ -134,9 +134,9 @@ where
     perform_as(control, call, Ok).await
 }
 
-/// Makes a call: it runs to its end, also when its caller disconnects. What `finish` makes of the
-/// answer is all that waits for the caller: of 60 calls for a list, one has the whole list in
-/// memory.
+/// Makes a call: it runs to its end, also when its caller disconnects. `finish` runs in the task of
+/// the call, so that only its result waits for the caller: 60 calls for a list have one whole list
+/// in memory.
 pub(super) async fn perform_as<S, C, T>(
     control: Arc<S>,
     call: C,

@@ -69,7 +69,7 @@ pub struct ExportCreate {
 }
 
 impl ExportCreate {
-    /// What names the export.
+    /// The key of the export.
     pub fn key(&self) -> ExportKey {
         let name = self.name.clone().unwrap_or_else(|| self.volume.clone());
         ExportKey { protocol: self.protocol, name }
@@ -124,7 +124,7 @@ impl Request for ExportSet {
 }
 
 impl ExportSet {
-    /// What names the export.
+    /// The key of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -158,7 +158,7 @@ impl Request for ExportDelete {
 }
 
 impl ExportDelete {
-    /// What names the export.
+    /// The key of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
@@ -185,7 +185,7 @@ impl Request for ShowExport {
 }
 
 impl ShowExport {
-    /// What names the export.
+    /// The key of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }

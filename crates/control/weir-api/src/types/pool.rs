@@ -323,12 +323,12 @@ impl Request for ShowPool {
     }
 }
 
-/// A forced call as the record has it.
+/// Words of the record for a forced call.
 fn told_force(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-/// Vdevs as the record has them.
+/// Words of the record for vdevs.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
     let mut words = vec![told_force(force).to_owned()];
     for vdev in vdevs {

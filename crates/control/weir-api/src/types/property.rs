@@ -1,12 +1,9 @@
-//! Properties: their table, and the calls that tell, set and inherit them.
+//! Properties: the calls that tell, set and inherit them.
 //!
-//! Not here: what they do (weir-dataset).
+//! Not here: their table (weir-base), their effects (weir-dataset).
 //!
-//! Invariants:
-//! - the table below is the one list of them: requests, the command line's help and completion, and
-//!   the operator's page are made of it;
-//! - a value that passes [`Setting::parse`] means something; whether there is room for it the pool
-//!   says.
+//! Invariant: a value that passes [`Setting::parse`] means something; whether there is room for it
+//! the pool says.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,190 +14,35 @@ use weir_base::names::{self, PropertyOf};
 use weir_base::{BLOCK_BYTES, RecordSize, size};
 
 use super::volume_size::check_volume_size;
-use super::{Answer, Compression, Outcome, Request};
+use super::{Answer, Outcome, Request};
 use crate::Error;
 use crate::access::Scope;
 
-/// What the value of a property is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PropertyKind {
-    /// A word.
-    Word,
-    /// A number of bytes.
-    Bytes,
-    /// A number of bytes where 0 is none.
-    Limit,
-    /// How many times smaller something is.
-    Ratio,
-    /// Seconds since 1970.
-    Time,
-}
+pub use weir_base::property::{
+    Kind as PropertyKind, Property as PropertySpec, TABLE as PROPERTIES,
+};
 
-/// A property that means something to Weir.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PropertySpec {
-    /// Its name.
-    pub name: &'static str,
-    /// What its value is.
-    pub kind: PropertyKind,
-    /// What it can be set to; `None`: it cannot be set.
-    pub values: Option<&'static str>,
-    /// The value where nobody set one; of those that can be set.
-    pub default: &'static str,
-    /// Whether volumes inherit it from their pool.
-    pub inherits: bool,
-    /// Where it can be looked at, and set if it can be set.
-    pub of: &'static [PropertyOf],
-    /// What it is, for people.
-    pub what: &'static str,
-}
-
-const POOL: PropertyOf = PropertyOf::Pool;
-const VOLUME: PropertyOf = PropertyOf::Volume;
-const SNAPSHOT: PropertyOf = PropertyOf::Snapshot;
-
-/// A property that can be looked at.
-const fn shown(
-    name: &'static str,
-    kind: PropertyKind,
-    of: &'static [PropertyOf],
-    what: &'static str,
-) -> PropertySpec {
-    PropertySpec { name, kind, values: None, default: "", inherits: false, of, what }
-}
-
-/// Every property of Weir, in the order people see them.
-pub const PROPERTIES: &[PropertySpec] = &[
-    shown("type", PropertyKind::Word, &[POOL, VOLUME, SNAPSHOT], "pool, volume or snapshot"),
-    shown("creation", PropertyKind::Time, &[VOLUME, SNAPSHOT], "when it was made"),
-    shown(
-        "used",
-        PropertyKind::Bytes,
-        &[POOL, VOLUME, SNAPSHOT],
-        "what destroying it with all its snapshots would free",
-    ),
-    shown("available", PropertyKind::Bytes, &[POOL, VOLUME], "room that it can still take"),
-    shown("referenced", PropertyKind::Bytes, &[VOLUME, SNAPSHOT], "what it leads to"),
-    shown("compressratio", PropertyKind::Ratio, &[POOL, VOLUME], "data by what it takes on disk"),
-    shown("origin", PropertyKind::Word, &[VOLUME], "the snapshot it was cloned from"),
-    shown("clones", PropertyKind::Word, &[SNAPSHOT], "the volumes cloned from it"),
-    shown("guid", PropertyKind::Word, &[POOL, VOLUME, SNAPSHOT], "tells it apart from any other"),
-    PropertySpec {
-        name: "size",
-        kind: PropertyKind::Bytes,
-        values: Some("a size such as 10GiB, a multiple of record_size"),
-        default: "",
-        inherits: false,
-        of: &[VOLUME, SNAPSHOT],
-        what: "what clients see; a volume never shrinks below written data",
-    },
-    shown(
-        "record_size",
-        PropertyKind::Bytes,
-        &[VOLUME, SNAPSHOT],
-        "what is checksummed, compressed and stored as one; chosen when a volume is made",
-    ),
-    PropertySpec {
-        name: "quota",
-        kind: PropertyKind::Limit,
-        values: Some("a size, or none"),
-        default: "none",
-        inherits: false,
-        of: &[POOL, VOLUME],
-        what: "most that a volume with its snapshots, or the pool, may take",
-    },
-    PropertySpec {
-        name: "reservation",
-        kind: PropertyKind::Limit,
-        values: Some("a size, or none"),
-        default: "none",
-        inherits: false,
-        of: &[VOLUME],
-        what: "room kept back for a volume with its snapshots",
-    },
-    PropertySpec {
-        name: "refreservation",
-        kind: PropertyKind::Limit,
-        values: Some("a size, none, or auto: all that the volume can take"),
-        default: "none",
-        inherits: false,
-        of: &[VOLUME],
-        what: "room kept back for a volume's own data, anew after each snapshot",
-    },
-    shown("usedbysnapshots", PropertyKind::Bytes, &[VOLUME], "of used, what only snapshots have"),
-    shown("usedbydataset", PropertyKind::Bytes, &[VOLUME], "of used, what the volume leads to"),
-    shown(
-        "usedbyrefreservation",
-        PropertyKind::Bytes,
-        &[VOLUME],
-        "of used, what refreservation keeps back beside that",
-    ),
-    shown(
-        "written",
-        PropertyKind::Bytes,
-        &[VOLUME, SNAPSHOT],
-        "of referenced, what was written since the snapshot before",
-    ),
-    PropertySpec {
-        name: "compression",
-        kind: PropertyKind::Word,
-        values: Some("lz4, auto, off, zstd, zstd-1 to zstd-19"),
-        default: "lz4",
-        inherits: true,
-        of: &[POOL, VOLUME],
-        what: "how blocks written from now on are compressed",
-    },
-    PropertySpec {
-        name: "dedupe",
-        kind: PropertyKind::Word,
-        values: Some("on, off"),
-        default: "off",
-        inherits: true,
-        of: &[POOL, VOLUME],
-        what: "whether what is written from now on is looked for among what is there",
-    },
-    PropertySpec {
-        name: "readonly",
-        kind: PropertyKind::Word,
-        values: Some("on, off"),
-        default: "off",
-        inherits: true,
-        of: &[POOL, VOLUME],
-        what: "whether writes are refused; exports of it become read-only",
-    },
-];
-
-impl PropertySpec {
-    /// The property of this name.
-    ///
-    /// # Errors
-    /// [`Error::Property`], with the name that is nearest.
-    pub fn find(name: &str) -> Result<&'static Self, Error> {
-        PROPERTIES.iter().find(|spec| spec.name == name).ok_or_else(|| {
-            /// Closer than this is a typing mistake.
-            const NEAR: f64 = 0.75;
-            let near = |spec: &&&Self| strsim::jaro_winkler(spec.name, name);
-            let nearest = PROPERTIES.iter().map(|spec| (near(&&spec), spec.name));
-            let nearest = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b));
-            let nearest = nearest.filter(|(near, _)| *near > NEAR).map(|(_, name)| name);
-            let hint = match nearest {
-                Some(nearest) => format!("did you mean {nearest}?"),
-                None => {
-                    let all: Vec<_> = PROPERTIES.iter().map(|spec| spec.name).collect();
-                    format!("there are {}, and module:name for your own", all.join(", "))
-                }
-            };
-            Error::Property { name: name.to_owned(), hint }
-        })
-    }
-
-    /// What is said of it in help: how to set it, or what it is.
-    pub fn help(&self) -> String {
-        match self.values {
-            Some(values) => format!("{}: {} ({values})", self.name, self.what),
-            None => format!("{}: {}; cannot be set", self.name, self.what),
-        }
-    }
+/// The property of this name.
+///
+/// # Errors
+/// [`Error::Property`], with the name that is nearest.
+pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
+    PROPERTIES.iter().copied().find(|spec| spec.name == name).ok_or_else(|| {
+        /// Closer than this is a typing mistake.
+        const NEAR: f64 = 0.75;
+        let near = |spec: &PropertySpec| strsim::jaro_winkler(spec.name, name);
+        let nearest = PROPERTIES.iter().map(|spec| (near(spec), spec.name));
+        let nearest = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b));
+        let nearest = nearest.filter(|(near, _)| *near > NEAR).map(|(_, name)| name);
+        let hint = match nearest {
+            Some(nearest) => format!("did you mean {nearest}?"),
+            None => {
+                let all: Vec<_> = PROPERTIES.iter().map(|spec| spec.name).collect();
+                format!("there are {}, and module:name for your own", all.join(", "))
+            }
+        };
+        Error::Property { name: name.to_owned(), hint }
+    })
 }
 
 /// Whether a name is one of users' own properties: those have a colon.
@@ -211,18 +53,8 @@ pub fn is_user_property(name: &str) -> bool {
 /// A property with a value that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// `compression`.
-    Compression(Compression),
-    /// `dedupe`.
-    Dedupe(bool),
-    /// `readonly`.
-    ReadOnly(bool),
-    /// `quota`, in bytes; 0: none.
-    Quota(u64),
-    /// `reservation`, in bytes; 0: none.
-    Reservation(u64),
-    /// `refreservation`, in bytes; 0: none; `None`: auto.
-    Refreservation(Option<u64>),
+    /// A property that records store, with the stored bytes of its value.
+    Stored(&'static PropertySpec, Vec<u8>),
     /// `size`, in bytes.
     Size(u64),
     /// One of users' own.
@@ -247,38 +79,23 @@ impl Setting {
             }
             return Ok(Self::User(name.to_owned(), value.to_owned()));
         }
-        let spec = PropertySpec::find(name)?;
+        let spec = find_property(name)?;
         let Some(known) = spec.values else {
             return Err(Error::PropertyReadOnly { name: spec.name });
         };
         let bad = || Error::PropertyValue { name: spec.name, value: value.to_owned(), known };
-        let bytes = || size::parse(value).map_err(|_| bad());
-        let limit = || if value == "none" { Ok(0) } else { bytes() };
-        let switch = || match value {
-            "on" => Ok(true),
-            "off" => Ok(false),
-            _ => Err(bad()),
-        };
-        Ok(match spec.name {
-            "compression" => Self::Compression(value.parse()?),
-            "dedupe" => Self::Dedupe(switch()?),
-            "readonly" => Self::ReadOnly(switch()?),
-            "quota" => Self::Quota(limit()?),
-            "reservation" => Self::Reservation(limit()?),
-            "refreservation" if value == "auto" => Self::Refreservation(None),
-            "refreservation" => Self::Refreservation(Some(limit()?)),
-            "size" => {
-                let mut bytes = bytes()?;
-                if size::is_rounded(value) {
-                    // As it is printed, it may be no whole number of blocks.
-                    bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
-                }
-                // With larger records the volume itself allows fewer.
-                check_volume_size(bytes, RecordSize::BLOCK)?;
-                Self::Size(bytes)
-            }
-            other => unreachable!("{other} can be set and no reader knows it"),
-        })
+        if spec.id > 0 {
+            return spec.parse(value).map(|bytes| Self::Stored(spec, bytes)).ok_or_else(bad);
+        }
+        // The size belongs to the volume, not to its stored properties.
+        let mut bytes = size::parse(value).map_err(|_| bad())?;
+        if size::is_rounded(value) {
+            // As it is printed, it may be no whole number of blocks.
+            bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
+        }
+        // With larger records the volume itself allows fewer.
+        check_volume_size(bytes, RecordSize::BLOCK)?;
+        Ok(Self::Size(bytes))
     }
 }
 
@@ -301,7 +118,7 @@ fn check_user_name(name: &str) -> Result<(), Error> {
 
 /// Checks a name of a property, also of users' own.
 fn check_property(name: &str) -> Result<(), Error> {
-    if is_user_property(name) { check_user_name(name) } else { PropertySpec::find(name).map(drop) }
+    if is_user_property(name) { check_user_name(name) } else { find_property(name).map(drop) }
 }
 
 /// Values of properties by their names, as people write them: `{"quota": "10GiB"}`.
@@ -328,7 +145,7 @@ impl PropertyValues {
             let fits = match setting {
                 Setting::User(..) => true,
                 Setting::Size(_) => of == PropertyOf::Volume,
-                _ => PropertySpec::find(name)?.of.contains(&of),
+                Setting::Stored(spec, _) => spec.of.contains(&of),
             };
             let misplaced = || Error::PropertyOf { property: name.clone(), of: of.name() };
             if fits { Ok(setting) } else { Err(misplaced()) }
@@ -389,7 +206,7 @@ impl Request for PropertyInherit {
         if is_user_property(&self.property) {
             return check_user_name(&self.property);
         }
-        let spec = PropertySpec::find(&self.property)?;
+        let spec = find_property(&self.property)?;
         if !spec.inherits {
             return Err(Error::NotInherited { name: spec.name, settable: spec.values.is_some() });
         }
@@ -546,17 +363,22 @@ mod tests {
     #[test]
     fn values_are_what_the_table_says() {
         for (name, value, wanted) in [
-            ("quota", "10GiB", Setting::Quota(10 << 30)),
-            ("quota", "none", Setting::Quota(0)),
-            ("reservation", "1.5M", Setting::Reservation(3 << 19)),
-            ("refreservation", "auto", Setting::Refreservation(None)),
-            ("refreservation", "none", Setting::Refreservation(Some(0))),
-            ("readonly", "on", Setting::ReadOnly(true)),
-            ("size", "8K", Setting::Size(8192)),
-            ("a:b", "", Setting::User("a:b".into(), String::new())),
+            ("quota", "10GiB", "10737418240"),
+            ("quota", "none", "0"),
+            ("reservation", "1.5M", "1572864"),
+            ("refreservation", "auto", "auto"),
+            ("refreservation", "none", "0"),
+            ("readonly", "on", "on"),
+            ("compression", "zstd", "zstd-3"),
         ] {
-            assert_eq!(Setting::parse(name, value).ok(), Some(wanted), "{name}={value}");
+            let Ok(Setting::Stored(spec, bytes)) = Setting::parse(name, value) else {
+                panic!("{name}={value}");
+            };
+            assert_eq!((spec.name, spec.show(&bytes).as_deref()), (name, Some(wanted)));
         }
+        assert_eq!(Setting::parse("size", "8K").ok(), Some(Setting::Size(8192)));
+        let user = Setting::User("a:b".into(), String::new());
+        assert_eq!(Setting::parse("a:b", "").ok(), Some(user));
         let long = "x".repeat(1025);
         for (name, value, part) in [
             ("compresion", "off", "did you mean compression?"),

@@ -1,4 +1,4 @@
-//! What every request and every answer implement.
+//! The traits of requests and answers.
 //!
 //! Not here: the requests and answers (the other files of `types`), how they travel (`calls`).
 //!
@@ -51,12 +51,12 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
         false
     }
 
-    /// The role that this request needs, from that of its operation.
+    /// The role that this request needs; `operations` is the role of its row.
     fn role(&self, operations: Role) -> Role {
         operations
     }
 
-    /// What this request touches, from what its operation touches.
+    /// The reach of this request; `operations` is the reach of its row.
     fn reach(&self, operations: Reach) -> Reach {
         operations
     }
@@ -73,10 +73,10 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     /// Field with the entries of a list that is answered a page at a time.
     const ENTRIES: Option<&'static str> = None;
 
-    /// Removes what is outside of the scope.
+    /// Removes the names outside of the scope with their state and properties.
     fn keep(&mut self, scope: &Scope);
 
-    /// What a changing call did. None for calls that change nothing.
+    /// The outcome of a changing call. None for calls that change nothing.
     fn outcome(&self) -> Option<Outcome> {
         None
     }

@@ -1,6 +1,6 @@
 //! Disks and vdevs that join a pool, take another's place or leave it, and larger disks.
 //!
-//! Not here: disks that go out of use and come back (`care`), a new pool's layout (`pool`).
+//! Not here: disks that go offline and online (`care`), the layout of a new pool (`pool`).
 //!
 //! Invariants:
 //! - a disk of the pool is named by its path, the last part of its path or its guid; a vdev as its

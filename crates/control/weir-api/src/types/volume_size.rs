@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
-//! - a record size that passes [`record_size`] is one that volumes can have.
+//! - [`record_size`] returns only sizes that records of a volume can have.
 
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::size::Human;

@@ -543,16 +543,6 @@ pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     ratio(used, stored)
 }
 
-/// Compression as the engine names it.
-pub(crate) fn compression(compression: ApiCompression) -> Compression {
-    match compression {
-        ApiCompression::Off => Compression::Off,
-        ApiCompression::Lz4 => Compression::Lz4,
-        ApiCompression::Auto => Compression::Auto,
-        ApiCompression::Zstd(level) => Compression::Zstd(level),
-    }
-}
-
 /// Compression as the API names it.
 pub(crate) fn api_compression(compression: Compression) -> ApiCompression {
     match compression {

@@ -1,7 +1,7 @@
-//! How management calls run: every changing call is recorded, and none keeps its caller waiting for
-//! a disk that does not answer.
+//! Runs management calls: records each change, and answers the caller although a disk does not
+//! answer.
 //!
-//! Not here: the calls themselves (the rooms of their nouns), and what is kept (history, events).
+//! Not here: the handlers (the rooms of their nouns), the stored record (history, events).
 //!
 //! Invariants:
 //! - a changing call runs to its end and is recorded with its outcome, also when its caller was
@@ -21,7 +21,7 @@ use crate::monitor::patience::Patience;
 use crate::record::call_record::Call;
 use crate::state::server::Manager;
 
-/// How often the server looks whether the disks answer.
+/// Interval between two checks that the disks answer.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Run for Manager {

@@ -1,4 +1,4 @@
-//! The calls about the server itself: what it is, its events and tokens, and bytes of streams.
+//! The calls about the server itself: its state, events, history and tokens, and parts of streams.
 //!
 //! Not here: the calls of one noun (the rooms named after them).
 //!

@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_saves_clearly_more_in_little_time_is_recommended() {
-        let zstd = |level: u8| Compression::from_code(32 + level).unwrap();
+        let zstd = |level: u8| Compression::of_code(32 + level).unwrap();
         let setting = |compression, mean, margin, us| SettingSample {
             compression,
             stored: Estimate { mean, margin },

@@ -11,16 +11,15 @@ use std::sync::Arc;
 use weir_api::types::{
     GetProperties, Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList,
     PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
-    VolumeCreate, check_volume_size, is_user_property, record_size,
+    VolumeCreate, check_volume_size, find_property, is_user_property, record_size,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::names::{self, PropertyOf};
 use weir_base::{ErrorKind, RecordSize};
 use weir_dataset::{
-    DEFAULT_COMPRESSION, Engine, PropertiesOf, PropertyChange as Change, PropertyTarget,
-    Refreservation, SnapshotId, SnapshotInfo, VolumeSize,
+    Engine, PropertiesOf, PropertyChange as Change, PropertyTarget, SnapshotId, SnapshotInfo,
+    VolumeSize,
 };
-use weir_format::Compression;
 
 use crate::answer::errors::{api_error, not_found, outcome};
 use crate::answer::names::split;
@@ -57,23 +56,11 @@ pub(crate) fn changes(
 ) -> Result<(Vec<Change>, Option<u64>), ApiError> {
     let (mut changes, mut size) = (Vec::new(), None);
     for setting in values.settings(of)? {
-        changes.push(match setting {
-            Setting::Compression(value) => {
-                Change::Compression(Some(pool_status::compression(value)))
-            }
-            Setting::Dedupe(value) => Change::Dedupe(Some(value)),
-            Setting::ReadOnly(value) => Change::ReadOnly(Some(value)),
-            Setting::Quota(bytes) => Change::Quota(bytes),
-            Setting::Reservation(bytes) => Change::Reservation(bytes),
-            Setting::Refreservation(bytes) => {
-                Change::Refreservation(bytes.map_or(Refreservation::Auto, Refreservation::Bytes))
-            }
-            Setting::User(name, value) => Change::User(name, Some(value)),
-            Setting::Size(bytes) => {
-                size = Some(bytes);
-                continue;
-            }
-        });
+        match setting {
+            Setting::Stored(spec, value) => changes.push(Change::Set(spec, Some(value))),
+            Setting::User(name, value) => changes.push(Change::User(name, Some(value))),
+            Setting::Size(bytes) => size = Some(bytes),
+        }
     }
     Ok((changes, size))
 }
@@ -112,51 +99,22 @@ impl Teller<'_> {
         }
     }
 
-    /// One that can be inherited, from a volume or the pool itself.
-    fn inherited<T>(
-        &self,
-        of: impl Fn(&weir_format::Properties) -> Option<T>,
-        default: T,
-    ) -> (T, From) {
-        if let Some(own) = of(&self.set.own) {
-            return (own, From::Own);
-        }
-        match self.set.pool.as_ref().and_then(of) {
-            Some(value) => (value, From::Above(1)),
-            None => (default, From::Nowhere),
-        }
-    }
-
-    fn limit(&self, property: &str, bytes: u64) -> Property {
-        let from = if bytes == 0 { From::Nowhere } else { From::Own };
-        self.tell(property, bytes.to_string(), &from)
-    }
-
     /// A property that can be set, if it is one.
-    fn settable(&self, property: &str) -> Option<Property> {
-        let own = &self.set.own;
-        Some(match property {
-            "quota" => self.limit(property, own.quota_bytes),
-            "reservation" => self.limit(property, own.reservation_bytes),
-            "refreservation" => self.limit(property, own.refreservation_bytes),
-            "compression" => {
-                let (value, from) = self.inherited(|p| p.compression, DEFAULT_COMPRESSION);
-                self.tell(property, compression_name(value), &from)
-            }
-            "dedupe" => self.switch(property, |p| p.dedupe),
-            "readonly" => self.switch(property, |p| p.read_only),
-            _ => return None,
-        })
+    fn settable(&self, spec: &PropertySpec) -> Option<Property> {
+        if spec.id == 0 {
+            return None;
+        }
+        let (value, from) = match self.set.found(spec) {
+            Some((bytes, 0)) => (spec.show(&bytes)?, From::Own),
+            Some((bytes, at)) => (spec.show(&bytes)?, self.above(at)),
+            None => (spec.default_value()?, From::Nowhere),
+        };
+        Some(self.tell(spec.name, value, &from))
     }
 
-    /// A property that is on or off, and off by default.
-    fn switch(
-        &self,
-        property: &str,
-        of: impl Fn(&weir_format::Properties) -> Option<bool>,
-    ) -> Property {
-        let (value, from) = self.inherited(of, false);
-        self.tell(property, if value { "on" } else { "off" }, &from)
+    /// A place so many levels up. A volume has no volume above it: its pool is one step up.
+    fn above(&self, level: usize) -> From {
+        From::Above(level.min(self.above.len()))
     }
 
     /// One of users' own; where nobody set it, it has no value.
@@ -164,11 +122,7 @@ impl Teller<'_> {
         match self.set.user(property) {
             None => self.tell(property, "-", &From::Fixed),
             Some((value, 0)) => self.tell(property, value, &From::Own),
-            // A volume has no volume above it: what is above is counted by what there is.
-            Some((value, at)) => {
-                let steps = if self.set.volume.is_none() { at - 1 } else { at };
-                self.tell(property, value, &From::Above(steps))
-            }
+            Some((value, at)) => self.tell(property, value, &self.above(at)),
         }
     }
 
@@ -183,27 +137,23 @@ impl Teller<'_> {
             if !spec.of.contains(&of) {
                 return None;
             }
-            let settable = self.settable(spec.name);
+            let settable = self.settable(spec);
             Some(settable.unwrap_or_else(|| self.tell(spec.name, fixed(spec), &From::Fixed)))
         };
         if wanted.is_empty() {
             let names = self.set.user_names();
             let own = names.iter().map(|name| self.user(name));
-            return PROPERTIES.iter().filter_map(one).chain(own).collect();
+            return PROPERTIES.iter().copied().filter_map(one).chain(own).collect();
         }
         let named = |name: &String| {
             if is_user_property(name) {
                 return Some(self.user(name));
             }
-            let spec = PropertySpec::find(name).ok()?;
+            let spec = find_property(name).ok()?;
             Some(one(spec).unwrap_or_else(|| self.tell(name, "-", &From::Fixed)))
         };
         wanted.iter().filter_map(named).collect()
     }
-}
-
-fn compression_name(compression: Compression) -> &'static str {
-    pool_status::api_compression(compression).name()
 }
 
 fn ratio(ratio: f64) -> String {
@@ -363,14 +313,15 @@ impl Handle<PropertyInherit> for Manager {
     async fn handle(&self, request: PropertyInherit) -> Result<PropertyChange, ApiError> {
         let PropertyInherit { name, property, recursive } = request;
         let (pool, target) = target(&name)?;
-        let inherit = match property.as_str() {
-            "compression" => Change::Compression(None),
-            "dedupe" => Change::Dedupe(None),
-            "readonly" => Change::ReadOnly(None),
-            own if is_user_property(own) => Change::User(own.to_owned(), None),
-            other => {
-                let message = format!("property {other} is not inherited");
-                return Err(ApiError::new(ErrorKind::Invalid, message));
+        let inherit = if is_user_property(&property) {
+            Change::User(property.clone(), None)
+        } else {
+            match find_property(&property)? {
+                spec if spec.inherits => Change::Set(spec, None),
+                spec => {
+                    let message = format!("property {} is not inherited", spec.name);
+                    return Err(ApiError::new(ErrorKind::Invalid, message));
+                }
             }
         };
         let _changes = self.changes.lock(pool).await;
@@ -455,7 +406,7 @@ mod tests {
     fn every_property_that_can_be_set_is_told() {
         let teller = Teller { full: "tank/v", set: PropertiesOf::default(), above: Vec::new() };
         for spec in PROPERTIES.iter().filter(|spec| spec.name != "size") {
-            let told = teller.settable(spec.name);
+            let told = teller.settable(spec);
             assert_eq!(told.is_some(), spec.values.is_some(), "{}", spec.name);
             let Some(told) = told else { continue };
             assert_eq!(told.source, PropertySource::Default);

@@ -107,7 +107,7 @@ impl Engine {
             state.record_dirty = true;
             if copied.is_ok() {
                 state.record.state = DatasetState::Active;
-                state.is_read_only = self.core.is_read_only(&state.record.properties);
+                state.apply_properties(&self.core);
             }
         }
         let committed = self.commit_change().await;

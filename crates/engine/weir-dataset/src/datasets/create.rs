@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, DatasetId, RecordSize};
 use weir_format::{
@@ -59,7 +60,7 @@ impl Engine {
     /// It exists after any crash once this returns.
     #[boxed(?Send)]
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
-        let compression = PropertyChange::Compression(Some(spec.compression));
+        let compression = PropertyChange::set(COMPRESSION, spec.compression);
         self.create_volume_with(&spec.name, spec.size_bytes.into(), &[compression]).await
     }
 
@@ -144,7 +145,7 @@ impl Engine {
         {
             let mut state = volume.state.lock();
             state.overflow = Some(self.core.open_txg());
-            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.apply_properties(&self.core);
         }
         list.push(Arc::new(volume));
     }
@@ -157,13 +158,13 @@ impl Engine {
         compression: Compression,
     ) -> Result<Outcome, DatasetError> {
         let target = PropertyTarget::Volume(name.to_owned());
-        self.change_properties(&[target], &[PropertyChange::Compression(Some(compression))]).await
+        self.change_properties(&[target], &[PropertyChange::set(COMPRESSION, compression)]).await
     }
 
     /// Looks for what is written from now on among what is there, or no more.
     #[boxed(?Send)]
     pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
         let target = PropertyTarget::Volume(name.to_owned());
-        self.change_properties(&[target], &[PropertyChange::Dedupe(Some(dedupe))]).await
+        self.change_properties(&[target], &[PropertyChange::set(DEDUPE, dedupe)]).await
     }
 }

@@ -171,7 +171,7 @@ impl Engine {
     fn apply_properties(&self) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
-            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.apply_properties(&self.core);
             volume.measure_limits(&mut state);
         }
     }

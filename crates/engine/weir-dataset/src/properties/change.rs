@@ -12,9 +12,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::names::PropertyOf;
+use weir_base::property::{Key, Kind, Property, REFRESERVATION, Refreservation, Value};
 use weir_format::{
-    Compression, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
-    USER_VALUE_BYTES_MAX,
+    Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
 };
 
 use crate::error::DatasetError;
@@ -22,6 +23,7 @@ use crate::objects::record::VolumeSize;
 use crate::state::engine::Engine;
 use crate::state::limits::thick_bytes;
 use crate::state::outcome::Outcome;
+use crate::state::properties::found_at;
 use crate::state::snapshot::SnapshotId;
 use crate::state::volume::{State, Volume};
 
@@ -36,61 +38,55 @@ pub enum PropertyTarget {
     Snapshot(SnapshotId),
 }
 
-/// What is promised to a volume's own data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refreservation {
-    /// So many bytes; 0: nothing.
-    Bytes(u64),
-    /// All that the volume can take: its size, and the nodes over it.
-    Auto,
-}
-
-/// One property to be set. Where it takes `None`, that is to be inherited.
+/// One property to be set, or to be inherited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyChange {
-    /// Compression of blocks written from now on.
-    Compression(Option<Compression>),
-    /// Whether blocks written from now on are looked for among those that are there.
-    Dedupe(Option<bool>),
-    /// Whether writes are refused.
-    ReadOnly(Option<bool>),
-    /// Most bytes that it may take; 0: no limit.
-    Quota(u64),
-    /// Bytes promised to a volume and its snapshots; 0: nothing.
-    Reservation(u64),
-    /// Bytes promised to a volume's own data.
-    Refreservation(Refreservation),
+    /// A property of the table with its value ([`Value::encode`]). Without one it is inherited, or
+    /// has its default.
+    Set(&'static Property, Option<Vec<u8>>),
     /// A property that means something to users alone.
     User(String, Option<String>),
 }
 
 impl PropertyChange {
-    /// Whether a pool or a snapshot can have it; a volume has all.
-    fn fits(&self, target: &PropertyTarget) -> Result<(), &'static str> {
-        match (self, target) {
-            (Self::User(..), _)
-            | (_, PropertyTarget::Volume(_))
-            | (
-                Self::Compression(_) | Self::Dedupe(_) | Self::ReadOnly(_) | Self::Quota(_),
-                PropertyTarget::Pool,
-            ) => Ok(()),
-            (_, PropertyTarget::Pool) => Err("is a pool, and only volumes can have this property"),
-            (_, PropertyTarget::Snapshot(_)) => {
-                Err("is a snapshot, of which only user properties can be set")
+    /// Sets a property.
+    pub fn set<T: Value>(key: Key<T>, value: impl Into<T>) -> Self {
+        Self::Set(key.row, Some(value.into().encode()))
+    }
+
+    /// Sets a property no longer.
+    pub fn unset<T>(key: Key<T>) -> Self {
+        Self::Set(key.row, None)
+    }
+
+    /// Whether a target can have the property.
+    fn fits(&self, target: &PropertyTarget) -> Result<(), String> {
+        let Self::Set(row, _) = self else { return Ok(()) };
+        let of = match target {
+            PropertyTarget::Pool => PropertyOf::Pool,
+            PropertyTarget::Volume(_) => PropertyOf::Volume,
+            PropertyTarget::Snapshot(_) => PropertyOf::Snapshot,
+        };
+        let why = match of {
+            _ if !Properties::has_place(row) => {
+                return Err(format!("is in a pool whose format has no place for {}", row.name));
             }
-        }
+            of if row.of.contains(&of) => return Ok(()),
+            PropertyOf::Snapshot => "is a snapshot, of which only user properties can be set",
+            PropertyOf::Pool | PropertyOf::Volume => {
+                "is a pool, and only volumes can have this property"
+            }
+        };
+        Err(why.to_owned())
     }
 
     fn apply(&self, to: &mut Properties, size: VolumeSize) {
         match self {
-            Self::Compression(value) => to.compression = *value,
-            Self::Dedupe(value) => to.dedupe = *value,
-            Self::ReadOnly(value) => to.read_only = *value,
-            Self::Quota(bytes) => to.quota_bytes = *bytes,
-            Self::Reservation(bytes) => to.reservation_bytes = *bytes,
-            Self::Refreservation(Refreservation::Bytes(bytes)) => to.refreservation_bytes = *bytes,
-            Self::Refreservation(Refreservation::Auto) => {
-                to.refreservation_bytes = thick_bytes(size);
+            Self::Set(row, value) => {
+                to.set_bytes(
+                    row,
+                    value.as_ref().map(|value| resolved(row, value, size)).as_deref(),
+                );
             }
             Self::User(name, None) => drop(to.user.remove(name)),
             Self::User(name, Some(value)) => {
@@ -98,6 +94,18 @@ impl PropertyChange {
             }
         }
     }
+
+    /// Whether it is a number of bytes that the pool must be able to keep.
+    fn is_limit(&self) -> bool {
+        matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
+    }
+}
+
+/// The value that a record stores: a refreservation of `auto` becomes a number of bytes.
+fn resolved(row: &Property, value: &[u8], size: VolumeSize) -> Vec<u8> {
+    let is_auto =
+        *row == *REFRESERVATION.row && Refreservation::decode(value) == Some(Refreservation::Auto);
+    if is_auto { Refreservation::Bytes(thick_bytes(size)).encode() } else { value.to_vec() }
 }
 
 /// What is set on something and on what it inherits from.
@@ -162,11 +170,7 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
-        let is_limit = |change: &PropertyChange| {
-            use PropertyChange::{Quota, Refreservation, Reservation};
-            matches!(change, Quota(_) | Reservation(_) | Refreservation(_))
-        };
-        if changes.iter().any(is_limit) {
+        if changes.iter().any(PropertyChange::is_limit) {
             // What is dirty counts at its worst; most of it can be known.
             self.core.want(self.core.open_txg());
             self.commit().await?;
@@ -184,7 +188,7 @@ impl Engine {
             self.make_planned(&planned)?;
             for volume in &*list {
                 let mut state = volume.state.lock();
-                state.is_read_only = self.core.is_read_only(&state.record.properties);
+                state.apply_properties(&self.core);
             }
         }
         self.core.measure_space();
@@ -208,7 +212,7 @@ impl Engine {
         let mut after = before.clone();
         for change in changes {
             if let Err(why) = change.fits(target) {
-                return Err(DatasetError::Unfit { name, why: why.to_owned() });
+                return Err(DatasetError::Unfit { name, why });
             }
             change.apply(&mut after, size);
         }
@@ -404,6 +408,14 @@ fn check_promises(
 }
 
 impl PropertiesOf {
+    /// A property of the table: its value, and how many steps up it is set: 0 on itself. `None` for
+    /// the default.
+    pub fn found(&self, row: &Property) -> Option<(Vec<u8>, usize)> {
+        let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
+        let chain: Vec<&Properties> = levels.into_iter().flatten().collect();
+        found_at(row, &chain)
+    }
+
     /// A property of users, and how many steps up it was found: 0 on itself.
     pub fn user(&self, name: &str) -> Option<(&str, usize)> {
         let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];

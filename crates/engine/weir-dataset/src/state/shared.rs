@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use weir_base::limits::REUSE_AFTER_TXGS;
+use weir_base::property::{COMPRESSION, DEDUPE, Key, READ_ONLY, Value};
 use weir_base::{BLOCK_BYTES, RecordSize, Txg};
 use weir_format::{Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{LostOwners, Pool, PoolError};
@@ -23,7 +24,7 @@ use crate::objects::record::VolumeSize;
 use crate::state::directory_losses::DirectoryLosses;
 use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
-use crate::state::properties::DEFAULT_COMPRESSION;
+use crate::state::properties::effective;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// the largest change of a write needs is not worth a txg of its own.
@@ -314,20 +315,22 @@ impl Core {
 
     /// How a volume without a property of its own compresses.
     pub(crate) fn compression_of(&self, properties: &Properties) -> Compression {
-        let inherited = || self.own.read().record.properties.compression;
-        properties.compression.or_else(inherited).unwrap_or(DEFAULT_COMPRESSION)
+        self.effective(COMPRESSION, properties)
     }
 
     /// Whether what is written to a volume with these properties is looked for among what is there.
     pub(crate) fn dedupes(&self, properties: &Properties) -> bool {
-        let inherited = || self.own.read().record.properties.dedupe;
-        properties.dedupe.or_else(inherited).unwrap_or(false)
+        self.effective(DEDUPE, properties)
     }
 
     /// Whether a volume with these properties refuses writes.
     pub(crate) fn is_read_only(&self, properties: &Properties) -> bool {
-        let inherited = || self.own.read().record.properties.read_only;
-        properties.read_only.or_else(inherited).unwrap_or(false)
+        self.effective(READ_ONLY, properties)
+    }
+
+    /// The value that counts for a volume with these properties of its own.
+    fn effective<T: Value>(&self, key: Key<T>, properties: &Properties) -> T {
+        effective(key, &[properties, &self.own.read().record.properties])
     }
 
     /// The error of a write that finds no room.

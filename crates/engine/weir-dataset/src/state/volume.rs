@@ -142,6 +142,11 @@ pub(crate) enum Source {
 }
 
 impl State {
+    /// Updates the cached values of properties that each write reads.
+    pub(crate) fn apply_properties(&mut self, core: &Core) {
+        self.is_read_only = core.is_read_only(&self.record.properties);
+    }
+
     /// What the txgs in memory did to a block.
     pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
         self.open

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{as_devices, import, now, options, pool_on};
 use futures_util::future::{Either, join_all, select};
+use weir_base::property::{COMPRESSION, QUOTA, READ_ONLY, REFRESERVATION, RESERVATION};
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{
     DatasetError, Engine, PropertyChange as Change, PropertyTarget as Target, Refreservation,
@@ -114,7 +115,7 @@ fn id(volume: &str, name: &str) -> SnapshotId {
 }
 
 fn raw() -> Change {
-    Change::Compression(Some(Compression::Off))
+    Change::set(COMPRESSION, Compression::Off)
 }
 
 /// Equal but for the pool's own tables, which take a little more or less with each commit.
@@ -135,7 +136,7 @@ fn a_trim_that_frees_nothing_stays_below_the_quota() {
     pool.write(&volume, 0..600).unwrap();
     pool.snap("v", "old").unwrap();
     let quota = used(&volume) + 100;
-    pool.set("v", Change::Quota(quota)).unwrap();
+    pool.set("v", Change::set(QUOTA, quota)).unwrap();
     for at in [5, 300, 599] {
         let error = pool.drive(volume.zero(at * BLOCK, BLOCK)).unwrap_err();
         assert!(matches!(error, DatasetError::Quota { .. }), "{error}");
@@ -154,10 +155,10 @@ fn a_trim_that_frees_nothing_stays_below_the_quota() {
 fn what_is_not_set_is_inherited_and_what_is_set_survives() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 8, &[]);
-    let own = pool.make("b", 8, &[Change::Compression(Some(Compression::Auto))]);
+    let own = pool.make("b", 8, &[Change::set(COMPRESSION, Compression::Auto)]);
     assert_eq!(volume.info().compression, Compression::Lz4);
     let changes = [
-        Change::Compression(Some(Compression::Off)),
+        Change::set(COMPRESSION, Compression::Off),
         Change::User("my:note".into(), Some("of the pool".into())),
     ];
     pool.drive(pool.engine.change_properties(&[Target::Pool], &changes)).unwrap();
@@ -170,7 +171,7 @@ fn what_is_not_set_is_inherited_and_what_is_set_survives() {
     let targets = [Target::Volume("a".into()), Target::Snapshot(id("a", "s"))];
     let note = |text: &str| Change::User("my:note".into(), Some(text.into()));
     pool.drive(pool.engine.change_properties(&targets[1..], &[note("of s")])).unwrap();
-    pool.set("b", Change::Quota(7 << 20)).unwrap();
+    pool.set("b", Change::set(QUOTA, 7 << 20)).unwrap();
     pool.reopen();
     let of = |pool: &Pool, target: &Target| {
         let found = pool.engine.properties(target).unwrap();
@@ -184,10 +185,10 @@ fn what_is_not_set_is_inherited_and_what_is_set_survives() {
     assert_eq!((b.compression, b.quota_bytes), (Some(Compression::Auto), 7 << 20));
     pool.drive(pool.engine.change_properties(&targets, &[note("both")])).unwrap();
     assert_eq!(of(&pool, &targets[0]), Some(("both".into(), 0)));
-    let inherit = [Change::User("my:note".into(), None), Change::Compression(None)];
+    let inherit = [Change::User("my:note".into(), None), Change::unset(COMPRESSION)];
     pool.drive(pool.engine.change_properties(&targets, &inherit[..1])).unwrap();
     assert_eq!(of(&pool, &targets[1]), Some(("of the pool".into(), 2)));
-    pool.set("b", Change::Compression(None)).unwrap();
+    pool.set("b", Change::unset(COMPRESSION)).unwrap();
     pool.drive(pool.engine.change_properties(&[Target::Pool], &inherit)).unwrap();
     pool.reopen();
     assert_eq!(of(&pool, &targets[1]), None);
@@ -199,11 +200,14 @@ fn what_is_not_set_is_inherited_and_what_is_set_survives() {
 fn a_clone_compresses_as_its_origin_did_and_has_no_limits_of_it() {
     let pool = Pool::new();
     let zstd = Compression::all().last().unwrap();
-    let limits =
-        [Change::Compression(Some(zstd)), Change::Quota(16 << 20), Change::ReadOnly(Some(true))];
+    let limits = [
+        Change::set(COMPRESSION, zstd),
+        Change::set(QUOTA, 16 << 20),
+        Change::set(READ_ONLY, true),
+    ];
     pool.make("a", 8, &limits);
     pool.snap("a", "s").unwrap();
-    pool.set("a", Change::Compression(None)).unwrap();
+    pool.set("a", Change::unset(COMPRESSION)).unwrap();
     pool.drive(pool.engine.clone_snapshot(&id("a", "s"), "c")).unwrap();
     let own = pool.engine.properties(&Target::Volume("c".into())).unwrap().own;
     assert_eq!(own, zstd.into());
@@ -219,8 +223,9 @@ fn a_clone_compresses_as_its_origin_did_and_has_no_limits_of_it() {
 fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
     let pool = Pool::new();
     let volume = pool.make("a", 8, &[]);
-    let set = |value| {
-        let change = [Change::ReadOnly(value)];
+    let set = |value: Option<bool>| {
+        let change = value.map_or(Change::unset(READ_ONLY), |value| Change::set(READ_ONLY, value));
+        let change = [change];
         pool.drive(pool.engine.change_properties(&[Target::Pool], &change)).unwrap();
     };
     pool.drive(volume.write(0, &[1; 8192])).unwrap();
@@ -232,9 +237,9 @@ fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
     assert!(refused(pool.drive(volume.zero(0, 4096))));
     pool.drive(pool.engine.copy_volume("a", None, "copy")).unwrap();
     assert!(pool.engine.volume("copy").unwrap().is_read_only());
-    pool.set("a", Change::ReadOnly(Some(false))).unwrap();
+    pool.set("a", Change::set(READ_ONLY, false)).unwrap();
     pool.drive(volume.write(0, &[2; 4096])).unwrap();
-    pool.set("a", Change::ReadOnly(None)).unwrap();
+    pool.set("a", Change::unset(READ_ONLY)).unwrap();
     assert!(refused(pool.drive(volume.write(0, &[1; 4096]))));
     set(None);
     pool.drive(volume.write(0, &[3; 4096])).unwrap();
@@ -244,7 +249,7 @@ fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
 fn a_quota_is_reached_and_never_passed_and_trim_gives_room_back() {
     let mut pool = Pool::new();
     let quota = 8 * MIB;
-    let volume = pool.make("a", 32, &[raw(), Change::Quota(quota)]);
+    let volume = pool.make("a", 32, &[raw(), Change::set(QUOTA, quota)]);
     let other = pool.make("b", 32, &[raw()]);
     let (blocks, error) = pool.fill(&volume, 0);
     assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -259,9 +264,9 @@ fn a_quota_is_reached_and_never_passed_and_trim_gives_room_back() {
     assert!(matches!(error, DatasetError::Quota { .. }), "{error}");
     pool.sync();
     assert!(used(&volume) <= quota, "{}", used(&volume));
-    pool.set("a", Change::Quota(quota + MIB)).unwrap();
+    pool.set("a", Change::set(QUOTA, quota + MIB)).unwrap();
     pool.write(&volume, 6000..6100).unwrap();
-    pool.set("a", Change::Quota(0)).unwrap();
+    pool.set("a", Change::set(QUOTA, 0)).unwrap();
     pool.write(&volume, 6100..6700).unwrap();
     pool.settle();
 }
@@ -269,7 +274,7 @@ fn a_quota_is_reached_and_never_passed_and_trim_gives_room_back() {
 #[test]
 fn what_compresses_counts_as_it_is_stored() {
     let pool = Pool::new();
-    let volume = pool.make("a", 32, &[Change::Quota(2 * MIB)]);
+    let volume = pool.make("a", 32, &[Change::set(QUOTA, 2 * MIB)]);
     for at in 0..32 {
         pool.drive(volume.write(at * MIB, &vec![at as u8 + 1; 1 << 20])).unwrap();
     }
@@ -283,7 +288,7 @@ fn what_compresses_counts_as_it_is_stored() {
 #[test]
 fn snapshots_count_for_the_quota_and_destroying_them_gives_room_back() {
     let mut pool = Pool::new();
-    let volume = pool.make("a", 16, &[raw(), Change::Quota(8 * MIB)]);
+    let volume = pool.make("a", 16, &[raw(), Change::set(QUOTA, 8 * MIB)]);
     pool.write(&volume, 0..1200).unwrap();
     pool.snap("a", "s").unwrap();
     let (_, error) = pool.fill(&volume, 0);
@@ -294,10 +299,10 @@ fn snapshots_count_for_the_quota_and_destroying_them_gives_room_back() {
     // Waits for what is being freed instead of refusing.
     pool.write(&volume, 0..1200).unwrap();
     pool.settle();
-    let error = pool.set("a", Change::Quota(4 * MIB)).unwrap_err();
+    let error = pool.set("a", Change::set(QUOTA, 4 * MIB)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("used"), "{error}");
-    pool.set("a", Change::Quota(used(&volume))).unwrap();
+    pool.set("a", Change::set(QUOTA, used(&volume))).unwrap();
 }
 
 #[test]
@@ -306,7 +311,7 @@ fn the_pool_has_a_quota_too() {
     let volume = pool.make("a", 64, &[raw()]);
     pool.write(&volume, 0..256).unwrap();
     let set = |pool: &Pool, mib: u64| {
-        let change = [Change::Quota(mib * MIB)];
+        let change = [Change::set(QUOTA, mib * MIB)];
         pool.drive(pool.engine.change_properties(&[Target::Pool], &change))
     };
     assert!(matches!(set(&pool, 1), Err(DatasetError::Limit { .. })));
@@ -323,7 +328,7 @@ fn the_pool_has_a_quota_too() {
 #[test]
 fn a_reservation_is_honoured_on_a_pool_that_others_filled() {
     let mut pool = Pool::new();
-    let kept = pool.make("kept", 64, &[raw(), Change::Reservation(20 * MIB)]);
+    let kept = pool.make("kept", 64, &[raw(), Change::set(RESERVATION, 20 * MIB)]);
     let other = pool.make("other", 128, &[raw()]);
     let (_, error) = pool.fill(&other, 0);
     assert!(matches!(error, DatasetError::Full { .. }), "{error}");
@@ -357,25 +362,31 @@ fn a_promise_that_the_pool_cannot_keep_is_refused() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 32, &[]);
     let room = pool.engine.available_bytes();
-    let error = pool.set("a", Change::Reservation(room + MIB)).unwrap_err();
+    let error = pool.set("a", Change::set(RESERVATION, room + MIB)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert_eq!(pool.engine.available_bytes(), room, "nothing is kept back by a refusal");
-    pool.set("a", Change::Reservation(room / 2)).unwrap();
+    pool.set("a", Change::set(RESERVATION, room / 2)).unwrap();
     near(pool.engine.available_bytes(), room - room / 2 - BESIDE);
     near(volume.available_bytes(), room - BESIDE);
     let b = pool.make("b", 32, &[]);
-    let error = pool.set("b", Change::Reservation(room / 2 + MIB)).unwrap_err();
+    let error = pool.set("b", Change::set(RESERVATION, room / 2 + MIB)).unwrap_err();
     assert!(matches!(error, DatasetError::NoRoom { .. }), "{error}");
-    let error =
-        pool.drive(pool.engine.create_volume_with("c", MIB.into(), &[Change::Reservation(room)]));
+    let error = pool.drive(pool.engine.create_volume_with(
+        "c",
+        MIB.into(),
+        &[Change::set(RESERVATION, room)],
+    ));
     assert!(matches!(error, Err(DatasetError::NoRoom { .. })), "{error:?}");
     assert!(pool.engine.volume("c").is_err());
-    pool.set("b", Change::Quota(4 * MIB)).unwrap();
-    for change in [Change::Reservation(5 * MIB), Change::Refreservation(Refreservation::Auto)] {
+    pool.set("b", Change::set(QUOTA, 4 * MIB)).unwrap();
+    for change in
+        [Change::set(RESERVATION, 5 * MIB), Change::set(REFRESERVATION, Refreservation::Auto)]
+    {
         let error = pool.set("b", change).unwrap_err();
         assert!(matches!(error, DatasetError::Limit { .. }), "{error}");
     }
-    let error = pool.set("b", Change::Refreservation(Refreservation::Bytes(34 * MIB))).unwrap_err();
+    let error =
+        pool.set("b", Change::set(REFRESERVATION, Refreservation::Bytes(34 * MIB))).unwrap_err();
     assert!(matches!(error, DatasetError::Limit { .. }), "{error}");
     pool.write(&b, 0..16).unwrap();
     pool.reopen();
@@ -389,7 +400,7 @@ fn a_promise_that_the_pool_cannot_keep_is_refused() {
 fn a_thick_volume_can_always_be_written_and_a_snapshot_needs_room_for_it_again() {
     let mut pool = Pool::new();
     let room = pool.engine.available_bytes();
-    let auto = Change::Refreservation(Refreservation::Auto);
+    let auto = Change::set(REFRESERVATION, Refreservation::Auto);
     let thick = pool.make("thick", 16, &[raw(), auto]);
     let promised = 16 * MIB + 33 * BLOCK;
     near(room - pool.engine.available_bytes(), promised + BESIDE);
@@ -422,7 +433,7 @@ fn a_thick_volume_can_always_be_written_and_a_snapshot_needs_room_for_it_again()
 fn a_thick_volume_stays_one_when_its_size_changes() {
     let pool = Pool::new();
     let room = pool.engine.available_bytes();
-    pool.make("thick", 16, &[Change::Refreservation(Refreservation::Auto)]);
+    pool.make("thick", 16, &[Change::set(REFRESERVATION, Refreservation::Auto)]);
     pool.drive(pool.engine.resize_volume("thick", 32 * MIB)).unwrap();
     near(room - pool.engine.available_bytes(), 32 * MIB + 65 * BLOCK + BESIDE);
     let error = pool.drive(pool.engine.resize_volume("thick", room / MIB * MIB)).unwrap_err();
@@ -435,7 +446,7 @@ fn a_thick_volume_stays_one_when_its_size_changes() {
 #[test]
 fn a_rollback_needs_no_room_and_keeps_the_promise() {
     let mut pool = Pool::new();
-    let auto = Change::Refreservation(Refreservation::Auto);
+    let auto = Change::set(REFRESERVATION, Refreservation::Auto);
     let thick = pool.make("thick", 8, &[raw(), auto]);
     pool.write(&thick, 0..1024).unwrap();
     pool.snap("thick", "s").unwrap();
@@ -457,15 +468,15 @@ fn a_promotion_that_breaks_a_limit_is_refused() {
     pool.write(&volume, 0..2048).unwrap();
     pool.snap("a", "s").unwrap();
     pool.drive(pool.engine.clone_snapshot(&id("a", "s"), "c")).unwrap();
-    pool.set("c", Change::Quota(4 * MIB)).unwrap();
+    pool.set("c", Change::set(QUOTA, 4 * MIB)).unwrap();
     let error = pool.drive(pool.engine.promote("c")).unwrap_err();
     assert!(matches!(&error, DatasetError::Quota { name, .. } if name == "tank/c"), "{error}");
-    pool.set("c", Change::Quota(0)).unwrap();
+    pool.set("c", Change::set(QUOTA, 0)).unwrap();
     let room = pool.engine.available_bytes();
-    pool.set("a", Change::Reservation(room)).unwrap();
+    pool.set("a", Change::set(RESERVATION, room)).unwrap();
     let error = pool.drive(pool.engine.promote("c")).unwrap_err();
     assert!(matches!(&error, DatasetError::NoRoom { name, .. } if name == "tank/a"), "{error}");
-    pool.set("a", Change::Reservation(9 * MIB)).unwrap();
+    pool.set("a", Change::set(RESERVATION, 9 * MIB)).unwrap();
     pool.drive(pool.engine.promote("c")).unwrap();
     let kept = room - pool.engine.available_bytes() - BESIDE;
     assert!((8 * MIB..10 * MIB).contains(&kept), "{kept}: the snapshot went with the clone");
@@ -483,12 +494,12 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     let volume = || Target::Volume("a".into());
     let note = |name: &str, bytes: usize| Change::User(name.into(), Some("x".repeat(bytes)));
     for (target, wrong) in [
-        (Target::Snapshot(id("a", "s")), Change::Quota(1 << 30)),
-        (Target::Snapshot(id("a", "s")), Change::Compression(None)),
-        (Target::Pool, Change::Reservation(MIB)),
+        (Target::Snapshot(id("a", "s")), Change::set(QUOTA, 1 << 30)),
+        (Target::Snapshot(id("a", "s")), Change::unset(COMPRESSION)),
+        (Target::Pool, Change::set(RESERVATION, MIB)),
         (volume(), note("a:b", 1025)),
         (volume(), note(&"n".repeat(129), 1)),
-        (volume(), Change::Reservation(u64::MAX)),
+        (volume(), Change::set(RESERVATION, u64::MAX)),
     ] {
         let error = change(target.clone(), &[note("my:own", 3), wrong]);
         assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NoSpace), "{error}");
@@ -506,7 +517,7 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     assert!(matches!(change(no, &many[..1]), DatasetError::NoSnapshot { .. }));
     // Of several targets, the last one's refusal takes back the first one's change.
     let both = [volume(), Target::Pool];
-    let wrong = pool.drive(pool.engine.change_properties(&both, &[Change::Quota(1)]));
+    let wrong = pool.drive(pool.engine.change_properties(&both, &[Change::set(QUOTA, 1)]));
     assert!(matches!(wrong, Err(DatasetError::Limit { .. })), "{wrong:?}");
     assert_eq!(pool.engine.properties(&volume()).unwrap().own.quota_bytes, 0);
 }

@@ -16,6 +16,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use weir_base::RecordSize;
+use weir_base::property::COMPRESSION;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_block::Block;
 use weir_dataset::{Engine, PropertyChange, Volume, VolumeSize};
@@ -112,7 +113,7 @@ impl Bench {
         let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
         let size = SIZE_MAX / 2;
         let volume_size = VolumeSize { bytes: size as u64, record };
-        let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+        let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
         now(engine.create_volume_with("v", volume_size, &[lz4])).unwrap();
         let volume = engine.volume("v").unwrap();
         Self { disks, engine, volume, model: vec![0; size] }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use weir_base::RecordSize;
+use weir_base::property::COMPRESSION;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::IoBuf;
 use weir_dataset::{Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
@@ -56,7 +57,7 @@ impl Pool {
         let engine = pool_of(kind, as_devices(&disks), &options(MEMORY_BYTES));
         let record = RecordSize::from_bytes(RECORD).unwrap();
         let size = VolumeSize { bytes: RECORDS * RECORD, record };
-        let off = PropertyChange::Compression(Some(Compression::Off));
+        let off = PropertyChange::set(COMPRESSION, Compression::Off);
         now(engine.create_volume_with("v", size, &[off])).unwrap();
         let model = noise(3, RECORDS * RECORD);
         now(engine.volume("v").unwrap().write(0, &model)).unwrap();
@@ -334,7 +335,7 @@ fn reused() -> Pool {
     for record in (0..RECORDS).filter(|record| *record != BAD) {
         now(pool.volume().zero(record * RECORD, RECORD)).unwrap();
     }
-    let off = PropertyChange::Compression(Some(Compression::Off));
+    let off = PropertyChange::set(COMPRESSION, Compression::Off);
     let size = VolumeSize { bytes: 28 << 20, record: RecordSize::from_bytes(RECORD).unwrap() };
     now(pool.engine.create_volume_with("w", size, &[off])).unwrap();
     for mib in 0..200_u64 {

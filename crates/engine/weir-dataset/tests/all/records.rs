@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use weir_base::RecordSize;
+use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::IoBuf;
 use weir_dataset::{DatasetError, Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
@@ -38,7 +39,7 @@ fn make(engine: &Engine, name: &str, changes: &[PropertyChange]) -> Arc<Volume> 
 }
 
 fn compressed(compression: Compression) -> PropertyChange {
-    PropertyChange::Compression(Some(compression))
+    PropertyChange::set(COMPRESSION, compression)
 }
 
 /// Noise that nothing compresses, another for each seed.
@@ -205,7 +206,7 @@ fn clones_copies_and_range_clones_share_records() {
 #[test]
 fn equal_records_are_stored_once_and_so_is_a_pattern() {
     let engine = pool_on(&disk(), MEMORY_BYTES);
-    let dedupe = [compressed(Compression::Off), PropertyChange::Dedupe(Some(true))];
+    let dedupe = [compressed(Compression::Off), PropertyChange::set(DEDUPE, true)];
     let volume = make(&engine, "v", &dedupe);
     let one = noise(5, RECORD);
     write(&volume, 0, &one);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
 use weir_base::RecordSize;
+use weir_base::property::{COMPRESSION, QUOTA};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
     DatasetError, Engine, Mark, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
@@ -84,7 +85,7 @@ impl Pool {
     fn make_of(&self, name: &str, record: RecordSize) -> Arc<Volume> {
         assert!(record.blocks() <= RECORD_BLOCKS_MAX);
         let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
-        let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+        let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
         now(self.engine.create_volume_with(name, size, &[lz4])).unwrap();
         self.engine.volume(name).unwrap()
     }
@@ -692,7 +693,7 @@ fn a_stream_of_trims_stays_below_the_quota() {
     let used = || back.engine.volume("w").unwrap().info().space.used;
     let quota = used() + 100;
     let target = PropertyTarget::Volume("w".to_owned());
-    let changes = [PropertyChange::Quota(quota)];
+    let changes = [PropertyChange::set(QUOTA, quota)];
     now(back.engine.change_properties(&[target], &changes)).unwrap();
     let difference = source.since("v", "a", "b");
     let error = committing(&back.engine, async {

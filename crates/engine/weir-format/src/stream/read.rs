@@ -16,7 +16,7 @@ use super::{
     StreamCounts, StreamError, StreamFault, StreamFrame,
 };
 use crate::bytes::Reader;
-use crate::compression::{Codec, Compression};
+use crate::compression::{Codec, compression_of_code};
 use crate::error::FormatError;
 use crate::layout::PACK_BYTES;
 
@@ -263,7 +263,7 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
         1 if from != 0 => true,
         flags => return Err(r.bad("flags", flags).into()),
     };
-    let compression = Compression::from_code(r.u8()?)?;
+    let compression = compression_of_code(r.u8()?)?;
     let (first_record, size_bytes, shift) = (r.u64()?, r.u64()?, r.u8()?);
     let created_unix_ms = r.u64()?;
     let record_size = RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;

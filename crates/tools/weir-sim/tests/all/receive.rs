@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::RecordSize;
+use weir_base::property::COMPRESSION;
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{
     BookmarkId, DatasetError, Engine, EngineOptions, PropertyChange, ReceiveSpec, Receiver,
@@ -106,7 +107,7 @@ impl Source {
             // Blocks, and records of up to 32 KiB.
             let record = RecordSize::from_shift((seed % 4) as u8).expect("a few blocks");
             let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
-            let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+            let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
             engine.create_volume_with("v", size, &[lz4]).await?;
             let volume = engine.volume("v")?;
             let (mut model, mut now) = (Vec::new(), Content::new());

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::task::noop_waker_ref;
+use weir_base::property::COMPRESSION;
 use weir_base::{Guid, SystemClock};
 use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
 use weir_format::{Compression, VdevKind, VdevRole};
@@ -58,7 +59,7 @@ fn engine_of(record: RecordSize) -> (Arc<Engine>, Arc<Faults>, [Arc<Volume>; 2])
     let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
     let volumes = [("a", 1), ("b", 9)].map(|(name, fill)| {
         let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
-        let off = PropertyChange::Compression(Some(Compression::Off));
+        let off = PropertyChange::set(COMPRESSION, Compression::Off);
         now(engine.create_volume_with(name, size, &[off])).unwrap();
         let volume = engine.volume(name).unwrap();
         write(&volume, 0..BLOCKS, fill);

@@ -276,7 +276,7 @@ impl Engine {
             let mut list = self.volume_list.write();
             let mut state = volume.state.lock();
             state.overflow = Some(self.core.open_txg());
-            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.apply_properties(&self.core);
             if cut > 0 {
                 if !self.core.admit_trim(0) {
                     return Err(volume.core.full());

@@ -1,0 +1,163 @@
+//! Types of the values of properties: parsing, display and encoding.
+//!
+//! Not here: the properties (`table`).
+//!
+//! Invariants:
+//! - [`Value::parse`] reads the output of [`Value::show`], and [`Value::decode`] the output of
+//!   [`Value::encode`];
+//! - decoding rejects all other bytes: they come from disks.
+
+use crate::compression::Compression;
+use crate::size;
+
+/// Kind of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A word.
+    Word,
+    /// A number of bytes.
+    Bytes,
+    /// A number of bytes where 0 is none.
+    Limit,
+    /// How many times smaller something is.
+    Ratio,
+    /// Seconds since 1970.
+    Time,
+}
+
+/// A type of values.
+pub trait Value: Sized + 'static {
+    /// Its kind in tables.
+    const KIND: Kind;
+
+    /// Parses the text of a person.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// The exact value, for programs: a size in bytes.
+    fn show(&self) -> String;
+
+    /// The bytes that records store.
+    fn encode(&self) -> Vec<u8>;
+
+    /// Decodes bytes of [`Self::encode`].
+    fn decode(bytes: &[u8]) -> Option<Self>;
+}
+
+impl Value for bool {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn show(&self) -> String {
+        if *self { "on".to_owned() } else { "off".to_owned() }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        vec![u8::from(*self)]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl Value for Compression {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::find(text)
+    }
+
+    fn show(&self) -> String {
+        self.name().to_owned()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        vec![self.code()]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [code] => Self::of_code(*code),
+            _ => None,
+        }
+    }
+}
+
+/// A number of bytes where 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit(pub u64);
+
+impl From<u64> for Limit {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl Value for Limit {
+    const KIND: Kind = Kind::Limit;
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "none" { Some(Self(0)) } else { size::parse(text).ok().map(Self) }
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        self.0.to_le_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(|bytes| Self(u64::from_le_bytes(bytes)))
+    }
+}
+
+/// Bytes promised to a volume's own data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refreservation {
+    /// So many bytes; 0: nothing.
+    Bytes(u64),
+    /// All that the volume can take: its size, and the nodes over it. Records store the number.
+    Auto,
+}
+
+impl Value for Refreservation {
+    const KIND: Kind = Kind::Limit;
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "auto" { Some(Self::Auto) } else { Limit::parse(text).map(|l| Self::Bytes(l.0)) }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::Auto => "auto".to_owned(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => Limit(*bytes).encode(),
+            Self::Auto => Vec::new(),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::Auto);
+        }
+        Limit::decode(bytes).map(|limit| Self::Bytes(limit.0))
+    }
+}
