@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_api::ApiError;
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, RecordForecast, Request, SampledShare, SampledTime,
-    SettingForecast, VolumeAdvice, VolumeAdvise,
+    DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
+    VolumeAdvice, VolumeAdvise,
 };
+use weir_api::{ApiError, Call};
 use weir_base::size::Human;
 
 use crate::cli::base::output;
@@ -67,19 +67,32 @@ impl Drop for Bar {
     }
 }
 
-pub(crate) fn advise(name: String, session: &Session) -> Result<(), ApiError> {
-    let mut request = VolumeAdvise { name, job: None };
+/// Repeats a call until its job has ended, and shows the progress. `next` puts the job of an answer
+/// into the request, and returns the progress in permille and whether the job has ended.
+fn poll<C: Call + Clone>(
+    session: &Session,
+    what: &'static str,
+    mut request: C,
+    next: impl Fn(&mut C, &C::Answer) -> (u32, bool),
+) -> Result<C::Answer, ApiError> {
     request.check()?;
-    let bar = Bar::new(session, "measuring");
-    let answer = loop {
+    let bar = Bar::new(session, what);
+    loop {
         let answer = session.call(request.clone())?;
-        bar.at(answer.progress_permille);
-        if answer.job.is_none() {
-            break answer;
+        let (progress_permille, is_done) = next(&mut request, &answer);
+        bar.at(progress_permille);
+        if is_done {
+            return Ok(answer);
         }
+    }
+}
+
+pub(crate) fn advise(name: String, session: &Session) -> Result<(), ApiError> {
+    let request = VolumeAdvise { name, job: None };
+    let answer = poll(session, "measuring", request, |request, answer| {
         request.job.clone_from(&answer.job);
-    };
-    drop(bar);
+        (answer.progress_permille, answer.job.is_none())
+    })?;
     session.print(&answer, shown)
 }
 
@@ -121,18 +134,11 @@ fn dedupe(forecast: &DedupeForecast) -> String {
 }
 
 fn estimate(names: Vec<String>, session: &Session) -> Result<(), ApiError> {
-    let mut request = DedupeEstimate { names, job: None };
-    request.check()?;
-    let bar = Bar::new(session, "counting");
-    let answer = loop {
-        let answer = session.call(request.clone())?;
-        bar.at(answer.progress_permille);
-        if answer.job.is_none() {
-            break answer;
-        }
+    let request = DedupeEstimate { names, job: None };
+    let answer = poll(session, "counting", request, |request, answer| {
         request.job.clone_from(&answer.job);
-    };
-    drop(bar);
+        (answer.progress_permille, answer.job.is_none())
+    })?;
     session.print(&answer, dedupe)
 }
 

@@ -21,6 +21,7 @@ pub mod property;
 mod record_size;
 pub mod sieve;
 pub mod size;
+mod slot;
 pub mod units;
 
 pub use atomic_file::replace_file;
@@ -30,4 +31,5 @@ pub use error::ErrorKind;
 pub use loop_device::file_behind;
 pub use record_size::RecordSize;
 pub use sieve::{LINES_INTERVAL, Sieve};
+pub use slot::Slot;
 pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};

@@ -20,9 +20,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, Slot};
 
 use crate::access::Reach;
 use crate::calls::call::{AuditLine, Call, Handle, Mode, Operation, Run, Work};
@@ -154,17 +153,16 @@ where
         details: call.details(),
     });
     let is_recorded = row.mode == Mode::Change && !control.is_dry_run(&call);
-    let finished = Arc::new(Mutex::new(None));
-    let (into, server) = (Arc::clone(&finished), Arc::clone(&control));
+    let finished = Slot::default();
+    let (into, server) = (finished.clone(), Arc::clone(&control));
     let work: Work = Box::pin(async move {
         let done = server.handle(call).await?;
         let outcome = done.outcome();
-        *into.lock() = Some(finish(done));
+        into.fill(finish(done));
         Ok(outcome)
     });
     run(control, line, is_recorded, work).await?;
-    let finished = finished.lock().take();
-    finished.expect("a call that succeeded has left its answer")
+    finished.take()
 }
 
 /// Status and JSON of an answer: of a list, the page that was asked for.

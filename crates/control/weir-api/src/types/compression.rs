@@ -12,6 +12,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use weir_base::ZstdLevel;
+use weir_base::property::COMPRESSION;
 
 use crate::Error;
 
@@ -30,21 +31,16 @@ pub enum Compression {
     Zstd(ZstdLevel),
 }
 
-const ZSTD_NAMES: [&str; ZstdLevel::MAX.get() as usize] = [
-    "zstd-1", "zstd-2", "zstd-3", "zstd-4", "zstd-5", "zstd-6", "zstd-7", "zstd-8", "zstd-9",
-    "zstd-10", "zstd-11", "zstd-12", "zstd-13", "zstd-14", "zstd-15", "zstd-16", "zstd-17",
-    "zstd-18", "zstd-19",
-];
-
 impl Compression {
     /// The value as JSON and tables print it.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::Zstd(level) => ZSTD_NAMES[level.get() as usize - 1],
-        }
+        let value = match self {
+            Self::Lz4 => weir_base::Compression::Lz4,
+            Self::Auto => weir_base::Compression::Auto,
+            Self::Off => weir_base::Compression::Off,
+            Self::Zstd(level) => weir_base::Compression::Zstd(level),
+        };
+        value.name()
     }
 
     /// Every value.
@@ -61,14 +57,22 @@ impl FromStr for Compression {
     /// # Errors
     /// [`Error::PropertyValue`], which lists what there is.
     fn from_str(text: &str) -> Result<Self, Error> {
-        if text == "zstd" {
-            return Ok(Self::Zstd(ZstdLevel::DEFAULT));
-        }
-        Self::all().find(|known| known.name() == text).ok_or_else(|| Error::PropertyValue {
-            name: "compression",
+        weir_base::Compression::find(text).map(Self::from).ok_or_else(|| Error::PropertyValue {
+            name: COMPRESSION.row.name,
             value: text.to_owned(),
-            known: "lz4, auto, off, zstd, zstd-1 to zstd-19",
+            known: COMPRESSION.row.values.unwrap_or_default(),
         })
+    }
+}
+
+impl From<weir_base::Compression> for Compression {
+    fn from(value: weir_base::Compression) -> Self {
+        match value {
+            weir_base::Compression::Lz4 => Self::Lz4,
+            weir_base::Compression::Auto => Self::Auto,
+            weir_base::Compression::Off => Self::Off,
+            weir_base::Compression::Zstd(level) => Self::Zstd(level),
+        }
     }
 }
 

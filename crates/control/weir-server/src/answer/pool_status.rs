@@ -7,16 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, Damage, DamagedPart,
-    DamagedRange, DiskIo, DiskStatus, ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus,
-    ScanKind, ScanState, ScanStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
-    Volume as ApiVolume, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Damage, DamagedPart, DamagedRange, DiskIo, DiskStatus,
+    ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus, ScanKind, ScanState, ScanStatus,
+    SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, PoolDamage, SnapshotId, TrafficCounts, Volume, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
 use weir_format::{
-    Compression, PoolPart, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
+    PoolPart, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
 };
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
@@ -480,7 +479,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         size_bytes,
         block_bytes: BLOCK_BYTES as u32,
         record_bytes: info.record_size.bytes() as u64,
-        compression: api_compression(info.compression),
+        compression: info.compression.into(),
         used_bytes,
         stored_bytes,
         compression_ratio: ratio(used_bytes, stored_bytes),
@@ -541,16 +540,6 @@ pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     let (used, stored) =
         infos.fold((0, 0), |sum, info| (sum.0 + info.used_bytes, sum.1 + info.stored_bytes));
     ratio(used, stored)
-}
-
-/// Compression as the API names it.
-pub(crate) fn api_compression(compression: Compression) -> ApiCompression {
-    match compression {
-        Compression::Off => ApiCompression::Off,
-        Compression::Lz4 => ApiCompression::Lz4,
-        Compression::Auto => ApiCompression::Auto,
-        Compression::Zstd(level) => ApiCompression::Zstd(level),
-    }
 }
 
 /// The vdevs a label names, with the disks that were found.

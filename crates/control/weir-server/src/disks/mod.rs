@@ -7,4 +7,3 @@ pub mod memory;
 pub mod open_disks;
 pub(crate) mod pool_locks;
 pub(crate) mod pool_thread;
-pub(crate) mod slot;

@@ -16,10 +16,10 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
+use weir_base::Slot;
 use weir_dataset::{DatasetError, Engine};
 
 use crate::answer::errors::api_error;
-use crate::disks::slot::Slot;
 
 /// How often a pool that is being closed is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -112,7 +112,7 @@ impl OpenPool {
     where
         F: Future<Output = Result<T, ApiError>> + 'static,
     {
-        let answer = Slot::new();
+        let answer = Slot::default();
         let into = answer.clone();
         self.run(Box::new(move |engine| {
             let work = job(engine);

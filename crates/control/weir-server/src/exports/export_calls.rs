@@ -310,12 +310,11 @@ impl Handle<ExportDelete> for Manager {
         if !call.force {
             self.wait_for_clients(&call.name).await?;
         }
-        let key = call.key();
         // Waits for no disk: clients of a pool that hangs can be cut off.
-        self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
-        self.withdraw(&key.name);
-        self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
-        Ok(Removed { outcome: Outcome::Removed, name: key.name.clone() })
+        self.known_export(&call.name).ok_or_else(|| not_found("export", &call.name))?;
+        self.withdraw(&call.name);
+        self.remember(|state| state.exports.retain(|export| export.name != call.name))?;
+        Ok(Removed { outcome: Outcome::Removed, name: call.name })
     }
 
     async fn authorize(&self, call: &ExportDelete, scope: &Scope) -> Result<(), ApiError> {

@@ -265,11 +265,9 @@ impl Manager {
 impl Handle<ListReplications> for Manager {
     /// Lists replications by volume.
     async fn handle(&self, _call: ListReplications) -> Result<ReplicationList, ApiError> {
-        Ok({
-            let known = self.known_replications();
-            let replications = known.iter().map(|known| self.show_replication(known)).collect();
-            ReplicationList { replications, next: None }
-        })
+        let known = self.known_replications();
+        let replications = known.iter().map(|known| self.show_replication(known)).collect();
+        Ok(ReplicationList { replications, next: None })
     }
 }
 

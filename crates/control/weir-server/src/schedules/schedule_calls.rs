@@ -182,12 +182,10 @@ impl Manager {
 impl Handle<ListSchedules> for Manager {
     /// Lists schedules by name.
     async fn handle(&self, _call: ListSchedules) -> Result<ScheduleList, ApiError> {
-        Ok({
-            let known = self.state.lock().state.schedules.clone();
-            let now_ms = SystemClock::default().unix_ms();
-            let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
-            ScheduleList { schedules, next: None }
-        })
+        let known = self.state.lock().state.schedules.clone();
+        let now_ms = SystemClock::default().unix_ms();
+        let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
+        Ok(ScheduleList { schedules, next: None })
     }
 }
 

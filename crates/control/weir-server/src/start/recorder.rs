@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_api::{ApiError, AuditLine, Pending, Run, Work, caller};
+use weir_base::Slot;
 
 use crate::access::activity::Activity;
 use crate::answer::errors::internal;
-use crate::disks::slot::Slot;
 use crate::monitor::patience::Patience;
 use crate::record::call_record::Call;
 use crate::state::server::Manager;
@@ -48,7 +48,7 @@ pub(crate) async fn patiently<T: Send + 'static>(
     name: &str,
     work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let answer = Slot::new();
+    let answer = Slot::default();
     let into = answer.clone();
     let work = async move {
         into.fill(work.await?);

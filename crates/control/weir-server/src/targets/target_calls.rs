@@ -241,12 +241,10 @@ impl Handle<TargetCreate> for Manager {
 impl Handle<ListTargets> for Manager {
     /// Lists targets by name.
     async fn handle(&self, _call: ListTargets) -> Result<TargetList, ApiError> {
-        Ok({
-            let mut known = self.state.lock().state.targets.clone();
-            known.sort_by(|a, b| a.name.cmp(&b.name));
-            let targets = known.iter().map(|target| self.describe_target(target)).collect();
-            TargetList { targets, next: None }
-        })
+        let mut known = self.state.lock().state.targets.clone();
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        let targets = known.iter().map(|target| self.describe_target(target)).collect();
+        Ok(TargetList { targets, next: None })
     }
 }
 

@@ -18,7 +18,6 @@ use weir_format::Compression;
 
 use crate::answer::errors::api_error;
 use crate::answer::names::{guid, split};
-use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
@@ -100,18 +99,18 @@ fn advice(of: &VolumeAdvice, advisor: &Advisor) -> VolumeAdvice {
         0 => (of.recommended, "the volume holds no data to measure".to_owned()),
         _ => {
             let (best, why) = recommend(&settings);
-            (pool_status::api_compression(best), why)
+            (best.into(), why)
         }
     };
     let setting = |sample: &SettingSample| SettingForecast {
-        compression: pool_status::api_compression(sample.compression),
+        compression: sample.compression.into(),
         stored: share(sample.stored),
         ratio: 1.0 / sample.stored.mean,
         write: time(sample.write),
         read: time(sample.read),
     };
     let record = |sample: &weir_dataset::RecordSample| RecordForecast {
-        compression: pool_status::api_compression(sample.compression),
+        compression: sample.compression.into(),
         record_bytes: sample.record_bytes,
         stored: share(sample.stored),
         ratio: 1.0 / sample.stored.mean,

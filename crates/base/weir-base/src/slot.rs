@@ -1,6 +1,6 @@
 //! A slot for the typed result of a future that has the same output type for all calls.
 //!
-//! Not here: the futures (recorder, pools).
+//! Not here: the futures (weir-api, weir-server).
 //!
 //! Invariant: the caller takes the result once, after the future succeeded.
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// Holds the result of a call. The code around the call (task, timer, record) then needs no type
 /// parameter, so Rust compiles it once.
-pub(crate) struct Slot<T>(Arc<Mutex<Option<T>>>);
+pub struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Slot<T> {
     fn clone(&self) -> Self {
@@ -18,19 +18,23 @@ impl<T> Clone for Slot<T> {
     }
 }
 
-impl<T> Slot<T> {
-    /// Creates an empty slot.
-    pub(crate) fn new() -> Self {
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
+}
 
+impl<T> Slot<T> {
     /// Stores the result.
-    pub(crate) fn fill(&self, result: T) {
+    pub fn fill(&self, result: T) {
         *self.0.lock() = Some(result);
     }
 
     /// Takes the result.
-    pub(crate) fn take(&self) -> T {
+    ///
+    /// # Panics
+    /// If the future has not filled the slot.
+    pub fn take(&self) -> T {
         self.0.lock().take().expect("a call that succeeded has filled its slot")
     }
 }
