@@ -459,12 +459,12 @@ fn a_new_session_starts_after_the_last_command_of_the_old_one() {
     first.send(header, &pattern(BLOCK, 1));
     first.nop(b"");
     let disk = std::sync::Arc::clone(&setup.targets.disk);
+    let start = Instant::now();
     let release = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(disk.done.load(Ordering::Relaxed), 0);
         disk.held.store(false, Ordering::Relaxed);
     });
-    let start = Instant::now();
     let mut second = Initiator::session(setup.address, &[]);
     assert!(start.elapsed() >= Duration::from_millis(250), "it waited");
     assert_eq!(second.read(0, 1), pattern(BLOCK, 1));

@@ -316,9 +316,11 @@ fn the_window_closes_with_commands_under_way_and_opens_again() {
     }
     let nop = initiator.nop(b"?");
     assert_eq!(nop.header.word(32), nop.header.word(28).wrapping_sub(1), "closed");
-    // One more is not taken.
+    // The target ignores a command outside the window. The NOP-In behind it shows that the target
+    // has read the command while the window was closed.
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
+    assert_eq!(initiator.nop(b"!").data, b"!");
     targets.disk.held.store(false, Ordering::Relaxed);
     for _ in 0..COMMANDS_MAX {
         initiator.take_read(BLOCK);
