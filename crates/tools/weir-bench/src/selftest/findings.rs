@@ -71,7 +71,7 @@ fn provoked(finding: Finding) -> Item {
         Finding::Holes => ("a target that loses what is written to a part of it", false),
         Finding::Overload => ("2,000 operations per second, offered 50,000", false),
         Finding::GeneratorBound => ("a process that is busy on every core", true),
-        Finding::Inconsistent => ("a target that answers before 32 operations are sent", true),
+        Finding::Inconsistent => ("a target that keeps its sender for 50 us per operation", true),
         Finding::MixOff => ("a target that takes no writes", false),
         Finding::CacheResident => ("a target whose cache holds the dataset", false),
         Finding::Unsteady => ("a target that becomes slower from run to run", false),
@@ -94,8 +94,15 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
         Finding::Inconsistent => {
-            let at_once = Shaped::new("answers when it is asked", |now| now);
-            remarks(&mixed(closed(32)), &at_once)?
+            // The worker sends 32 operations in 1.6 ms, far longer than it needs for their content
+            // and their answers. On average little more than half of them are in flight.
+            let slow_to_send = Shaped::new("slow to send", |now| {
+                while now.elapsed() < Duration::from_micros(50) {
+                    std::hint::spin_loop();
+                }
+                now
+            });
+            remarks(&mixed(closed(32)), &slow_to_send)?
         }
         Finding::MixOff => {
             // The fill comes in larger pieces, which are taken.
