@@ -17,7 +17,7 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, Content, HttpMethod, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder,
-    Paths, Ref, RefOr, Required, Response, ResponseBuilder, ServerBuilder,
+    Paths, Ref, RefOr, Required, ResponseBuilder, ServerBuilder,
 };
 use utoipa::{PartialSchema, ToSchema};
 
@@ -84,8 +84,7 @@ impl Visit for Document {
         let mut used = Vec::new();
         C::schemas(&mut used);
         self.schemas.extend(used);
-        let answer = self.add_type::<C::Answer>();
-        let mut call = described(C::OPERATION, &answer);
+        let mut call = described(C::OPERATION, &self.add_type::<C::Answer>());
         let mut parameters = parameters(&shape);
         if C::Answer::ENTRIES.is_some() {
             parameters.extend(page_parameters(&shape));
@@ -98,15 +97,16 @@ impl Visit for Document {
     }
 }
 
-/// A type of the document.
-struct Named {
-    reference: Ref,
+/// The body of the answer to a call that succeeded.
+struct Success {
     description: String,
+    content_type: &'static str,
+    content: Content,
 }
 
 impl Document {
     /// Adds a type and the types of its fields.
-    fn add_type<T: ToSchema>(&mut self) -> Named {
+    fn add_type<T: ToSchema>(&mut self) -> Success {
         let mut used = Vec::new();
         T::schemas(&mut used);
         self.schemas.extend(used);
@@ -119,7 +119,7 @@ impl Document {
         let reference = Ref::from_schema_name(&name);
         self.schemas.insert(name, schema);
         let description = description.expect("each answer has a doc comment");
-        Named { reference, description }
+        Success { description, content_type: JSON, content: reference_to(reference) }
     }
 
     /// The body of a request, if it has one.
@@ -172,22 +172,18 @@ impl Document {
     }
 
     fn send_stream(&mut self) {
-        let session = Named {
-            reference: Ref::from_schema_name(ErrorBody::name()),
+        let stream = Success {
             description: "The stream, as it is made".to_owned(),
+            content_type: PART_TYPE,
+            content: Content::new(Some(bytes())),
         };
-        let mut call = described(&SEND_STREAM, &session);
-        let stream = ResponseBuilder::new()
-            .description(session.description)
-            .content(PART_TYPE, Content::new(Some(bytes())));
-        add_response(&mut call, "200", stream.build());
+        let mut call = described(&SEND_STREAM, &stream);
         call.parameters = Some(vec![RefOr::T(session_parameter())]);
         self.add(&SEND_STREAM, call);
     }
 
     fn receive_part(&mut self) {
-        let answer = self.add_type::<ReceiveProgress>();
-        let mut call = described(&RECEIVE_PART, &answer);
+        let mut call = described(&RECEIVE_PART, &self.add_type::<ReceiveProgress>());
         let part = RequestBodyBuilder::new()
             .content(PART_TYPE, Content::new(Some(bytes())))
             .required(Some(Required::True));
@@ -198,29 +194,29 @@ impl Document {
 }
 
 /// The operation of a row, with its responses.
-fn described(row: &Operation, answer: &Named) -> Described {
-    let content = |schema: &Ref| Content::new(Some(RefOr::Ref::<Schema>(schema.clone())));
+fn described(row: &Operation, success: &Success) -> Described {
     let mut described = Described::new();
     let summary: Vec<&str> = row.summary.lines().map(str::trim).collect();
     described.tags = Some(vec![row.tag.to_owned()]);
     described.summary = Some(summary.join(" ").trim().to_owned());
     described.operation_id = Some(row.name.to_owned());
+    let mut respond = |status: String, description: &str, content_type: &str, content: Content| {
+        let response =
+            ResponseBuilder::new().description(description).content(content_type, content);
+        described.responses.responses.insert(status, RefOr::T(response.build()));
+    };
     for status in row.statuses {
         let description = match (status, row.statuses.len()) {
             (201, _) => "Made now",
-            (_, 1) => &answer.description,
+            (_, 1) => &success.description,
             _ => "It was there already",
         };
-        let response = ResponseBuilder::new()
-            .description(description)
-            .content(JSON, content(&answer.reference));
-        add_response(&mut described, &status.to_string(), response.build());
+        respond(status.to_string(), description, success.content_type, success.content.clone());
     }
     for status in ["4XX", "default"] {
-        let failed = ResponseBuilder::new()
-            .description("The call failed; `error.kind` says why")
-            .content(JSON, content(&Ref::from_schema_name(ErrorBody::name())));
-        add_response(&mut described, status, failed.build());
+        let description = "The call failed; `error.kind` says why";
+        let error = reference_to(Ref::from_schema_name(ErrorBody::name()));
+        respond(status.to_owned(), description, JSON, error);
     }
     let role = Extensions::builder().add("x-weir-role", row.role.name()).build();
     described.extensions = Some(role);
@@ -318,6 +314,6 @@ fn json_body(schema: RefOr<Schema>) -> RequestBody {
         .build()
 }
 
-fn add_response(described: &mut Described, status: &str, response: Response) {
-    described.responses.responses.insert(status.to_owned(), RefOr::T(response));
+fn reference_to(schema: Ref) -> Content {
+    Content::new(Some(RefOr::Ref::<Schema>(schema)))
 }
