@@ -53,9 +53,7 @@ pub(crate) fn run(verb: BookmarkVerb, session: &Session) -> Result<(), ApiError>
     match verb {
         BookmarkVerb::Create { snapshot, name } => {
             let name = full_name(&snapshot, name);
-            let request = BookmarkCreate { snapshot, name };
-            request.check()?;
-            let change = session.call(request)?;
+            let change = session.call(BookmarkCreate { snapshot, name })?;
             session.say(&output::outcome("bookmark", &change.bookmark.name, change.outcome));
             session.print(&change, |_| String::new())
         }

@@ -10,8 +10,8 @@ use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
     Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, ListPools, Outcome,
-    PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request,
-    ShowPool, VdevKind, VdevRole, VdevStatus,
+    PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, ShowPool,
+    VdevKind, VdevRole, VdevStatus,
 };
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
@@ -118,7 +118,6 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             let properties = self::properties(&properties)?;
             let vdevs = layout::parse(&layout)?;
             let request = PoolCreate { name, vdevs, force, properties };
-            request.check()?;
             created(session, &session.call(request)?)
         }
         PoolVerb::List { script } => list(session, Style::new(script)),

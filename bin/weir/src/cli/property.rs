@@ -156,7 +156,6 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
         names => names.split(',').map(str::to_owned).collect(),
     };
     let query = GetProperties { of: arguments.names.clone(), properties };
-    query.check()?;
     let mut answer = session.call(query)?;
     let kept = |p: &Property| {
         arguments.sources.is_empty() || arguments.sources.iter().any(|from| from.is(p.source))

@@ -12,8 +12,7 @@ use weir_api::ApiError;
 use weir_api::peer::Secret;
 use weir_api::types::{
     ListReplications, Replication, ReplicationAct, ReplicationAction, ReplicationChange,
-    ReplicationCreate, ReplicationDelete, ReplicationState, ReplicationWait, Request as _,
-    VerifyFailure,
+    ReplicationCreate, ReplicationDelete, ReplicationState, ReplicationWait, VerifyFailure,
 };
 use weir_base::ErrorKind;
 use weir_base::size::{self, Human};
@@ -90,7 +89,6 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
                 secret: Some(Secret::read(&secret_file)?.into()),
                 secret_file: None,
             };
-            request.check()?;
             changed(session, &session.call(request)?)
         }
         ReplicateVerb::List { script } => list(session, Style::new(script)),
@@ -132,9 +130,7 @@ fn certificates(path: &Path) -> Result<String, ApiError> {
 }
 
 fn act(session: &Session, volume: String, action: ReplicationAction) -> Result<(), ApiError> {
-    let request = ReplicationAct { volume, action };
-    request.check()?;
-    changed(session, &session.call(request)?)
+    changed(session, &session.call(ReplicationAct { volume, action })?)
 }
 
 fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError> {

@@ -101,46 +101,38 @@ pub(crate) enum SnapshotVerb {
 pub(crate) fn run(verb: SnapshotVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         SnapshotVerb::Create { names, recursive } => {
-            let request = checked(SnapshotCreate { names, recursive })?;
-            changed(session, &session.call(request)?)
+            changed(session, &session.call(SnapshotCreate { names, recursive })?)
         }
         SnapshotVerb::List { of, script } => list(session, of, Style::new(script)),
         SnapshotVerb::Destroy { names, dry_run, yes } => {
-            let request = checked(SnapshotDestroy { names, dry_run })?;
+            let request = SnapshotDestroy { names, dry_run };
+            request.check()?;
             destroy(session, request, yes)
         }
         SnapshotVerb::Hold { tag, name } => {
-            let request = checked(SnapshotHold { name, tag })?;
-            changed(session, &session.call(request)?)
+            changed(session, &session.call(SnapshotHold { name, tag })?)
         }
         SnapshotVerb::Release { tag, name } => {
-            let request = checked(SnapshotRelease { name, tag })?;
-            changed(session, &session.call(request)?)
+            changed(session, &session.call(SnapshotRelease { name, tag })?)
         }
         SnapshotVerb::Holds { of, script } => holds(session, of, Style::new(script)),
         SnapshotVerb::Rename { name, to } => {
-            let request = checked(SnapshotRename { name, to })?;
-            changed(session, &session.call(request)?)
+            changed(session, &session.call(SnapshotRename { name, to })?)
         }
         SnapshotVerb::Rollback { name, destroy_newer, yes } => {
-            let request = checked(SnapshotRollback { name, destroy_newer })?;
+            let request = SnapshotRollback { name, destroy_newer };
+            request.check()?;
             confirm::rollback(&request.name, yes)?;
             let change = session.call(request)?;
             session.say(&output::outcome("volume", &change.volume.name, change.outcome));
             session.print(&change, |_| String::new())
         }
         SnapshotVerb::Clone { name, volume } => {
-            let request = checked(SnapshotClone { name, volume })?;
-            let change = session.call(request)?;
+            let change = session.call(SnapshotClone { name, volume })?;
             session.say(&output::outcome("volume", &change.volume.name, change.outcome));
             session.print(&change, |_| String::new())
         }
     }
-}
-
-fn checked<R: Request>(request: R) -> Result<R, ApiError> {
-    request.check()?;
-    Ok(request)
 }
 
 fn changed(session: &Session, change: &SnapshotChange) -> Result<(), ApiError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::ApiError;
-use weir_api::types::{Outcome, PoolAdd, PoolExpand, PoolRemove, Request, ShowPool, VdevStatus};
+use weir_api::types::{Outcome, PoolAdd, PoolExpand, PoolRemove, ShowPool, VdevStatus};
 use weir_base::{ErrorKind, size};
 
 use crate::cli::base::pool_text::changed;
@@ -64,7 +64,6 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
         ShapeVerb::Add { force, name, layout } => {
             let vdevs = layout::parse(&layout)?;
             let request = PoolAdd { name, vdevs, force };
-            request.check()?;
             changed(session, &session.call(request)?)
         }
         ShapeVerb::Remove { stop, yes, wait, name, vdev } => {

@@ -7,8 +7,8 @@
 use clap::{Subcommand, ValueEnum};
 use weir_api::ApiError;
 use weir_api::types::{
-    ListVolumes, Request, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumePromote, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    ListVolumes, ShowVolume, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumePromote, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_base::{ErrorKind, names, size};
 
@@ -135,7 +135,6 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let size_bytes = whole_records(&size, record_bytes)?;
             let properties = property::values(&properties)?;
             let request = VolumeCreate { name, size_bytes, record_bytes, properties };
-            request.check()?;
             sized(session, &session.call(request)?)
         }
         VolumeVerb::List { pool, columns, script } => {
@@ -146,30 +145,23 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             check_name(&name)?;
             let properties = property::values(&properties)?;
             let request = VolumeSet { name, properties };
-            request.check()?;
             changed(session, &session.call(request)?)
         }
         VolumeVerb::Resize { name, size } => {
             check_name(&name)?;
             let size_bytes = new_size(&name, &size, session)?;
             let request = VolumeResize { name, size_bytes };
-            request.check()?;
             sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
             let request = VolumeRename { name, to };
-            request.check()?;
             changed(session, &session.call(request)?)
         }
         VolumeVerb::Copy { name, to } => {
             let request = VolumeCopy { name, to };
-            request.check()?;
             changed(session, &session.call(request)?)
         }
-        VolumeVerb::Promote { name } => {
-            check_name(&name)?;
-            changed(session, &session.call(VolumePromote { name })?)
-        }
+        VolumeVerb::Promote { name } => changed(session, &session.call(VolumePromote { name })?),
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(&name)?;
