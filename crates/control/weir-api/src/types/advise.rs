@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
+use super::request::one_name;
 use super::{Answer, Compression, Request};
 use crate::Error;
 use crate::access::Scope;
@@ -30,16 +31,7 @@ pub struct VolumeAdvise {
     pub job: Option<String>,
 }
 
-impl Request for VolumeAdvise {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.name)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::volume, name: VolumeAdvise);
 
 /// Volumes that dedupe is considered for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

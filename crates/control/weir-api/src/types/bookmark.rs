@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::page::paged;
-use super::request::outcome_and_no_other_name;
+use super::request::{one_name, outcome_and_no_other_name};
 use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
 use crate::access::Scope;
@@ -90,16 +90,7 @@ pub struct BookmarkDestroy {
     pub name: String,
 }
 
-impl Request for BookmarkDestroy {
-    fn check(&self) -> Result<(), Error> {
-        names::bookmark(&self.name)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::bookmark, name: BookmarkDestroy);
 
 /// Which bookmarks to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

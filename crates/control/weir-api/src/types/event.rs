@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::page::Paged;
-use super::{Answer, Page, Request, page};
-use crate::Error;
+use super::request::{no_rules, one_name};
+use super::{Answer, Page, page};
 use crate::access::Scope;
 use crate::wire::ApiError;
 
@@ -72,11 +72,7 @@ pub struct ListEvents {
     pub wait_ms: u64,
 }
 
-impl Request for ListEvents {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListEvents);
 
 /// Events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -107,15 +103,7 @@ pub struct ListHistory {
     pub name: String,
 }
 
-impl Request for ListHistory {
-    fn check(&self) -> Result<(), Error> {
-        Ok(names::pool(&self.name)?)
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::pool, name: ListHistory);
 
 /// One administrative call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

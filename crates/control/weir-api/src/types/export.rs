@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::page::paged;
-use super::request::{names_nothing_else, outcome_and_no_other_name};
+use super::request::{names_nothing_else, no_rules, outcome_and_no_other_name};
 use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
 use crate::access::Scope;
@@ -196,11 +196,7 @@ impl ShowExport {
 #[serde(deny_unknown_fields)]
 pub struct ListExports {}
 
-impl Request for ListExports {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListExports);
 
 /// Most addresses of an export: every handshake looks through them.
 const ALLOW_MAX: usize = 256;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::request::names_nothing_else;
+use super::request::{names_nothing_else, no_rules, one_name};
 use super::{
     Answer, CleanerStatus, ClientIo, Damage, DiskIo, Outcome, PointerIo, Request, ScanStatus,
     SegmentIo,
@@ -299,11 +299,7 @@ impl Request for PoolExport {
 #[serde(deny_unknown_fields)]
 pub struct ListPools {}
 
-impl Request for ListPools {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListPools);
 
 /// The pool to be shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -313,15 +309,7 @@ pub struct ShowPool {
     pub name: String,
 }
 
-impl Request for ShowPool {
-    fn check(&self) -> Result<(), Error> {
-        Ok(names::pool(&self.name)?)
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::pool, name: ShowPool);
 
 /// Words of the record for a forced call.
 fn told_force(force: bool) -> &'static str {

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::page::paged;
-use super::request::names_nothing_else;
+use super::request::{names_nothing_else, no_rules, one_name};
 use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
 use crate::access::Scope;
@@ -147,27 +147,14 @@ pub struct ReplicationDelete {
     pub volume: String,
 }
 
-impl Request for ReplicationDelete {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.volume)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.volume]
-    }
-}
+one_name!(names::volume, volume: ReplicationDelete);
 
 /// All replications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListReplications {}
 
-impl Request for ListReplications {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListReplications);
 
 /// What a replication is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -364,16 +351,7 @@ pub struct DigestRequest {
     pub count: u64,
 }
 
-impl Request for DigestRequest {
-    fn check(&self) -> Result<(), Error> {
-        names::snapshot(&self.snapshot)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.snapshot]
-    }
-}
+one_name!(names::snapshot, snapshot: DigestRequest);
 
 /// Digests of ranges of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

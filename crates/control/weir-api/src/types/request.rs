@@ -122,7 +122,34 @@ macro_rules! outcome_and_no_other_name {
     };
 }
 
-pub(super) use {names_nothing_else, outcome_and_no_other_name};
+/// Implements [`Request`] for a request without rules that names no object of a pool.
+macro_rules! no_rules {
+    ($request:ty) => {
+        impl crate::types::request::Request for $request {
+            fn check(&self) -> Result<(), crate::Error> {
+                Ok(())
+            }
+        }
+    };
+}
+
+/// Implements [`Request`] for a request with one rule: `$check` accepts the name in `$field`.
+macro_rules! one_name {
+    ($check:path, $field:ident: $request:ty) => {
+        impl crate::types::request::Request for $request {
+            fn check(&self) -> Result<(), crate::Error> {
+                $check(&self.$field)?;
+                Ok(())
+            }
+
+            fn names(&self) -> Vec<&str> {
+                vec![&self.$field]
+            }
+        }
+    };
+}
+
+pub(super) use {names_nothing_else, no_rules, one_name, outcome_and_no_other_name};
 
 /// What a changing call did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

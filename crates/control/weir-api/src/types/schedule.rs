@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::page::paged;
-use super::request::outcome_and_no_other_name;
+use super::request::{no_rules, outcome_and_no_other_name};
 use super::{Answer, Outcome, Page, Request, page};
 use crate::Error;
 use crate::access::Scope;
@@ -217,11 +217,7 @@ impl Request for ScheduleClear {
 #[serde(deny_unknown_fields)]
 pub struct ListSchedules {}
 
-impl Request for ListSchedules {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListSchedules);
 
 /// Finds what is wrong with the name of a volume or a pool.
 pub fn check_scheduled(name: &str) -> Result<(), Error> {

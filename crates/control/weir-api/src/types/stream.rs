@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Answer, Request};
-use crate::Error;
+use super::Answer;
+use super::request::no_rules;
 use crate::access::Scope;
 
 /// Whether a stream leaves the server.
@@ -71,19 +71,11 @@ pub struct StreamCancel {
     pub id: u64,
 }
 
-impl Request for StreamCancel {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(StreamCancel);
 
 /// All streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListStreams {}
 
-impl Request for ListStreams {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListStreams);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::request::{names_nothing_else, outcome_and_no_other_name};
+use super::request::{names_nothing_else, no_rules, outcome_and_no_other_name};
 use super::{Outcome, Request};
 use crate::Error;
 use crate::access::{Role, Scope};
@@ -66,11 +66,7 @@ impl Request for TokenRevoke {
 #[serde(deny_unknown_fields)]
 pub struct ListTokens {}
 
-impl Request for ListTokens {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ListTokens);
 
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

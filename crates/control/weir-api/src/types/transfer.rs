@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::request::names_nothing_else;
+use super::request::{names_nothing_else, no_rules, one_name};
 use super::{Answer, Outcome, Request};
 use crate::Error;
 use crate::access::{Role, Scope};
@@ -78,11 +78,7 @@ pub struct ShowSend {
     pub session: String,
 }
 
-impl Request for ShowSend {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ShowSend);
 
 /// A session to be ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -92,11 +88,7 @@ pub struct SendStop {
     pub session: String,
 }
 
-impl Request for SendStop {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(SendStop);
 
 /// How far a stream is that is fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -159,11 +151,7 @@ pub struct ReceiveFinish {
     pub session: String,
 }
 
-impl Request for ReceiveFinish {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ReceiveFinish);
 
 /// A session whose stream is cut off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -173,11 +161,7 @@ pub struct ReceiveStop {
     pub session: String,
 }
 
-impl Request for ReceiveStop {
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+no_rules!(ReceiveStop);
 
 /// The volume whose unfinished stream to show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -187,16 +171,7 @@ pub struct ShowReceive {
     pub volume: String,
 }
 
-impl Request for ShowReceive {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.volume)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.volume]
-    }
-}
+one_name!(names::volume, volume: ShowReceive);
 
 /// The volume whose unfinished stream is given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -206,16 +181,7 @@ pub struct ReceiveAbort {
     pub volume: String,
 }
 
-impl Request for ReceiveAbort {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.volume)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.volume]
-    }
-}
+one_name!(names::volume, volume: ReceiveAbort);
 
 /// How far a stream is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -13,6 +13,7 @@ use weir_base::names;
 
 use super::care::check_path;
 use super::pool::{check_vdevs, told_vdevs};
+use super::request::one_name;
 use super::{Request, VdevSpec};
 use crate::Error;
 
@@ -148,12 +149,4 @@ pub struct PoolExpand {
     pub name: String,
 }
 
-impl Request for PoolExpand {
-    fn check(&self) -> Result<(), Error> {
-        Ok(names::pool(&self.name)?)
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::pool, name: PoolExpand);

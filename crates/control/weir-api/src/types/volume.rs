@@ -11,6 +11,7 @@ use weir_base::size::Human;
 use weir_base::{RecordSize, names};
 
 use super::page::paged;
+use super::request::one_name;
 use super::volume_size::{check_volume_size, one_block, record_size};
 use super::{Answer, Compression, Outcome, Page, PropertySet, PropertyValues, Request, page};
 use crate::Error;
@@ -223,16 +224,7 @@ pub struct ShowVolume {
     pub name: String,
 }
 
-impl Request for ShowVolume {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.name)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::volume, name: ShowVolume);
 
 /// A clone to take over its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -242,16 +234,7 @@ pub struct VolumePromote {
     pub name: String,
 }
 
-impl Request for VolumePromote {
-    fn check(&self) -> Result<(), Error> {
-        names::volume(&self.name)?;
-        Ok(())
-    }
-
-    fn names(&self) -> Vec<&str> {
-        vec![&self.name]
-    }
-}
+one_name!(names::volume, name: VolumePromote);
 
 /// Where the space of a volume and its snapshots goes: data and tree nodes as stored, one copy, as
 /// of the last commit. What a clone shares with its origin counts for the origin's volume.
