@@ -2,8 +2,8 @@
 //!
 //! Not here: the rules for imports (layers.rs).
 //!
-//! An import is left out if another import has it too: the picture is the transitive reduction of
-//! the graph of dependencies. Dev-dependencies are not in it.
+//! The picture is the transitive reduction of the dependency graph: it omits an import that follows
+//! from other imports. It has no dev-dependencies.
 //!
 //! Invariant: the same workspace gives the same picture.
 

@@ -34,7 +34,7 @@ impl ZstdLevel {
     }
 }
 
-/// How the new blocks of a dataset are to be compressed, where that saves enough.
+/// The compression of new blocks of a dataset, where it saves enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.

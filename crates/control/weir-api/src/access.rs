@@ -52,7 +52,7 @@ pub enum Reach {
     Looked,
     /// Everything, or the part of a pool that is in the scope; the answer is cut to the scope.
     Filtered,
-    /// The machine: its disks, its other pools, who may call.
+    /// The machine: its disks, all of its pools, its tokens.
     Machine,
     /// A stream that the caller began. Only the call that began it returns the 128 random bits that
     /// name its session.

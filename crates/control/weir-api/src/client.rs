@@ -313,7 +313,7 @@ fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     for (name, value) in &fields {
         let value = match value {
             Value::Null => continue,
-            // Escaped one by one: the comma between two stays one.
+            // Each entry is escaped alone, so that the commas between entries remain.
             Value::Array(list) if list.is_empty() => continue,
             Value::Array(list) => {
                 let entries: Vec<String> = list.iter().map(|entry| escape(&text(entry))).collect();

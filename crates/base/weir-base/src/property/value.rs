@@ -19,7 +19,7 @@ pub enum Kind {
     Bytes,
     /// A number of bytes where 0 is none.
     Limit,
-    /// How many times smaller something is.
+    /// A ratio of two sizes.
     Ratio,
     /// Seconds since 1970.
     Time,

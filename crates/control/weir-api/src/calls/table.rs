@@ -73,109 +73,108 @@ pub(crate) trait VisitHandlers<S> {
 
 calls! {
     "server" {
-        /// What the server process is and uses.
+        /// Shows version, addresses and memory use of the server process.
         ShowServer = "server_info", GET "/v1/server", Viewer, Any, Look => 200 ServerInfo;
-        /// Tells what happened; waits for it if asked to.
+        /// Lists events; waits for the next one on request.
         ListEvents = "events", GET "/v1/events", Viewer, Filtered, Look => 200 EventList;
     }
     "pool" {
-        /// Makes a pool of disks.
+        /// Creates a pool on disks.
         PoolCreate = "pool_create", POST "/v1/pools", Admin, Machine, Change => 201 200 PoolCreated;
         /// Lists the imported pools with their state.
         ListPools = "pool_list", GET "/v1/pools", Viewer, Filtered, Look => 200 PoolList;
-        /// Tells the state of one pool.
+        /// Shows the state of one pool.
         ShowPool = "pool_status", GET "/v1/pools/{name:pool}", Viewer, Named, Look
             => 200 PoolStatus;
-        /// Destroys a pool and everything in it.
+        /// Destroys a pool with all volumes and snapshots.
         PoolDestroy = "pool_destroy", DELETE "/v1/pools/{name:pool}", Admin, Named, Change
             => 200 Removed;
-        /// Looks for pools that could be imported; changes nothing.
+        /// Searches disks for pools that can be imported; changes nothing.
         PoolScan = "pool_scan", POST "/v1/import/scan", Admin, Machine, Wait => 200 ImportableList;
         /// Imports a pool.
         PoolImport = "pool_import", POST "/v1/import", Admin, Machine, Change => 200 PoolChange;
-        /// Commits and closes a pool, so that it can be imported elsewhere.
+        /// Commits and closes a pool, so that another server can import it.
         PoolExport = "pool_export", POST "/v1/pools/{name:pool}/export", Admin, Named, Change
             => 200 Removed;
-        /// Tells who changed what in a pool, and how that went.
+        /// Lists the recorded changes of a pool with their callers and outcomes.
         ListHistory = "pool_history", GET "/v1/pools/{name:pool}/history", Viewer, Filtered, Look
             => 200 HistoryList;
-        /// Starts, pauses or stops a scrub: every copy of everything is read and verified, and bad
-        /// ones are rewritten from good ones.
+        /// Starts, pauses or stops a scrub, which reads and verifies every copy of each block and
+        /// rewrites bad copies from good ones.
         PoolScrub = "pool_scrub", POST "/v1/pools/{name:pool}/scrub", Operator, Named, Change
             => 200 PoolChange;
-        /// Takes a disk of a mirror out of use until it is brought online or the pool is opened
-        /// again.
+        /// Takes a disk of a mirror offline until `pool_online` or the next import.
         PoolOffline = "pool_offline", POST "/v1/pools/{name:pool}/offline", Admin, Named, Change
             => 200 PoolChange;
-        /// Brings a disk online, also at another path than before, and starts a resilver.
+        /// Brings a disk online, at its old path or a new one, and starts a resilver.
         PoolOnline = "pool_online", POST "/v1/pools/{name:pool}/online", Admin, Named, Change
             => 200 PoolChange;
-        /// Sets error counts to zero and takes faulted disks into use again.
+        /// Sets error counts to zero and opens faulted disks again.
         PoolClear = "pool_clear", POST "/v1/pools/{name:pool}/clear", Admin, Named, Change
             => 200 PoolChange;
-        /// Adds a disk to a disk or mirror; a resilver writes everything to it.
+        /// Attaches a disk to a mirror, or to a single disk; a resilver copies the data to it.
         PoolAttach = "pool_attach", POST "/v1/pools/{name:pool}/attach", Admin, Machine, Change
             => 200 PoolChange;
-        /// Lets a disk take another's place; a resilver writes everything to it.
+        /// Replaces a disk by another; a resilver copies the data to the new one.
         PoolReplace = "pool_replace", POST "/v1/pools/{name:pool}/replace", Admin, Machine, Change
             => 200 PoolChange;
-        /// Takes a disk out of a mirror for good.
+        /// Detaches a disk from a mirror and erases its label.
         PoolDetach = "pool_detach", POST "/v1/pools/{name:pool}/detach", Admin, Named, Change
             => 200 PoolChange;
         /// Adds vdevs for data, for the log, or as spares.
         PoolAdd = "pool_add", POST "/v1/pools/{name:pool}/add", Admin, Machine, Change
             => 200 PoolChange;
-        /// Removes a vdev: what it holds moves to the others while the pool is in use.
+        /// Removes a vdev: its data moves to the other vdevs while the pool is in use.
         PoolRemove = "pool_remove", POST "/v1/pools/{name:pool}/remove", Admin, Named, Change
             => 200 PoolChange;
-        /// Lets the pool use all of its disks, where they became larger.
+        /// Expands a pool to the full size of its disks.
         PoolExpand = "pool_expand", POST "/v1/pools/{name:pool}/expand", Admin, Named, Change
             => 200 PoolChange;
     }
     "property" {
-        /// Tells properties, and where their values come from.
+        /// Returns properties with the source of each value.
         GetProperties = "property_get", GET "/v1/properties", Viewer, Named, Wait
             => 200 PropertyList;
         /// Sets properties of a pool, volume or snapshot.
         PropertySet = "property_set", PATCH "/v1/properties", Admin, Named, Change
             => 200 PropertyChange;
-        /// Lets a pool, volume or snapshot inherit a property again.
+        /// Removes the local value of a property, which is inherited again.
         PropertyInherit = "property_inherit", POST "/v1/properties/inherit", Admin, Named, Change
             => 200 PropertyChange;
     }
     "volume" {
-        /// Makes a thin volume.
+        /// Creates a thin volume.
         VolumeCreate = "volume_create", POST "/v1/volumes", Operator, Named, Change
             => 201 200 VolumeChange;
         /// Lists volumes, of one pool or of all.
         ListVolumes = "volume_list", GET "/v1/volumes", Viewer, Filtered, Look => 200 VolumeList;
-        /// Tells everything about one volume.
+        /// Shows one volume.
         ShowVolume = "volume_show", GET "/v1/volumes/{name:pool/volume}", Viewer, Named, Look
             => 200 Volume;
-        /// Changes properties; blocks written before keep what they were written with.
+        /// Changes properties. Existing blocks keep the properties they were written with.
         VolumeSet = "volume_set", PATCH "/v1/volumes/{name:pool/volume}", Admin, Named, Change
             => 200 VolumeChange;
-        /// Changes the size.
+        /// Changes the size of a volume.
         VolumeResize = "volume_resize", PUT "/v1/volumes/{name:pool/volume}/size", Admin, Named,
             Change => 200 VolumeChange;
-        /// Gives a volume another name; its exports keep theirs and go on.
+        /// Renames a volume; its exports keep their names and their clients.
         VolumeRename = "volume_rename", POST "/v1/volumes/{name:pool/volume}/rename", Operator,
             Named, Change => 200 VolumeChange;
-        /// Makes a volume that holds what another one or a snapshot holds, and depends on neither.
+        /// Copies a volume or snapshot into a new volume, which depends on neither.
         VolumeCopy = "volume_copy", POST "/v1/volumes/copy", Operator, Named, Change
             => 201 VolumeChange;
-        /// Lets a clone take over its origin; the volume it was cloned from becomes its clone.
+        /// Promotes a clone: the volume that it was cloned from becomes its clone.
         VolumePromote = "volume_promote", POST "/v1/volumes/{name:pool/volume}/promote", Operator,
             Looked, Change => 200 VolumeChange;
         /// Destroys a volume and its data.
         VolumeDestroy = "volume_destroy", DELETE "/v1/volumes/{name:pool/volume}", Admin, Named,
             Change => 200 Removed;
-        /// Measures what other settings would make of a volume. Without `job` it starts; an answer
-        /// with a `job` is to be asked for again.
+        /// Measures a volume under other settings. A call without `job` starts a job; an
+        /// answer with `job` is partial, and its caller repeats the call with this job.
         VolumeAdvise = "volume_advise", POST "/v1/advise", Operator, Named, Look
             => 200 VolumeAdvice;
-        /// Counts what dedupe would find in volumes. Without `job` it starts; an answer with a
-        /// `job` is to be asked for again.
+        /// Estimates the savings of dedupe for volumes. A call without `job` starts a job; an
+        /// answer with `job` is partial, and its caller repeats the call with this job.
         DedupeEstimate = "dedupe_estimate", POST "/v1/dedupe/estimate", Operator, Named, Look
             => 200 DedupeForecast;
     }
@@ -183,36 +182,37 @@ calls! {
         /// Takes snapshots at one moment: all or none.
         SnapshotCreate = "snapshot_create", POST "/v1/snapshots", Operator, Named, Change
             => 201 SnapshotChange;
-        /// Lists snapshots: by volume, oldest first.
+        /// Lists snapshots by volume, oldest first.
         ListSnapshots = "snapshot_list", GET "/v1/snapshots", Viewer, Filtered, Wait
             => 200 SnapshotList;
-        /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
+        /// Destroys snapshots: of each volume, all or none. A dry run lists them and the space that
+        /// they would free.
         SnapshotDestroy = "snapshot_destroy", POST "/v1/snapshots/destroy", Admin, Named, Change
             => 200 SnapshotsDestroyed;
         /// Keeps a snapshot from being destroyed until the tag is released.
         SnapshotHold = "snapshot_hold", POST "/v1/snapshots/hold", Operator, Named, Change
             => 200 SnapshotChange;
-        /// Takes a tag away.
+        /// Releases a tag of a snapshot.
         SnapshotRelease = "snapshot_release", POST "/v1/snapshots/release", Operator, Named, Change
             => 200 SnapshotChange;
-        /// Gives a snapshot another name.
+        /// Renames a snapshot.
         SnapshotRename = "snapshot_rename", POST "/v1/snapshots/rename", Operator, Named, Change
             => 200 SnapshotChange;
-        /// Makes a volume what it was at a snapshot; what was written since is lost.
+        /// Rolls a volume back to a snapshot and discards all later writes.
         SnapshotRollback = "snapshot_rollback", POST "/v1/snapshots/rollback", Admin, Named, Change
             => 200 VolumeChange;
-        /// Makes a volume that begins as a snapshot and shares its blocks.
+        /// Clones a snapshot into a new volume, which shares the blocks of the snapshot.
         SnapshotClone = "snapshot_clone", POST "/v1/snapshots/clone", Operator, Named, Change
             => 201 200 VolumeChange;
-        /// Digests ranges of a snapshot: equal content has equal digests, wherever it is.
+        /// Returns digests of ranges of a snapshot. Equal content has equal digests on any server.
         DigestRequest = "snapshot_digest", POST "/v1/snapshots/digest", Operator, Named, Wait
             => 200 DigestList;
     }
     "bookmark" {
-        /// Makes a bookmark of a snapshot.
+        /// Creates a bookmark of a snapshot.
         BookmarkCreate = "bookmark_create", POST "/v1/bookmarks", Operator, Named, Change
             => 201 200 BookmarkChange;
-        /// Lists bookmarks: by volume, oldest first.
+        /// Lists bookmarks by volume, oldest first.
         ListBookmarks = "bookmark_list", GET "/v1/bookmarks", Viewer, Filtered, Look
             => 200 BookmarkList;
         /// Destroys a bookmark.
@@ -220,106 +220,108 @@ calls! {
             => 200 Removed;
     }
     "transfer" {
-        /// Begins to send a snapshot, or what changed since an older one.
+        /// Starts to send a snapshot, or its changes since an older one.
         SendStart = "send_start", POST "/v1/sends", Operator, Named, Wait => 201 SendStarted;
-        /// Tells how far a session is, or why its stream broke.
+        /// Shows the progress of a session, or the error that ended its stream.
         ShowSend = "send_show", GET "/v1/sends/{session}", Viewer, Session, Look
             => 200 SendProgress;
-        /// Ends a session before its stream is at its end.
+        /// Ends a session before the end of its stream.
         SendStop = "send_stop", DELETE "/v1/sends/{session}", Operator, Session, Look
             => 200 Removed;
-        /// Lists the streams that are sent and received now.
+        /// Lists the running streams.
         ListStreams = "stream_list", GET "/v1/streams", Viewer, Filtered, Look => 200 StreamList;
-        /// Cancels a stream; the received part of a stream is kept.
+        /// Cancels a stream. The server keeps the part that it has received.
         StreamCancel = "stream_cancel", DELETE "/v1/streams/{id}", Operator, Looked, Change
             => 200 Removed;
-        /// Begins to receive a stream.
+        /// Starts to receive a stream.
         ReceiveStart = "receive_start", POST "/v1/receives", Operator, Named, Change
             => 201 ReceiveStarted;
-        /// Ends a stream: its snapshot is there once this is answered.
+        /// Finishes a received stream; the answer confirms its snapshot.
         ReceiveFinish = "receive_finish", POST "/v1/receives/{session}/finish", Operator, Session,
             Change => 200 ReceiveDone;
-        /// Cuts a stream off: what came is kept, and it can go on.
+        /// Stops a received stream. The server keeps the received part, so that it can be resumed.
         ReceiveStop = "receive_stop", DELETE "/v1/receives/{session}", Operator, Session, Look
             => 200 Removed;
-        /// Tells where the stream into a volume goes on.
+        /// Returns the token to resume the stream into a volume.
         ShowReceive = "receive_token", GET "/v1/volumes/{volume:pool/volume}/receive", Viewer,
             Named, Wait => 200 ReceiveToken;
-        /// Gives the stream into a volume up: the volume is what it was before, or gone.
+        /// Aborts the stream into a volume, which keeps its previous content. A volume that the
+        /// stream created is destroyed.
         ReceiveAbort = "receive_abort", DELETE "/v1/volumes/{volume:pool/volume}/receive", Operator,
             Named, Change => 200 Removed;
     }
     "replication" {
-        /// Lets the server replicate a volume to another server from now on.
+        /// Creates a replication of a volume to another server.
         ReplicationCreate = "replication_create", POST "/v1/replications", Operator, Named, Change
             => 201 200 ReplicationChange;
         /// Lists replications by volume.
         ListReplications = "replication_list", GET "/v1/replications", Viewer, Filtered, Look
             => 200 ReplicationList;
-        /// Starts a run or a comparison, or pauses and resumes a replication.
+        /// Starts a run or a comparison, or pauses or resumes a replication.
         ReplicationAct = "replication_act", POST "/v1/replications/act", Operator, Named, Change
             => 200 ReplicationChange;
-        /// Deletes a replication and releases its holds on both servers; all snapshots stay.
+        /// Deletes a replication and releases its holds on both servers. All snapshots remain.
         ReplicationDelete = "replication_delete", DELETE "/v1/replications/{volume:pool/volume}",
             Operator, Named, Change => 200 ReplicationRemoved;
     }
     "schedule" {
-        /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
+        /// Schedules snapshots of a volume, or of all volumes of a pool.
         ScheduleSet = "schedule_set", POST "/v1/schedules", Operator, Named, Change
             => 201 200 ScheduleChange;
         /// Lists schedules.
         ListSchedules = "schedule_list", GET "/v1/schedules", Viewer, Filtered, Look
             => 200 ScheduleList;
-        /// Forgets a schedule; the snapshots it took stay.
+        /// Deletes a schedule and keeps its snapshots.
         ScheduleClear = "schedule_clear", DELETE "/v1/schedules/{name}", Operator, Named, Change
             => 200 Removed;
     }
     "export" {
-        /// Offers a volume to clients.
+        /// Exports a volume to clients.
         ExportCreate = "export_create", POST "/v1/exports", Operator, Named, Change
             => 201 200 ExportChange;
         /// Lists exports.
         ListExports = "export_list", GET "/v1/exports", Viewer, Filtered, Look => 200 ExportList;
-        /// Tells everything about one export.
+        /// Shows one export.
         ShowExport = "export_show", GET "/v1/exports/{protocol}/{name}", Viewer, Looked, Look
             => 200 Export;
-        /// Names the addresses from which clients may open an export over TCP; connected clients of
-        /// others are cut off.
+        /// Sets the addresses from which clients may open an export over TCP. The server
+        /// disconnects clients from other addresses.
         ExportSet = "export_set", PUT "/v1/exports/{protocol}/{name}", Operator, Looked, Change
             => 200 ExportChange;
-        /// Stops offering an export.
+        /// Deletes an export.
         ExportDelete = "export_delete", DELETE "/v1/exports/{protocol}/{name}", Operator, Looked,
             Change => 200 Removed;
     }
     "target" {
-        /// Makes a target that nobody may log in to yet.
+        /// Creates an iSCSI target. No initiator may log in before `target_allow`.
         TargetCreate = "target_create", POST "/v1/targets", Operator, Machine, Change
             => 201 200 TargetChange;
         /// Lists targets.
         ListTargets = "target_list", GET "/v1/targets", Viewer, Filtered, Look => 200 TargetList;
-        /// Tells everything about one target, its sessions included.
+        /// Shows one target with its sessions.
         ShowTarget = "target_show", GET "/v1/targets/{name}", Viewer, Looked, Look => 200 Target;
-        /// Removes a target.
+        /// Deletes a target.
         TargetDelete = "target_delete", DELETE "/v1/targets/{name}", Operator, Machine, Change
             => 200 Removed;
-        /// Lets an initiator log in from now on, or on other conditions.
+        /// Allows an initiator to log in, or changes its CHAP secrets.
         InitiatorAllow = "target_allow", POST "/v1/initiators", Operator, Machine, Change
             => 201 200 TargetChange;
-        /// Lets an initiator log in no longer; its sessions are ended.
+        /// Denies logins of an initiator and ends its sessions.
         InitiatorDeny = "target_deny", DELETE "/v1/initiators/{target}/{initiator}", Operator,
             Machine, Change => 200 TargetChange;
-        /// Shows a volume or snapshot at a target.
+        /// Adds a volume or snapshot to a target as a logical unit.
         LunAdd = "lun_add", POST "/v1/luns", Operator, Machine, Change => 201 200 TargetChange;
-        /// Shows it no longer; initiators are told, and commands under way end.
+        /// Removes a logical unit from a target. The target tells the initiators and ends running
+        /// commands.
         LunRemove = "lun_remove", DELETE "/v1/luns/{target}/{number}", Operator, Machine, Change
             => 200 Removed;
     }
     "token" {
-        /// Makes a token; its secret is told in this answer only.
+        /// Creates a token. Only this answer contains its secret.
         TokenCreate = "token_create", POST "/v1/tokens", Admin, Machine, Change => 201 TokenCreated;
-        /// Lists tokens; their secrets are not among what the server knows.
+        /// Lists tokens, without their secrets: the server does not store them.
         ListTokens = "token_list", GET "/v1/tokens", Admin, Machine, Look => 200 TokenList;
-        /// Revokes a token: the next call with it is refused.
+        /// Revokes a token. The server rejects the next call with this token.
         TokenRevoke = "token_revoke", DELETE "/v1/tokens/{name}", Admin, Machine, Change
             => 200 Removed;
     }
@@ -335,11 +337,11 @@ pub static SEND_STREAM: Operation = Operation {
     mode: Mode::Look,
     statuses: &[200],
     tag: "transfer",
-    summary: "Fetches the stream of a session, once; where the answer breaks off, the session \
-              tells why.",
+    summary: "Fetches the stream of a session, once. If the answer breaks off, `send_show` returns \
+              the error.",
 };
 
-/// Gives the next part of a stream.
+/// Receives the next part of a stream.
 pub static RECEIVE_PART: Operation = Operation {
     name: "receive_part",
     method: Method::POST,
@@ -349,7 +351,7 @@ pub static RECEIVE_PART: Operation = Operation {
     mode: Mode::Wait,
     statuses: &[200],
     tag: "transfer",
-    summary: "Gives the next part of a stream.",
+    summary: "Receives the next part of a stream.",
 };
 
 /// The calls whose body is a stream, which no type describes.

@@ -96,7 +96,7 @@ one_name!(names::bookmark, name: BookmarkDestroy);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListBookmarks {
-    /// Only those of this pool or volume.
+    /// Only the bookmarks of this pool or volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
 }

@@ -194,7 +194,7 @@ impl Request for PoolOnline {
 pub struct PoolClear {
     /// Name of the pool.
     pub name: String,
-    /// The one disk that is meant, named as in [`PoolOffline`]; else all of them.
+    /// The disk, named as in [`PoolOffline`]; without it, all disks of the pool.
     #[serde(default)]
     pub disk: Option<String>,
     /// Also give up the datasets with unreadable records: their space becomes free, so that no

@@ -99,7 +99,7 @@ impl Answer for EventList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListHistory {
-    /// Name of the pool, also of one that is gone.
+    /// Name of the pool, which may be destroyed or exported.
     pub name: String,
 }
 

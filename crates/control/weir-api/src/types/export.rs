@@ -36,7 +36,7 @@ impl Protocol {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportKey {
-    /// How it is served.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Name clients ask for.
     pub name: String,
@@ -84,7 +84,8 @@ impl Request for ExportCreate {
     }
 
     fn names(&self) -> Vec<&str> {
-        // The name is what clients ask for, so one that looks like another's volume is refused too.
+        // Clients ask for the export by its name. A name in the form of a volume's name must be in
+        // the scope too.
         std::iter::once(&self.volume).chain(&self.name).map(String::as_str).collect()
     }
 
@@ -98,12 +99,12 @@ impl Request for ExportCreate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSet {
-    /// How it is served.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
-    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`), the whole list; all that the server
-    /// takes if empty.
+    /// The complete list of addresses and networks (`10.0.0.7`, `10.0.0.0/24`). Empty: all
+    /// addresses that the server accepts.
     pub allow: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ impl ExportSet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportDelete {
-    /// How it is served.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
@@ -168,7 +169,7 @@ impl ExportDelete {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowExport {
-    /// How it is served.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
@@ -214,7 +215,7 @@ fn check_allow(allow: &[String]) -> Result<(), Error> {
 pub struct Export {
     /// Name clients ask for.
     pub name: String,
-    /// How it is served.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Full name of the volume or snapshot.
     pub volume: String,

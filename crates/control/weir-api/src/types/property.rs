@@ -232,7 +232,7 @@ pub struct GetProperties {
     /// Full names of pools, volumes and snapshots, with commas between; else all pools and volumes.
     #[serde(default)]
     pub of: Vec<String>,
-    /// Names of properties, with commas between; else all.
+    /// Names of properties, separated by commas. Empty: all properties.
     #[serde(default)]
     pub properties: Vec<String>,
 }

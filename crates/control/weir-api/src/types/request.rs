@@ -3,7 +3,7 @@
 //! Not here: the requests and answers (the other files of `types`), how they travel (`calls`).
 //!
 //! Invariants:
-//! - a request is judged without looking at any state ([`Request::check`]);
+//! - [`Request::check`] looks at the request alone, not at any state;
 //! - an answer to a caller with a scope passes [`Answer::keep`], which has no default: a new type
 //!   of answer does not compile without one;
 //! - a kept answer names no pool, volume, snapshot, bookmark or export outside of the scope, and
@@ -19,10 +19,10 @@ use crate::wire::ApiError;
 
 /// A request: what one call is made with.
 pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'static {
-    /// Finds what is wrong with the request itself.
+    /// Checks the request without a look at any state.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first rule that the request breaks.
     fn check(&self) -> Result<(), Error>;
 
     /// Full names that the request is about: the scope of the caller must cover all of them.
@@ -151,26 +151,26 @@ macro_rules! one_name {
 
 pub(super) use {names_nothing_else, no_rules, one_name, outcome_and_no_other_name};
 
-/// What a changing call did.
+/// The outcome of a changing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was made now.
+    /// The call created the object.
     Created,
-    /// It was there and is different now.
+    /// The object existed, and the call changed it.
     Changed,
-    /// It was there and is gone now.
+    /// The object existed, and the call removed it.
     Removed,
-    /// Everything was as asked for already.
+    /// The object was in the requested state before the call.
     Unchanged,
 }
 
-/// The answer of a call that takes something away.
+/// The answer of a call that removes an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Removed {
-    /// What the call did.
+    /// The outcome of the call.
     pub outcome: Outcome,
-    /// Name of what is gone.
+    /// Name of the removed object.
     pub name: String,
 }
 

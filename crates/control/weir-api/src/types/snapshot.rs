@@ -93,7 +93,7 @@ paged!(SnapshotList, snapshots: Snapshot, |entry| &entry.name);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSnapshots {
-    /// Only those of this pool or volume, or this one.
+    /// Only the snapshots of this pool or volume, or only this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// `next` of the page before.

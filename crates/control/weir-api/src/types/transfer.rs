@@ -131,7 +131,7 @@ impl Request for ReceiveStart {
     }
 
     fn role(&self, operations: Role) -> Role {
-        // A roll-back destroys what the volume holds.
+        // A rollback destroys data of the volume.
         if self.roll_back { Role::Admin } else { operations }
     }
 }

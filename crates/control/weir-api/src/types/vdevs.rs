@@ -27,7 +27,7 @@ pub struct PoolAttach {
     pub disk: String,
     /// Absolute path of the new disk.
     pub new: String,
-    /// Overwrite what the new disk holds.
+    /// Overwrite data on the new disk.
     #[serde(default)]
     pub force: bool,
 }
@@ -55,13 +55,13 @@ pub struct PoolReplace {
     pub name: String,
     /// The disk to be replaced.
     pub disk: String,
-    /// Absolute path of the new disk; without it another one that has the same path now.
+    /// Absolute path of the new disk. Without it, the new disk has the path of the old one.
     #[serde(default)]
     pub new: Option<String>,
-    /// Overwrite what the new disk holds.
+    /// Overwrite data on the new disk.
     #[serde(default)]
     pub force: bool,
-    /// Let a good disk leave before the new one has everything, where both cannot be in the vdev.
+    /// Remove the old disk before the resilver ends, if the vdev has no place for both disks.
     #[serde(default)]
     pub at_once: bool,
 }

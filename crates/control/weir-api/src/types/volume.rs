@@ -201,7 +201,7 @@ impl Request for VolumeDestroy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListVolumes {
-    /// Only those of this pool.
+    /// Only the volumes of this pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 }

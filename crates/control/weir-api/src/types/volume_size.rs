@@ -12,10 +12,11 @@ use weir_base::{BLOCK_BYTES, RecordSize};
 
 use crate::Error;
 
-/// Finds what is wrong with the size of a volume with such records.
+/// Checks the size of a volume with records of size `record`.
 ///
 /// # Errors
-/// The rule it breaks; of one that is no multiple of the record size, with the next larger that is.
+/// [`Error::VolumeSize`] with the broken rule. For a size that is no multiple of the record size,
+/// it also names the next larger multiple.
 pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
     let record_bytes = record.bytes() as u64;
     let why = if bytes == 0 {
@@ -31,15 +32,15 @@ pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
     Err(Error::VolumeSize { bytes, why })
 }
 
-/// The record size of so many bytes.
+/// The record size of `bytes` bytes.
 ///
 /// # Errors
-/// [`Error::RecordSize`] for one that no volume can have.
+/// [`Error::RecordSize`] for a size that no record can have.
 pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
     RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
 }
 
-/// The record size of volumes for which no other was asked.
+/// The default record size.
 pub(super) const fn one_block() -> u64 {
     BLOCK_BYTES as u64
 }

@@ -206,7 +206,7 @@ impl Manager {
 }
 
 impl Handle<ExportCreate> for Manager {
-    /// Offers a volume or snapshot to clients. The same export again is `unchanged`.
+    /// Exports a volume or snapshot to clients. Answers `unchanged` for an export that exists.
     async fn handle(&self, request: ExportCreate) -> Result<ExportChange, ApiError> {
         let pool = request.volume.split('/').next().unwrap_or_default();
         let _changes = self.changes.lock(pool).await;
@@ -266,8 +266,8 @@ impl Manager {
 }
 
 impl Handle<ExportSet> for Manager {
-    /// Names the addresses from which clients may open an export over TCP. Clients of others are
-    /// cut off.
+    /// Sets the addresses from which clients may open an export over TCP. The server disconnects
+    /// clients from other addresses.
     async fn handle(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
         // Waits for no disk: clients of a pool that hangs can be cut off.
         let ExportSet { name, allow, .. } = request;
@@ -302,7 +302,7 @@ impl Handle<ExportSet> for Manager {
 }
 
 impl Handle<ExportDelete> for Manager {
-    /// Stops offering. With `force` connected clients are cut off.
+    /// Deletes an export. With `force` the server disconnects its clients.
     ///
     /// # Errors
     /// `Busy` while clients are connected, without `force`.
@@ -338,7 +338,7 @@ impl Handle<ListExports> for Manager {
 }
 
 impl Handle<ShowExport> for Manager {
-    /// Tells everything about one export.
+    /// Shows one export.
     async fn handle(&self, call: ShowExport) -> Result<Export, ApiError> {
         let known = self.known_export(&call.name);
         let known = known.ok_or_else(|| not_found("export", &call.name))?;

@@ -26,12 +26,12 @@ use crate::disks::{flush_check, open_disks};
 use crate::state::server::Manager;
 
 impl Handle<PoolAttach> for Manager {
-    /// Adds a disk to a disk, which makes it a mirror, or to a mirror; a resilver writes everything
-    /// to it.
+    /// Attaches a disk to a mirror, or to a single disk, which becomes a mirror. A resilver copies
+    /// the data to the new disk.
     ///
     /// # Errors
-    /// `Exists` for a new disk that holds something, without `force`; `Invalid` where no more disks
-    /// fit or the new one is too small.
+    /// `Exists` for a new disk with data on it, without `force`; `Invalid` for a full mirror or a
+    /// new disk that is too small.
     async fn handle(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
         let PoolAttach { name, disk, new, force } = request;
         let _changes = self.changes.lock(&name).await;
@@ -58,11 +58,11 @@ impl Handle<PoolAttach> for Manager {
 }
 
 impl Handle<PoolReplace> for Manager {
-    /// Lets a disk take another's place. A good disk leaves when the new one has everything, unless
-    /// both cannot be in the vdev and the request says `at_once`.
+    /// Replaces a disk by another. The old disk stays in the vdev until the resilver ends, except
+    /// where the vdev has no place for both and the request has `at_once`.
     ///
     /// # Errors
-    /// As `pool_attach`; `Busy` where the disk is needed.
+    /// As `pool_attach`; `Busy` for a disk that the vdev cannot lose.
     async fn handle(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
         let PoolReplace { name, disk, new, force, at_once } = request;
         let _changes = self.changes.lock(&name).await;
@@ -110,10 +110,10 @@ impl Handle<PoolReplace> for Manager {
 }
 
 impl Handle<PoolDetach> for Manager {
-    /// Takes a disk out of a mirror for good; its label is erased.
+    /// Detaches a disk from a mirror and erases its label.
     ///
     /// # Errors
-    /// `Busy` for the only disk that holds everything, `Invalid` for a disk of no mirror.
+    /// `Busy` for the only complete disk of the mirror, `Invalid` for a disk outside a mirror.
     async fn handle(&self, request: PoolDetach) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;

@@ -29,11 +29,11 @@ use crate::state::server::Manager;
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Handle<PoolScrub> for Manager {
-    /// Starts, pauses or stops a scrub. It runs on after the answer; the pool's state shows how far
-    /// it is. What is so already is `unchanged`.
+    /// Starts, pauses or stops a scrub. The scrub continues after the answer; the state of the pool
+    /// shows its progress. Answers `unchanged` for a scrub that is in the requested state.
     ///
     /// # Errors
-    /// `Busy` for a start during a resilver, and for a pause or stop of what does not run.
+    /// `Busy` for a start during a resilver, and for a pause or stop without a running scrub.
     async fn handle(&self, call: PoolScrub) -> Result<PoolChange, ApiError> {
         let request = &call;
         let pool = self.pool(&request.name)?;
@@ -48,10 +48,10 @@ impl Handle<PoolScrub> for Manager {
 }
 
 impl Handle<PoolOffline> for Manager {
-    /// Takes a disk of a mirror out of use until it is brought online or the pool is opened again.
+    /// Takes a disk of a mirror offline until `pool_online` or the next import.
     ///
     /// # Errors
-    /// `Busy` for the only disk of a vdev that holds everything.
+    /// `Busy` for the only complete disk of a vdev.
     async fn handle(&self, request: PoolOffline) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;
@@ -71,10 +71,10 @@ impl Handle<PoolOffline> for Manager {
 }
 
 impl Handle<PoolOnline> for Manager {
-    /// Takes a disk into use again; a resilver writes to it what it missed.
+    /// Brings a disk online. A resilver copies the missed writes to it.
     ///
     /// # Errors
-    /// `Invalid` when the path leads to another disk now; nothing is changed then.
+    /// `Invalid` if the path names another disk now; the pool stays unchanged.
     async fn handle(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
         let PoolOnline { name, disk, at } = request;
         let _changes = self.changes.lock(&name).await;
@@ -124,8 +124,8 @@ impl Handle<PoolOnline> for Manager {
 }
 
 impl Handle<PoolClear> for Manager {
-    /// Sets error counts to zero and takes faulted disks into use again, as far as they can be
-    /// opened; those that cannot are named as warnings.
+    /// Sets error counts to zero and opens faulted disks again. A warning names each disk that
+    /// cannot be opened.
     async fn handle(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;

@@ -64,11 +64,11 @@ fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
 }
 
 impl Handle<PoolCreate> for Manager {
-    /// Makes a pool of disks. The same name over the same disks is `unchanged`.
+    /// Creates a pool on disks. Answers `unchanged` for a pool of this name on the same disks.
     ///
     /// # Errors
-    /// `Exists` for a name or disk that is taken, `Busy` for a disk in use, `Invalid` for disks
-    /// that cannot be used; nothing is written to any disk unless all are fit.
+    /// `Exists` for a taken name or a disk with data on it, `Busy` for a disk in use, `Invalid` for
+    /// unsuitable disks. The server writes to no disk before it has checked all of them.
     async fn handle(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         let values = PropertyValues(request.properties.clone());
         let (properties, _) = property_calls::changes(&values, PropertyOf::Pool)?;
@@ -120,7 +120,7 @@ impl Handle<PoolCreate> for Manager {
 }
 
 impl Handle<PoolImport> for Manager {
-    /// Imports a pool. One that is imported already is `unchanged`.
+    /// Imports a pool. Answers `unchanged` for an imported pool.
     async fn handle(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
         let _changes = self.changes.lock(&request.pool).await;
         if let Ok(pool) = self.pool(&request.pool) {
@@ -236,7 +236,7 @@ impl Manager {
 }
 
 impl Handle<PoolDestroy> for Manager {
-    /// Destroys a pool and everything in it.
+    /// Destroys a pool with all volumes and snapshots.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported.
@@ -258,7 +258,7 @@ impl Handle<PoolDestroy> for Manager {
 }
 
 impl Handle<PoolExport> for Manager {
-    /// Commits and closes a pool, so that it can be imported elsewhere.
+    /// Commits and closes a pool, so that another server can import it.
     ///
     /// # Errors
     /// `Busy` while one of its volumes is exported, unless `force`.
@@ -365,7 +365,7 @@ impl Handle<ListPools> for Manager {
 }
 
 impl Handle<ShowPool> for Manager {
-    /// Tells the state of one pool.
+    /// Shows the state of one pool.
     async fn handle(&self, call: ShowPool) -> Result<PoolStatus, ApiError> {
         let pools = self.pools.read();
         let entry = pools.get(&call.name).ok_or_else(|| not_found("pool", &call.name))?;
@@ -374,7 +374,7 @@ impl Handle<ShowPool> for Manager {
 }
 
 impl Handle<PoolScan> for Manager {
-    /// Looks for pools that could be imported.
+    /// Searches disks for pools that can be imported.
     async fn handle(&self, call: PoolScan) -> Result<ImportableList, ApiError> {
         let found = Self::scan(call.search).await?;
         let pools = found.pools.into_values().map(|pool| importable(&pool)).collect();

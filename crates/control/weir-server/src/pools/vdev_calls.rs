@@ -41,8 +41,8 @@ impl Handle<PoolAdd> for Manager {
     /// Adds vdevs to a pool.
     ///
     /// # Errors
-    /// `Exists` for a disk that holds something and `Invalid` for another redundancy than the
-    /// pool's, both without `force`; `Invalid` for vdevs that cannot be part of this pool.
+    /// Without `force`, `Exists` for a disk with data on it and `Invalid` for another redundancy
+    /// than the pool's. `Invalid` for vdevs that cannot be part of this pool.
     async fn handle(&self, request: PoolAdd) -> Result<PoolChange, ApiError> {
         let PoolAdd { name, vdevs, force } = request;
         let _changes = self.changes.lock(&name).await;
@@ -74,11 +74,12 @@ impl Handle<PoolAdd> for Manager {
 }
 
 impl Handle<PoolRemove> for Manager {
-    /// Begins to remove a vdev, or lets it stay. What it holds moves to the others after the
-    /// answer; the pool's state shows how far that is. What is so already is `unchanged`.
+    /// Starts or stops the removal of a vdev. The pool moves its data to the other vdevs after the
+    /// answer; the state of the pool shows the progress. Answers `unchanged` for a removal in the
+    /// requested state.
     ///
     /// # Errors
-    /// `NoSpace` where the others have no room for it, `Invalid` for the last one with data.
+    /// `NoSpace` if the other vdevs have no room for the data, `Invalid` for the last data vdev.
     async fn handle(&self, request: PoolRemove) -> Result<PoolChange, ApiError> {
         let PoolRemove { name, vdev, stop } = request;
         let _changes = self.changes.lock(&name).await;
@@ -98,8 +99,7 @@ impl Handle<PoolRemove> for Manager {
 }
 
 impl Handle<PoolExpand> for Manager {
-    /// Uses all of every disk, where disks are larger than what is used of them; `unchanged` where
-    /// none is.
+    /// Expands the pool to the full size of its disks. Answers `unchanged` if no disk has grown.
     async fn handle(&self, call: PoolExpand) -> Result<PoolChange, ApiError> {
         let name = call.name;
         let _changes = self.changes.lock(&name).await;

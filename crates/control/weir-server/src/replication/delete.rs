@@ -46,7 +46,7 @@ fn left(
 }
 
 impl Handle<ReplicationDelete> for Manager {
-    /// Forgets a replication; what the other server has stays there.
+    /// Deletes a replication. The other server keeps its copy of the volume.
     async fn handle(&self, call: ReplicationDelete) -> Result<ReplicationRemoved, ApiError> {
         let volume = call.volume;
         let known = self.known_replication(&volume)?;

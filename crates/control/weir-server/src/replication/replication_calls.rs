@@ -155,11 +155,11 @@ impl Manager {
 }
 
 impl Handle<ReplicationCreate> for Manager {
-    /// Lets the server replicate a volume to another server from now on. The same volume to the
-    /// same place with other settings is `changed`.
+    /// Creates a replication of a volume to another server. Answers `changed` for the same volume
+    /// and target with other settings.
     ///
     /// # Errors
-    /// `Exists` for a volume that is replicated to another place.
+    /// `Exists` for a volume with a replication to another target.
     async fn handle(&self, request: ReplicationCreate) -> Result<ReplicationChange, ApiError> {
         let (pool, own) = split(&request.volume)?;
         let _changes = self.changes.lock(pool).await;
@@ -272,10 +272,11 @@ impl Handle<ListReplications> for Manager {
 }
 
 impl Handle<ReplicationAct> for Manager {
-    /// Starts a run or a comparison, which goes on after the answer, or pauses and resumes.
+    /// Starts a run or a comparison, which continues after the answer, or pauses or resumes a
+    /// replication.
     ///
     /// # Errors
-    /// `Busy` for a run of one that is paused.
+    /// `Busy` for a run of a paused replication.
     async fn handle(&self, call: ReplicationAct) -> Result<ReplicationChange, ApiError> {
         let request = &call;
         let known = self.known_replication(&request.volume)?;

@@ -25,7 +25,7 @@ use crate::state::server::Manager;
 const RANGES_AT_ONCE: u64 = 64;
 
 impl Handle<DigestRequest> for Manager {
-    /// Digests ranges of a snapshot: equal content has equal digests, wherever it is.
+    /// Returns digests of ranges of a snapshot. Equal content has equal digests on any server.
     async fn handle(&self, request: DigestRequest) -> Result<DigestList, ApiError> {
         let parts = weir_base::names::snapshot(&request.snapshot);
         let (volume, name) =

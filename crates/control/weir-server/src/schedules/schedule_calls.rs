@@ -87,7 +87,7 @@ impl Manager {
 }
 
 impl Handle<ScheduleSet> for Manager {
-    /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
+    /// Schedules snapshots of a volume, or of all volumes of a pool.
     async fn handle(&self, request: ScheduleSet) -> Result<ScheduleChange, ApiError> {
         let ScheduleSet { name, keep, prune_only } = request;
         let pool = pool_of(&name);
@@ -190,7 +190,7 @@ impl Handle<ListSchedules> for Manager {
 }
 
 impl Handle<ScheduleClear> for Manager {
-    /// Forgets a schedule; the snapshots it took stay.
+    /// Deletes a schedule and keeps its snapshots.
     async fn handle(&self, call: ScheduleClear) -> Result<Removed, ApiError> {
         let name = call.name;
         let known = || self.state.lock().state.schedules.iter().any(|known| known.name == name);

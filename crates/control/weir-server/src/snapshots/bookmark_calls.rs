@@ -61,10 +61,11 @@ fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<Bookmark>, Datase
 }
 
 impl Handle<BookmarkCreate> for Manager {
-    /// Makes a bookmark of a snapshot: streams can be differences to it when the snapshot is gone.
+    /// Creates a bookmark of a snapshot. Incremental streams can start from the bookmark after the
+    /// snapshot is destroyed.
     ///
     /// # Errors
-    /// `Exists` for one of another snapshot.
+    /// `Exists` for a name that a bookmark of another snapshot has.
     async fn handle(&self, request: BookmarkCreate) -> Result<BookmarkChange, ApiError> {
         let (pool, BookmarkId { volume, name }) = bookmark_id(&request.name)?;
         let (_, snapshot) = names::snapshot(&request.snapshot).map_err(|error| bad_name(&error))?;
@@ -85,7 +86,7 @@ impl Handle<BookmarkCreate> for Manager {
 }
 
 impl Handle<ListBookmarks> for Manager {
-    /// Lists bookmarks: all, or those of a pool or a volume.
+    /// Lists the bookmarks of all pools, of one pool or of one volume.
     async fn handle(&self, call: ListBookmarks) -> Result<BookmarkList, ApiError> {
         let of = call.of.as_deref();
         let mut bookmarks = Vec::new();

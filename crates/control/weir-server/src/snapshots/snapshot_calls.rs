@@ -228,11 +228,12 @@ impl Handle<ListSnapshots> for Manager {
 }
 
 impl Handle<SnapshotDestroy> for Manager {
-    /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
+    /// Destroys snapshots: of each volume, all or none. A dry run lists the snapshots and the space
+    /// that they would free.
     ///
     /// # Errors
-    /// `Busy` for one that is exported, held or the origin of a clone; `NotFound` for a name or a
-    /// range that fits none.
+    /// `Busy` for an exported or held snapshot and for the origin of a clone; `NotFound` for a name
+    /// or range without a snapshot.
     async fn handle(&self, request: SnapshotDestroy) -> Result<SnapshotsDestroyed, ApiError> {
         let pool = pool_of(request.names.first().map_or("", String::as_str));
         let _changes = self.changes.lock(pool).await;
@@ -302,8 +303,8 @@ impl Manager {
 }
 
 impl Handle<SnapshotRelease> for Manager {
-    /// Releases a tag. The call of an operator makes the snapshot a user's: operators may not
-    /// destroy, and the schedule that took the snapshot would do so for them.
+    /// Releases a tag. After the call of an operator, the schedule that took the snapshot does not
+    /// destroy it: operators may not destroy snapshots, not even through a schedule.
     async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {
         let SnapshotRelease { name, tag } = request;
         let may_destroy = caller::current().has(Role::Admin);
@@ -319,11 +320,11 @@ impl Handle<SnapshotRelease> for Manager {
 }
 
 impl Handle<SnapshotRollback> for Manager {
-    /// Makes a volume what it was at a snapshot; what was written since is lost.
+    /// Rolls a volume back to a snapshot and discards all later writes.
     ///
     /// # Errors
-    /// `Busy` while the volume is exported, and where there are newer snapshots unless
-    /// `destroy_newer`, which the rules of `snapshot_destroy` hold for.
+    /// `Busy` while the volume is exported, and if it has newer snapshots, without `destroy_newer`.
+    /// With `destroy_newer`, the errors of `snapshot_destroy`.
     async fn handle(&self, request: SnapshotRollback) -> Result<VolumeChange, ApiError> {
         let SnapshotRollback { name, destroy_newer } = request;
         let (pool, snapshot) = id(&name)?;
@@ -348,7 +349,7 @@ impl Handle<SnapshotRollback> for Manager {
 }
 
 impl Handle<SnapshotClone> for Manager {
-    /// Makes a volume that begins as a snapshot and shares its blocks.
+    /// Clones a snapshot into a new volume, which shares the blocks of the snapshot.
     async fn handle(&self, request: SnapshotClone) -> Result<VolumeChange, ApiError> {
         let (_, origin) = id(&request.name)?;
         self.change_volume(&request.volume, Outcome::Created, move |engine, own| async move {
@@ -431,7 +432,7 @@ impl Handle<SnapshotCreate> for Manager {
     /// Takes snapshots at one moment: all or none.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken: what it shows is another moment.
+    /// `Exists` for a taken name: the snapshot of that name has other content.
     async fn handle(&self, call: SnapshotCreate) -> Result<SnapshotChange, ApiError> {
         self.create_snapshots(call, None).await
     }
@@ -449,7 +450,7 @@ impl Handle<SnapshotHold> for Manager {
 }
 
 impl Handle<SnapshotRename> for Manager {
-    /// Gives a snapshot another name.
+    /// Renames a snapshot.
     async fn handle(&self, call: SnapshotRename) -> Result<SnapshotChange, ApiError> {
         let SnapshotRename { name, to } = call;
         let own = to.split('@').nth(1).unwrap_or_default().to_owned();

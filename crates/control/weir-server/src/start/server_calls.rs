@@ -19,7 +19,7 @@ use crate::start::recorder::patiently;
 use crate::state::server::Manager;
 
 impl Handle<ShowServer> for Manager {
-    /// Tells what the server process is and uses.
+    /// Shows version, addresses and memory use of the server process.
     async fn handle(&self, _call: ShowServer) -> Result<ServerInfo, ApiError> {
         Ok(ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -36,16 +36,16 @@ impl Handle<ShowServer> for Manager {
 }
 
 impl Handle<ListEvents> for Manager {
-    /// Tells what happened after an event, oldest first. With nothing to tell it waits for a while
-    /// and then answers an empty list.
+    /// Lists the events after a given event, oldest first. Without such events it waits up to
+    /// `wait_ms` and then answers an empty list.
     async fn handle(&self, call: ListEvents) -> Result<EventList, ApiError> {
         Ok(self.record.events.after(call).await)
     }
 }
 
 impl Handle<ListHistory> for Manager {
-    /// Tells who changed what in a pool, and how that went: oldest first. Also of pools that are
-    /// gone.
+    /// Lists the recorded changes of a pool with their callers and outcomes, oldest first. The
+    /// history remains after the pool is destroyed or exported.
     async fn handle(&self, ListHistory { name }: ListHistory) -> Result<HistoryList, ApiError> {
         let entries = self.record.history.of(&name);
         if entries.is_empty() {
@@ -57,10 +57,10 @@ impl Handle<ListHistory> for Manager {
 }
 
 impl Handle<TokenCreate> for Manager {
-    /// Makes a token and tells its secret, this once.
+    /// Creates a token. Only this answer contains its secret.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken.
+    /// `Exists` for a taken name.
     async fn handle(&self, call: TokenCreate) -> Result<TokenCreated, ApiError> {
         self.tokens.create(call)
     }
@@ -74,7 +74,7 @@ impl Handle<ListTokens> for Manager {
 }
 
 impl Handle<TokenRevoke> for Manager {
-    /// Revokes a token: the next call with it is refused.
+    /// Revokes a token. The server rejects the next call with this token.
     async fn handle(&self, call: TokenRevoke) -> Result<Removed, ApiError> {
         self.transfers.end_of_account(&tokens::account_of(&call.name));
         self.tokens.revoke(call)

@@ -215,10 +215,10 @@ impl Manager {
 }
 
 impl Handle<TargetCreate> for Manager {
-    /// Makes an iSCSI target that nobody may log in to yet.
+    /// Creates an iSCSI target. No initiator may log in before `target_allow`.
     ///
     /// # Errors
-    /// `Unavailable` where the server listens nowhere for iSCSI.
+    /// `Unavailable` if the server has no iSCSI portal.
     async fn handle(&self, call: TargetCreate) -> Result<TargetChange, ApiError> {
         let name = &call.name;
         if !self.targets.listens() {
@@ -255,7 +255,7 @@ impl Manager {
 }
 
 impl Handle<TargetDelete> for Manager {
-    /// Removes a target. With `force` its sessions are ended.
+    /// Deletes a target. With `force` the server ends its sessions.
     ///
     /// # Errors
     /// `Busy` while initiators are logged in, without `force`.
@@ -277,10 +277,10 @@ impl Handle<TargetDelete> for Manager {
 }
 
 impl Handle<InitiatorAllow> for Manager {
-    /// Lets an initiator log in. The same again reads the files of secrets anew.
+    /// Allows an initiator to log in. A repeated call reads the secret files again.
     ///
     /// # Errors
-    /// `Invalid` for a file that holds no secret of CHAP.
+    /// `Invalid` for a file without a CHAP secret.
     async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
         // Of two calls for one initiator, each must see the files of the other.
@@ -344,7 +344,7 @@ impl Manager {
 }
 
 impl Handle<InitiatorDeny> for Manager {
-    /// Lets an initiator log in no longer; its sessions are ended.
+    /// Denies logins of an initiator and ends its sessions.
     async fn handle(&self, call: InitiatorDeny) -> Result<TargetChange, ApiError> {
         let InitiatorDeny { target, initiator } = &call;
         let known = self.known_target(target)?;
@@ -360,11 +360,12 @@ impl Handle<InitiatorDeny> for Manager {
 }
 
 impl Handle<LunAdd> for Manager {
-    /// Shows a volume or snapshot at a target. The same again is `unchanged`.
+    /// Adds a volume or snapshot to a target as a logical unit. Answers `unchanged` for a logical
+    /// unit that exists.
     ///
     /// # Errors
-    /// `Exists` for a number that is taken; `Busy` for a volume that is exported by another
-    /// protocol, unless `shared`.
+    /// `Exists` for a taken number; `Busy` for a volume that is exported by another protocol,
+    /// without `shared`.
     async fn handle(&self, request: LunAdd) -> Result<TargetChange, ApiError> {
         let LunAdd { target, volume, number, block_bytes, write_cache, shared } = request;
         let pool = volume.split('/').next().unwrap_or_default().to_owned();
@@ -422,7 +423,7 @@ impl Handle<LunAdd> for Manager {
 }
 
 impl Handle<LunRemove> for Manager {
-    /// Shows it no longer. With `force` initiators lose it while they use it.
+    /// Removes a logical unit from a target, with `force` also while initiators are logged in.
     ///
     /// # Errors
     /// `Busy` while initiators are logged in to the target, without `force`.
@@ -524,7 +525,7 @@ impl Manager {
 }
 
 impl Handle<ShowTarget> for Manager {
-    /// Tells everything about one target.
+    /// Shows one target with its sessions.
     async fn handle(&self, call: ShowTarget) -> Result<Target, ApiError> {
         self.show_target(&call.name)
     }

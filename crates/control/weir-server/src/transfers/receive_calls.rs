@@ -44,10 +44,10 @@ pub(crate) async fn look_after(manager: Arc<Manager>) {
 }
 
 impl Handle<ReceiveStart> for Manager {
-    /// Begins to receive a stream into a volume, or only to check it.
+    /// Starts to receive a stream into a volume, or to check the stream in a dry run.
     ///
     /// # Errors
-    /// `Busy` while the volume is exported, and while many are sent and received.
+    /// `Busy` while the volume is exported, and while the server has too many streams.
     async fn handle(&self, request: ReceiveStart) -> Result<ReceiveStarted, ApiError> {
         let ReceiveStart { volume, roll_back, dry_run } = request;
         let peer = caller::current().peer();
@@ -122,10 +122,10 @@ impl Manager {
 }
 
 impl Handle<ReceiveFinish> for Manager {
-    /// Ends a stream; its snapshot is there then, unless it was only checked.
+    /// Finishes a received stream. The answer confirms its snapshot, except after a dry run.
     ///
     /// # Errors
-    /// `Unavailable` for one that was cut off, with the token to go on with.
+    /// `Unavailable` for an incomplete stream, with the token to resume it.
     async fn handle(&self, call: ReceiveFinish) -> Result<ReceiveDone, ApiError> {
         let session = call.session;
         let receive = self.transfers.receive(&session)?;
@@ -166,7 +166,7 @@ impl Handle<ReceiveFinish> for Manager {
 }
 
 impl Handle<ReceiveStop> for Manager {
-    /// Cuts a stream off: what came is kept, and it can go on.
+    /// Stops a received stream. The server keeps the received part, so that it can be resumed.
     async fn handle(&self, call: ReceiveStop) -> Result<Removed, ApiError> {
         let session = call.session;
         let found = self.transfers.receives.lock().remove(&session);
@@ -176,7 +176,7 @@ impl Handle<ReceiveStop> for Manager {
 }
 
 impl Handle<ShowReceive> for Manager {
-    /// Tells where the stream into a volume goes on.
+    /// Returns the token to resume the stream into a volume.
     async fn handle(&self, call: ShowReceive) -> Result<ReceiveToken, ApiError> {
         let volume = call.volume;
         let (pool, own) = split(&volume)?;
@@ -193,7 +193,8 @@ impl Handle<ShowReceive> for Manager {
 }
 
 impl Handle<ReceiveAbort> for Manager {
-    /// Gives the stream into a volume up: the volume is what it was before, or gone.
+    /// Aborts the stream into a volume. The volume keeps its previous content; a volume that the
+    /// stream created is destroyed.
     async fn handle(&self, call: ReceiveAbort) -> Result<Removed, ApiError> {
         let volume = call.volume;
         let (pool, own) = split(&volume)?;

@@ -109,11 +109,12 @@ impl Transfers {
 }
 
 impl Handle<SendStart> for Manager {
-    /// Begins to send a snapshot, or what changed since an older one or a bookmark, as a stream.
+    /// Starts to send a snapshot as a stream: all of it, or the changes since an older snapshot or
+    /// a bookmark.
     ///
     /// # Errors
-    /// `Invalid` for two snapshots where none came of the other, or a token of another stream;
-    /// `Busy` while many are sent and received.
+    /// `Invalid` if neither snapshot is an ancestor of the other, or for a token of another stream;
+    /// `Busy` while the server has too many streams.
     async fn handle(&self, request: SendStart) -> Result<SendStarted, ApiError> {
         let (pool, spec) = send_spec(&request)?;
         self.transfers.refuse_more(None)?;
@@ -199,10 +200,10 @@ impl Manager {
 }
 
 impl Handle<ShowSend> for Manager {
-    /// Tells how far a session is.
+    /// Shows the progress of a session.
     ///
     /// # Errors
-    /// What broke its stream, for a while after that.
+    /// The error that ended the stream of the session; the server keeps it for a while.
     async fn handle(&self, call: ShowSend) -> Result<SendProgress, ApiError> {
         let session = &call.session;
         let send = self.transfers.sends.lock().find(session)?;
@@ -220,14 +221,14 @@ impl Manager {
 }
 
 impl Handle<SendStop> for Manager {
-    /// Ends a session before its stream is at its end.
+    /// Ends a session before the end of its stream.
     async fn handle(&self, call: SendStop) -> Result<Removed, ApiError> {
         self.stop_send(call.session)
     }
 }
 
 impl Handle<ListStreams> for Manager {
-    /// Lists the streams that are sent and received now, the oldest first.
+    /// Lists the running streams, the oldest first.
     async fn handle(&self, _call: ListStreams) -> Result<StreamList, ApiError> {
         Ok(self.transfers.list())
     }

@@ -231,11 +231,12 @@ async fn estimate(
 }
 
 impl Handle<VolumeAdvise> for Manager {
-    /// Measures what other settings would make of a volume. The first call starts that, and each
-    /// answers soon with what is known; one that gives a job is to be asked for again with it.
+    /// Measures a volume under other settings. The first call starts a job. Each call soon answers
+    /// with the results so far; an answer with `job` is partial, and its caller repeats the call
+    /// with this job.
     ///
     /// # Errors
-    /// `Busy` while too many are made; `NotFound` for a job that has ended or was given up.
+    /// `Busy` while too many jobs run; `NotFound` for a job that has ended or was cancelled.
     async fn handle(&self, request: VolumeAdvise) -> Result<VolumeAdvice, ApiError> {
         let VolumeAdvise { name, job } = request;
         let number = match job {
@@ -271,7 +272,7 @@ impl Handle<VolumeAdvise> for Manager {
 }
 
 impl Handle<DedupeEstimate> for Manager {
-    /// Counts what dedupe would find in volumes, as `volume_advise` measures.
+    /// Estimates the savings of dedupe for volumes, in a job as `volume_advise`.
     async fn handle(&self, request: DedupeEstimate) -> Result<DedupeForecast, ApiError> {
         let DedupeEstimate { names, job } = request;
         let about = names.join(" ");

@@ -215,7 +215,7 @@ fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &Prope
 }
 
 impl Handle<GetProperties> for Manager {
-    /// Tells properties of pools, volumes and snapshots, and where their values come from.
+    /// Returns properties of pools, volumes and snapshots with the source of each value.
     async fn handle(&self, query: GetProperties) -> Result<PropertyList, ApiError> {
         let GetProperties { mut of, properties: wanted } = query;
         if of.is_empty() {
@@ -282,11 +282,11 @@ impl Manager {
 }
 
 impl Handle<PropertySet> for Manager {
-    /// Sets properties; all of them or none.
+    /// Sets properties: all of them or none.
     ///
     /// # Errors
-    /// `Invalid` for a quota below what is used, `NoSpace` for a reservation that the pool has no
-    /// room for.
+    /// `Invalid` for a quota below the used space, `NoSpace` for a reservation above the free space
+    /// of the pool.
     async fn handle(&self, request: PropertySet) -> Result<PropertyChange, ApiError> {
         let PropertySet { name, properties } = request;
         let (pool, target) = target(&name)?;
@@ -309,7 +309,7 @@ impl Handle<PropertySet> for Manager {
 }
 
 impl Handle<PropertyInherit> for Manager {
-    /// Lets something inherit a property again.
+    /// Removes the local value of a property, which is inherited again.
     async fn handle(&self, request: PropertyInherit) -> Result<PropertyChange, ApiError> {
         let PropertyInherit { name, property, recursive } = request;
         let (pool, target) = target(&name)?;
@@ -339,7 +339,7 @@ impl Handle<PropertyInherit> for Manager {
 }
 
 impl Handle<VolumeCreate> for Manager {
-    /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
+    /// Creates a thin volume. Answers `unchanged` for a volume of this name, size and properties.
     async fn handle(&self, request: VolumeCreate) -> Result<VolumeChange, ApiError> {
         let VolumeCreate { name, size_bytes, record_bytes, properties } = request;
         let (changes, _) = changes(&properties, PropertyOf::Volume)?;

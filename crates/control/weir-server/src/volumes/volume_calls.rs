@@ -55,7 +55,7 @@ impl Manager {
 }
 
 impl Handle<VolumeRename> for Manager {
-    /// Gives a volume another name. Its exports keep theirs and go on.
+    /// Renames a volume. Its exports keep their names and their clients.
     async fn handle(&self, request: VolumeRename) -> Result<VolumeChange, ApiError> {
         let (pool, own) = split(&request.name)?;
         let (_, to) = split(&request.to)?;
@@ -70,11 +70,10 @@ impl Handle<VolumeRename> for Manager {
 }
 
 impl Handle<VolumeCopy> for Manager {
-    /// Makes a volume that holds what another one or a snapshot holds, by reference; it depends on
-    /// neither.
+    /// Copies a volume or snapshot into a new volume by reference. The copy depends on neither.
     ///
     /// # Errors
-    /// `Exists` for a name that is taken.
+    /// `Exists` for a taken name.
     async fn handle(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
         let bad = |error| ApiError::from(weir_api::Error::from(error));
         let (of, snapshot) = names::dataset(&request.name).map_err(bad)?;
@@ -88,11 +87,12 @@ impl Handle<VolumeCopy> for Manager {
 }
 
 impl Handle<VolumePromote> for Manager {
-    /// Lets a clone take over its origin and all older snapshots; the volume it was cloned from
-    /// becomes its clone.
+    /// Promotes a clone: it takes over its origin and all older snapshots, and the volume that it
+    /// was cloned from becomes its clone.
     ///
     /// # Errors
-    /// `Invalid` for what is no clone, `Exists` where a name of a snapshot is taken.
+    /// `Invalid` for a volume that is no clone; `Exists` if a snapshot of the clone has the name of
+    /// a snapshot that it takes over.
     async fn handle(&self, call: VolumePromote) -> Result<VolumeChange, ApiError> {
         let full = call.name;
         let (pool, own) = split(&full)?;
@@ -115,8 +115,8 @@ impl Handle<VolumeDestroy> for Manager {
     /// Destroys a volume and its data.
     ///
     /// # Errors
-    /// `Busy` while it or a snapshot of it is exported, while it has snapshots (unless
-    /// `recursive`), and while one of these is held or was cloned.
+    /// `Busy` while the volume or a snapshot of it is exported, while it has snapshots (without
+    /// `recursive`), and while one of these is held or the origin of a clone.
     async fn handle(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
         let VolumeDestroy { name, recursive } = request;
         let (pool, own) = split(&name)?;
@@ -162,14 +162,14 @@ impl Handle<ListVolumes> for Manager {
 }
 
 impl Handle<ShowVolume> for Manager {
-    /// Tells everything about one volume.
+    /// Shows one volume.
     async fn handle(&self, call: ShowVolume) -> Result<Volume, ApiError> {
         self.show_volume(&call.name)
     }
 }
 
 impl Handle<VolumeSet> for Manager {
-    /// Changes properties of a volume; blocks written before keep what they were written with.
+    /// Changes properties of a volume. Existing blocks keep the properties they were written with.
     async fn handle(&self, call: VolumeSet) -> Result<VolumeChange, ApiError> {
         let name = call.name.clone();
         let PropertyChange { outcome, .. } = self.handle(PropertySet::from(call)).await?;
