@@ -6,9 +6,10 @@
 
 use weir_api::ApiError;
 use weir_api::types::{
-    Compression, ListExports, ListTargets, PoolStatus, ShowPool, ShowServer, ShowVolume, VdevKind,
-    VdevRole, Volume,
+    ListExports, ListTargets, PoolStatus, ShowPool, ShowServer, ShowVolume, VdevKind, VdevRole,
+    Volume,
 };
+use weir_base::Compression;
 use weir_bench::spec::RunSpec;
 use weir_bench::target::Address;
 
@@ -83,7 +84,7 @@ fn protection(pool: &PoolStatus) -> String {
 
 fn features(volume: &Volume) -> Vec<String> {
     let mut features = vec!["checksums".to_owned()];
-    if volume.compression != Compression::Off {
+    if volume.compression.0 != Compression::Off {
         features.push(format!("compression {}", volume.compression.name()));
     }
     if volume.dedupe {

@@ -102,6 +102,6 @@ impl Compression {
 
     /// Every value.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Off, Self::Lz4, Self::Auto].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
+        [Self::Lz4, Self::Auto, Self::Off].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
     }
 }

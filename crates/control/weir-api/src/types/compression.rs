@@ -1,6 +1,6 @@
 //! How the blocks of a volume are compressed, by the words people use.
 //!
-//! Not here: what is worth storing compressed (weir-pool).
+//! Not here: the values (weir-base), the choice of blocks to compress (weir-pool).
 //!
 //! Invariant: JSON, tables and the command line have one word for each value, and read it back.
 
@@ -11,41 +11,30 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use weir_base::ZstdLevel;
 use weir_base::property::COMPRESSION;
 
 use crate::Error;
 
 /// How blocks are compressed, where that saves enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>", into = "&'static str")]
-pub enum Compression {
-    /// LZ4: fast.
-    #[default]
-    Lz4,
-    /// LZ4, but not while writes would wait for it.
-    Auto,
-    /// None.
-    Off,
-    /// Zstd of this level: small, the smaller the slower.
-    Zstd(ZstdLevel),
-}
+pub struct Compression(pub weir_base::Compression);
 
 impl Compression {
     /// The value as JSON and tables print it.
     pub const fn name(self) -> &'static str {
-        let value = match self {
-            Self::Lz4 => weir_base::Compression::Lz4,
-            Self::Auto => weir_base::Compression::Auto,
-            Self::Off => weir_base::Compression::Off,
-            Self::Zstd(level) => weir_base::Compression::Zstd(level),
-        };
-        value.name()
+        self.0.name()
     }
 
     /// Every value.
     pub fn all() -> impl Iterator<Item = Self> {
-        [Self::Lz4, Self::Auto, Self::Off].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
+        weir_base::Compression::all().map(Self)
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self(COMPRESSION.default_value())
     }
 }
 
@@ -55,9 +44,9 @@ impl FromStr for Compression {
     /// Reads the word for a value; `zstd` alone is `zstd-3`.
     ///
     /// # Errors
-    /// [`Error::PropertyValue`], which lists what there is.
+    /// [`Error::PropertyValue`] with the known values.
     fn from_str(text: &str) -> Result<Self, Error> {
-        weir_base::Compression::find(text).map(Self::from).ok_or_else(|| Error::PropertyValue {
+        weir_base::Compression::find(text).map(Self).ok_or_else(|| Error::PropertyValue {
             name: COMPRESSION.row.name,
             value: text.to_owned(),
             known: COMPRESSION.row.values.unwrap_or_default(),
@@ -67,12 +56,7 @@ impl FromStr for Compression {
 
 impl From<weir_base::Compression> for Compression {
     fn from(value: weir_base::Compression) -> Self {
-        match value {
-            weir_base::Compression::Lz4 => Self::Lz4,
-            weir_base::Compression::Auto => Self::Auto,
-            weir_base::Compression::Off => Self::Off,
-            weir_base::Compression::Zstd(level) => Self::Zstd(level),
-        }
+        Self(value)
     }
 }
 
