@@ -20,6 +20,7 @@ mod e2e;
 mod fuzz;
 mod licences;
 mod moved;
+mod pictures;
 mod run;
 mod runner;
 mod setup;
@@ -53,6 +54,8 @@ enum Task {
     Tidy(tidy::Args),
     /// Prove that the changes since a commit only move items between files.
     Moved(moved::Args),
+    /// Draw the pictures of README.md
+    Pictures(pictures::Args),
     /// Check the licences, names and sources of all dependencies.
     Licences,
     /// Formatting, lints, tidy and the fast tests: before every commit.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Task::Run => run::main(),
         Task::Tidy(args) => tidy::main(&args),
         Task::Moved(args) => moved::main(&args),
+        Task::Pictures(args) => pictures::main(&args),
         Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),

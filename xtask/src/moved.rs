@@ -40,7 +40,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let read = |path: &str| {
         fs::read_to_string(command::root().join(path)).with_context(|| path.to_owned())
     };
-    let after = items(&workspace::rust_files(&["*.rs"])?, read)?;
+    let after = items(&workspace::files(&["*.rs"])?, read)?;
     let found = differences(&before, &after);
     for line in &found {
         println!("{line}");

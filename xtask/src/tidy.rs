@@ -17,6 +17,7 @@ mod glossary;
 mod imports;
 mod layers;
 mod picture;
+mod prose;
 mod room_order;
 mod rooms;
 mod source;
@@ -47,11 +48,14 @@ pub(crate) struct Args {
     /// Draw the crates of each layer into ARCHITECTURE.md
     #[arg(long)]
     draw: bool,
+    /// List the suspicious lines of prose below a folder
+    #[arg(long, value_name = "FOLDER")]
+    prose: Option<String>,
 }
 
 /// The stage of `make check` and `make test`.
 pub(crate) fn stage() -> Result<()> {
-    main(&Args { cycles: false, draw: false })
+    main(&Args { cycles: false, draw: false, prose: None })
 }
 
 /// The task.
@@ -60,7 +64,12 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| path.to_owned());
     let glossary = glossary::parse(&read("docs/GLOSSARY.md")?)?;
     let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
-    let sources = sources(root)?;
+    let sources = sources(root, &FILES)?;
+    let documents = self::sources(root, &prose::DOCUMENTS)?;
+    if let Some(folder) = &args.prose {
+        list_prose(folder, sources.iter().chain(&documents));
+        return Ok(());
+    }
     let graphs = imports::all(&sources)?;
     let cycles = graphs.iter().map(|(root, graph)| Cycles::of(imports::folder_of(root), graph));
     let cycles: Vec<Cycles> = cycles.collect();
@@ -80,6 +89,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     findings.extend(rooms::check(&sources));
     findings.extend(room_order::check(&sources, &graphs));
     findings.extend(calls::check(&sources));
+    findings.extend(prose::check(sources.iter().chain(&documents)));
     findings.extend(doc_paths::check(&document, &sources));
     findings.extend(picture::check(&document, &picture));
     let is_there = |package: &str, file: &str| {
@@ -113,11 +123,20 @@ fn check(sources: &[Source], glossary: &glossary::Glossary) -> Vec<Finding> {
     findings
 }
 
-/// All tracked Rust files, sorted by path.
-fn sources(root: &Path) -> Result<Vec<Source>> {
+/// Prints the suspicious lines of all files below a folder.
+fn list_prose<'a>(folder: &str, sources: impl Iterator<Item = &'a Source>) {
+    for source in sources.filter(|source| Path::new(&source.path).starts_with(folder)) {
+        for (line, pattern, text) in prose::suspicions(source) {
+            println!("{}:{line}: [{pattern}] {text}", source.path);
+        }
+    }
+}
+
+/// All tracked files that match the patterns, sorted by path.
+fn sources(root: &Path, patterns: &[&str]) -> Result<Vec<Source>> {
     let read = |path: String| {
         let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
         Ok(Source { path, text })
     };
-    workspace::rust_files(&FILES)?.into_iter().map(read).collect()
+    workspace::files(patterns)?.into_iter().map(read).collect()
 }

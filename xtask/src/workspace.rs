@@ -53,14 +53,13 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(serde_json::from_str::<Metadata>(&json)?.packages)
 }
 
-/// Paths of the Rust files that git tracks or would add, from the workspace root. `patterns`: of
-/// git.
-pub(crate) fn rust_files(patterns: &[&str]) -> Result<Vec<String>> {
+/// Paths from the workspace root of the files that git tracks or would add. `patterns`: of git.
+pub(crate) fn files(patterns: &[&str]) -> Result<Vec<String>> {
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     let listed = command::git(&[&list[..], patterns].concat())?;
     // A deleted file is listed until the commit.
-    let is_there = |path: &&str| !path.is_empty() && command::root().join(path).is_file();
-    let mut files: Vec<String> = listed.split('\0').filter(is_there).map(str::to_owned).collect();
+    let exists = |path: &&str| !path.is_empty() && command::root().join(path).is_file();
+    let mut files: Vec<String> = listed.split('\0').filter(exists).map(str::to_owned).collect();
     files.sort();
     files.dedup();
     Ok(files)

@@ -26,10 +26,11 @@ pub(super) enum Rule {
     DocPath,
     Calls,
     Picture,
+    Prose,
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -46,6 +47,7 @@ impl Rule {
         Self::DocPath,
         Self::Calls,
         Self::Picture,
+        Self::Prose,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -66,6 +68,7 @@ impl Rule {
             Self::DocPath => "doc-path",
             Self::Calls => "calls",
             Self::Picture => "picture",
+            Self::Prose => "prose",
         }
     }
 }
@@ -87,7 +90,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A Rust file, by its path from the workspace root.
+/// A Rust file or a document, by its path from the workspace root.
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,

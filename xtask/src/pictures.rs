@@ -1,0 +1,44 @@
+//! `cargo xtask pictures`: the pictures of README.md, drawn into docs/pictures.
+//!
+//! Not here: the table of crates in ARCHITECTURE.md (`cargo xtask tidy --draw`).
+//!
+//! Invariant: `architecture.svg` depends only on the sources; `demo.svg` records a run of the
+//! release binary on this machine.
+
+mod architecture;
+mod demo;
+mod svg;
+mod terminal;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::command;
+
+/// Folder of the pictures, from the workspace root.
+const FOLDER: &str = "docs/pictures";
+
+/// Options of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Draw only the architecture; do not build and record the demo
+    #[arg(long)]
+    architecture: bool,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    let folder = command::root().join(FOLDER);
+    fs::create_dir_all(&folder).context(FOLDER)?;
+    let save = |name: &str, picture: &str| {
+        fs::write(folder.join(name), picture).with_context(|| format!("{FOLDER}/{name}"))?;
+        println!("{FOLDER}/{name}: {} bytes", picture.len());
+        anyhow::Ok(())
+    };
+    save("architecture.svg", &architecture::draw())?;
+    if !args.architecture {
+        save("demo.svg", &terminal::draw(&demo::record()?))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Records the demo: `weir serve --demo` and the commands of a first visit.
+//!
+//! Not here: drawing (terminal.rs).
+//!
+//! Invariant: every line is output of the release binary or of a stock client in this run; a
+//! command that fails fails the recording.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::terminal::Line;
+use crate::command;
+
+/// Last line of the text that the demo prints.
+const READY: &str = "Stop: Ctrl-C";
+
+/// Commands of the recording, run in the folder of the demo with `weir` on the path.
+const COMMANDS: [&str; 5] = [
+    "nbdinfo --size 'nbd+unix:///demo/vol1?socket=weir-demo/nbd.sock'",
+    "fio --name=try --ioengine=nbd --thread=1 \
+     '--uri=nbd+unix:///demo/vol1?socket=weir-demo/nbd.sock' --rw=randwrite --bs=4k --iodepth=32 \
+     --size=256m --verify=crc32c --output=fio.txt && grep -E 'IOPS|err=' fio.txt",
+    "weir snapshot create demo/vol1@before-upgrade",
+    "weir volume list",
+    "weir pool status demo",
+];
+
+/// Builds the release binary and records the demo in a temporary folder.
+pub(super) fn record() -> Result<Vec<Line>> {
+    command::run(command::command("cargo").args(["build", "--release", "--package", "weir"]))?;
+    let binaries = command::root().join("target/release");
+    let folder = std::env::temp_dir().join(format!("weir-pictures-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let lines = in_folder(&folder, &binaries);
+    std::fs::remove_dir_all(&folder)?;
+    lines
+}
+
+fn in_folder(folder: &Path, binaries: &Path) -> Result<Vec<Line>> {
+    let mut server = Server::start(folder, binaries)?;
+    let here = folder.display().to_string();
+    // A reader runs the demo in a folder of their own.
+    let shown = |text: &str| text.replace(&format!("{here}/"), "").trim_end().to_owned();
+    let mut lines = vec![Line::Typed("weir serve --demo".into())];
+    lines.extend(server.greeting()?.iter().map(|line| Line::Printed(shown(line))));
+    for typed in COMMANDS {
+        lines.push(Line::Typed(typed.into()));
+        let path = format!("{}:{}", binaries.display(), std::env::var("PATH")?);
+        let done = Command::new("bash")
+            .args(["-c", typed])
+            .current_dir(folder)
+            .env("PATH", path)
+            .env("WEIR_API", format!("unix:{here}/weir-demo/api.sock"))
+            .output()
+            .context("bash")?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        ensure!(done.status.success(), "{typed}: {said}");
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        lines.extend(printed.lines().map(|line| Line::Printed(shown(line))));
+    }
+    Ok(lines)
+}
+
+/// The running demo; ends with SIGTERM.
+struct Server {
+    child: Child,
+}
+
+impl Server {
+    fn start(folder: &Path, binaries: &Path) -> Result<Self> {
+        let mut command = Command::new(binaries.join("weir"));
+        command.args(["serve", "--demo", "--log", "error"]).current_dir(folder);
+        let child = command.stdout(Stdio::piped()).spawn().context("weir serve")?;
+        Ok(Self { child })
+    }
+
+    /// Lines of the text that the demo prints.
+    fn greeting(&mut self) -> Result<Vec<String>> {
+        let stdout = self.child.stdout.take().context("the greeting was read before")?;
+        let mut lines = Vec::new();
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            let is_last = line.contains(READY);
+            lines.push(line);
+            if is_last {
+                return Ok(lines);
+            }
+        }
+        bail!("weir serve --demo ended without its greeting: {lines:?}")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // If the server ended by itself, both calls fail and nothing is left to stop.
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+        self.child.wait().ok();
+    }
+}
