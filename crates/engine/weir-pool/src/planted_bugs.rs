@@ -92,7 +92,7 @@ pub enum PlantedBug {
     /// A partial write to a record joins the txg of a block clone and keeps the rest from before
     /// the clone.
     PartsBesideClones,
-    /// A write with unaligned start or end is split into several changes.
+    /// A write that begins within a block is split into several changes.
     WritesCut,
     /// A repair writes unverified bytes of the leg back around a bad block.
     NeighboursUnverified,

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - a victim is left unchanged if one of its blocks cannot be read or its live bytes do not match
-//!   its counter: its blocks that were already appended are garbage, and no pointer refers to them;
+//!   its counter: its blocks that were already appended are unreferenced garbage;
 //! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, for this victim and the next
 //!   ones.
 

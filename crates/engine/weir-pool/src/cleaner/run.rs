@@ -49,7 +49,7 @@ impl Pool {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// Whether cleaning can free more space than commits free anyway.
+    /// Whether there are victims, and enough free segments to move their blocks.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }

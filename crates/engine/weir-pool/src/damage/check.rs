@@ -5,9 +5,10 @@
 //!
 //! Invariants:
 //! - a check changes nothing. It walks every tree, while no write-out runs;
-//! - the walk skips what is below an unreadable node. Then, and until a damaged pool is recounted,
-//!   a counter may be too high; a counter that is too low is always wrong;
-//! - segments whose entries were lost have no counter and no address; other code reports them.
+//! - the walk skips the subtree of an unreadable node. In that case, and until a damaged pool is
+//!   recounted, a counter may be too high; a counter that is too low is always wrong;
+//! - segments whose entries were lost have neither a counter nor an address; other code reports
+//!   them.
 
 use std::collections::BTreeMap;
 
@@ -197,7 +198,7 @@ impl Pool {
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
             if table.as_ref().is_some_and(|table| table.is_unknown()) {
-                // Its counts were lost, and no block of it is freed.
+                // Its counts were lost, so no block of it is freed.
                 is_unknown = true;
                 continue;
             }

@@ -105,8 +105,7 @@ impl Pool {
         }
     }
 
-    /// Counter of a segment, and the commit that it belongs to; `None` while a write-out changes
-    /// it.
+    /// Counter of a segment, and the commit that it belongs to; `None` during a write-out.
     fn quiet_count(&self, vseg: VsegId) -> Option<(Txg, u64)> {
         let resting = self.streams.lock().is_some();
         let entry = self.segments.entry(vseg).filter(|_| resting)?;
@@ -156,7 +155,7 @@ impl Pool {
                     let found = u32::try_from(found).expect("less than a count of the table");
                     // Loads the table: one that was used recently stays in RAM.
                     self.translated(|segments| segments.references_of(vseg)).await?;
-                    // Set the count at once: a forged count takes a minute to lower one by one.
+                    // Set the count at once: lowering a crafted count one by one takes a minute.
                     self.segments.inner.lock().lower(vseg, offset_units, found);
                 }
             }

@@ -48,7 +48,7 @@ impl ChecksumErrors {
         }
     }
 
-    /// Starts a new count of each broken block, at the begin of a scrub.
+    /// Starts a new count of each broken block, when a scrub begins.
     pub(crate) fn forget_all(&self) {
         self.counted.lock().clear();
     }

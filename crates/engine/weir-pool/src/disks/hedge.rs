@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - each leg is read at most once;
-//! - the next leg is read if a copy was rejected, or if its leg takes far longer than usual; copies
-//!   are checked in the order in which they arrive;
+//! - the next leg is read if the copy of a leg was rejected, or if a leg takes far longer than
+//!   usual; copies are checked in the order in which they arrive;
 //! - a late read is awaited while no other leg is left.
 
 use std::future::poll_fn;

@@ -65,8 +65,9 @@ pub(crate) async fn write_second_label(
 /// number of bytes rewritten.
 ///
 /// # Durability
-/// Durable after the next flush. A crash before it leaves each copy old, new or torn. Never are all
-/// of them torn: the copies of the first label are flushed before the second label is written.
+/// Durable after the next flush. A crash before it leaves each copy old, new or torn. The copies
+/// are never all torn, because those of the first label are flushed before the second label is
+/// written.
 pub(crate) async fn repair_config(
     device: &dyn Device,
     label: &Label,

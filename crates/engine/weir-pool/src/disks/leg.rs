@@ -43,7 +43,7 @@ pub(crate) enum Doubt {
     Stale,
 }
 
-/// Counter of the times that legs of all pools went out of use. Only the order counts.
+/// Sequence number of the next leg that goes out of use, in any pool. Only the order matters.
 static LEFT: AtomicU64 = AtomicU64::new(1);
 
 /// One disk of a vdev.
@@ -129,7 +129,7 @@ impl Leg {
         self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
     }
 
-    /// Whether its own newest uberblock is one txg older than the pool's, and no resilver has
+    /// Whether its own newest uberblock is one txg older than the pool's and no resilver has
     /// checked the leg since.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed

@@ -16,7 +16,7 @@ use crate::disks::vdev::Vdev;
 /// Minimum number of operations of a kind before a disk is classified by them.
 const JUDGED_OPS_MIN: u64 = 16;
 
-/// Finding about the speed of a disk.
+/// Speed problem of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slowness {
     /// It has operations in flight and completed none for this long.
@@ -34,7 +34,7 @@ pub enum Slowness {
     Avoided,
 }
 
-/// Classifies the speed of each disk of a pool; `None` for a disk without findings.
+/// Classifies the speed of each disk of a pool; `None` for a disk without problems.
 pub(crate) fn judge(disks: &[Option<DiskFigures>]) -> Vec<Option<Slowness>> {
     (0..disks.len())
         .map(|index| {

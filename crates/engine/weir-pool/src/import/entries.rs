@@ -136,7 +136,7 @@ fn lost_remaps(
     missing
 }
 
-/// Data segments whose reference tables are missing, and segments without data that have one.
+/// Data segments whose reference tables may be lost, and segments without data that have one.
 fn lost_references(
     segments: &[(VsegId, SegmentEntry)],
     references: &WholeTree,

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - an import waits [`LABELS_WAIT`] for every disk. It waits longer only while the responding
-//!   disks do not suffice to open the pool, or may be the ones that missed writes;
+//!   disks do not suffice to open the pool, or may lack the last writes;
 //! - a late disk joins like a reconnected disk: stale until a resilver has copied the missed
 //!   writes.
 

@@ -90,8 +90,8 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Claims the pool for this import epoch, before any other write: writes the uberblock that the
-    /// pool was opened from again, as a txg of this epoch.
+    /// Claims the pool for this import epoch, before any other write: rewrites the uberblock that
+    /// the pool was opened from as a txg of this epoch.
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
     /// absent now, this import may overwrite the blocks of that txg. After another power cut the
@@ -116,7 +116,7 @@ impl Imported {
     }
 }
 
-/// Reads all labels once no other process uses the pool.
+/// Reads all labels and settles who owns the pool; reads them again after a takeover.
 async fn read_labels_without_owner(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,
@@ -367,7 +367,7 @@ async fn try_uberblock(
             }
         }
     };
-    // Root segments alone hold the segment table of all others.
+    // A pool of the root segments alone: they hold the segment table of all others.
     let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap, how.force).await {

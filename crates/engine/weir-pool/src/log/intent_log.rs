@@ -11,7 +11,7 @@
 //!   request until that uberblock is durable, and the first batch on the new vdev has the next
 //!   number;
 //! - batches never wrap: a batch that does not fit before the end of the region starts at 0, so a
-//!   reader looks for the next batch at 0 and behind the last one;
+//!   reader looks for the next batch at 0 and after the last one;
 //! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before a
 //!   leg is used for the first time.
 

@@ -92,7 +92,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Offsets where the next batch may be, each with whether damage there may be damage of that
-    /// batch: 0, if the batch did not fit behind the last one, and the end of the last batch.
+    /// batch: 0, if the batch did not fit after the last one, and the end of the last batch.
     /// Offset 0 comes first: a batch there may extend over the other offset, with client data where
     /// a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {

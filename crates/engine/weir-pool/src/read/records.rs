@@ -101,7 +101,7 @@ impl Pool {
         Ok(self.read_from_disk(ptr).await?[0].clone())
     }
 
-    /// Refuses a pointer to a record of another size than `size`: Weir did not write its node.
+    /// Refuses a pointer whose record size is not `size`: Weir did not write its node.
     pub fn check_record(&self, ptr: &BlockPtr, size: RecordSize) -> Result<(), PoolError> {
         if ptr.record == size || ptr.is_hole() {
             return Ok(());

@@ -71,7 +71,7 @@ impl<'a> Part<'a> {
     /// Bytes from the first item to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
-        // In a forged pool, blocks may overlap.
+        // In a pool with crafted metadata, blocks may overlap.
         let end = items.iter().map(Live::end).max().unwrap_or_default();
         (end - items[0].at) as usize
     }

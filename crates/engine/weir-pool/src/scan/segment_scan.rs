@@ -12,8 +12,8 @@
 //! segments that some leg lacks.
 //!
 //! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
-//! and a scrub resumes at that position. After a crash the uberblock still lists a leg under
-//! resilver as stale, until [`Pool::finish_resilver`] and a commit after it.
+//! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until
+//! [`Pool::finish_resilver`] and the next commit, so it is still stale after a crash.
 
 use std::time::Duration;
 
@@ -87,8 +87,8 @@ impl SegmentScan {
     }
 
     /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
-    /// pass of the segment must have ended. Until then a power cut can bring back blocks that were
-    /// freed before it, and the scan verified only the other blocks of their rows.
+    /// pass of the segment must have ended. The first pass did not verify blocks that were freed
+    /// before that commit, and until the commit ends a power cut can bring them back.
     pub fn begin_second_look(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);

@@ -71,7 +71,7 @@ impl Reading {
         (0..self.strips.len()).filter(|strip| self.read(*strip).is_none()).collect()
     }
 
-    /// Strips that must be reconstructed; none if every wanted strip is known.
+    /// Unknown strips, if a wanted strip is among them and must be reconstructed; else none.
     pub(super) fn lost(&self) -> Vec<usize> {
         let unknown = self.unknown();
         if unknown.iter().any(|strip| self.wants(*strip)) { unknown } else { Vec::new() }
@@ -253,8 +253,8 @@ impl<'a> Gather<'a> {
         true
     }
 
-    /// Takes in one completed read, or returns the legs that are late now, among the slices for
-    /// which `hedged` is true.
+    /// Processes one completed read, or returns the legs that are late now. Only slices for which
+    /// `hedged` is true have late legs.
     async fn next(&mut self, hedged: impl Fn(&Reading) -> bool) -> Option<Vec<usize>> {
         let mut timer: Option<(Duration, Sleep)> = None;
         let answer = poll_fn(|context| {
