@@ -1,9 +1,9 @@
-//! What can go wrong in a pool.
+//! Errors of a pool.
 //!
 //! Not here: errors of volumes and names (weir-dataset).
 //!
-//! Invariant: a variant names the pool, disk or vdev it is about, and its text says what to do
-//! where that is not obvious from the kind.
+//! Invariant: a variant names the pool, disk or vdev that failed; its text names the remedy where
+//! the kind does not make it obvious.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use weir_base::{ErrorKind, Guid, Txg, VsegId};
 use weir_device::DeviceError;
 use weir_format::FormatError;
 
-/// Where a block is stored, for errors.
+/// Address of a stored block, for error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlace {
-    /// Vdev, by place in the label.
+    /// Index of the vdev in the label.
     pub vdev: u16,
-    /// Byte offset in its segment area.
+    /// Byte offset in the vdev's segment area.
     pub offset: u64,
 }
 
@@ -27,14 +27,14 @@ impl fmt::Display for BlockPlace {
     }
 }
 
-/// A pool could not do what was asked.
+/// Reason why a pool operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A disk said no.
+    /// A device operation failed.
     #[error(transparent)]
     Device(#[from] Arc<DeviceError>),
-    /// Structures on disk are damaged on every leg.
+    /// An on-disk structure is damaged on every leg.
     #[error(
         "pool {pool}: {what}{} is damaged on every disk that should hold it: {source}",
         .place.map_or_else(String::new, |place| format!(" at {place}"))
@@ -42,14 +42,14 @@ pub enum PoolError {
     Structure {
         /// Pool.
         pool: String,
-        /// Which structure.
+        /// Name of the structure.
         what: &'static str,
-        /// Where it is stored, if that is known.
+        /// Its address, if known.
         place: Option<BlockPlace>,
-        /// How.
+        /// The defect.
         source: FormatError,
     },
-    /// A block is damaged beyond what the redundancy brings back.
+    /// A block is damaged and the redundancy cannot restore it.
     #[error(
         "pool {pool}: block at vdev {vdev} byte {offset} fails its checksum, and no other copy or \
          parity makes it right"
@@ -62,7 +62,7 @@ pub enum PoolError {
         /// Byte offset in the vdev.
         offset: u64,
     },
-    /// Too few legs of a vdev can be read or written.
+    /// A vdev has too few readable or writable legs.
     #[error("pool {pool}: vdev {vdev} has too few working disks left")]
     VdevLost {
         /// Pool.
@@ -70,7 +70,7 @@ pub enum PoolError {
         /// Vdev.
         vdev: u16,
     },
-    /// The pool stopped to keep acknowledged data safe.
+    /// The pool stopped, to keep acknowledged data safe.
     #[error(
         "pool {pool} is suspended: {why}. What was flushed is safe; repair the disks, then export \
          and import the pool"
@@ -81,13 +81,13 @@ pub enum PoolError {
         /// First failure.
         why: String,
     },
-    /// No free segment is left for a commit.
+    /// A commit found no free segment.
     #[error("pool {pool} is out of space")]
     OutOfSpace {
         /// Pool.
         pool: String,
     },
-    /// A segment that a pointer names does not exist.
+    /// A pointer refers to a segment that does not exist.
     #[error("pool {pool}: a block pointer leads to segment {vseg}, which does not exist")]
     NoSegment {
         /// Pool.
@@ -95,7 +95,7 @@ pub enum PoolError {
         /// Segment.
         vseg: VsegId,
     },
-    /// A block is in a segment whose entry of the segment table was lost.
+    /// A block is in a segment whose segment table entry was lost.
     #[error(
         "pool {pool}: a block is in segment {vseg}, and the part of the segment table that says \
          where that is cannot be read from any disk"
@@ -114,17 +114,17 @@ pub enum PoolError {
         /// Number of the dataset that wrote it.
         dataset: u64,
     },
-    /// A segment's remap or reference table was lost.
+    /// The remap table or reference table of a segment was lost.
     #[error("pool {pool}: the {what} of segment {vseg} cannot be read from any disk")]
     TableLost {
         /// Pool.
         pool: String,
-        /// Which table.
+        /// Name of the table.
         what: &'static str,
         /// Segment.
         vseg: VsegId,
     },
-    /// A block belongs to the lost part of a partial record.
+    /// The block is in the lost part of a partial record.
     #[error(
         "pool {pool}: a part of this record is lost: the record could not be read when a write to \
          the rest of it was replayed from the intent log"
@@ -133,23 +133,23 @@ pub enum PoolError {
         /// Pool.
         pool: String,
     },
-    /// A block that is to be shared has as many references as can be counted.
+    /// The reference count of a block is at its maximum, so the block cannot be shared again.
     #[error("pool {pool}: a block is shared too often to be shared again; write it anew")]
     TooManyReferences {
         /// Pool.
         pool: String,
     },
-    /// A disk is smaller than a pool needs.
+    /// A disk is smaller than the minimum.
     #[error("{path}: {bytes} bytes is too small; a disk needs at least {min} bytes")]
     TooSmall {
         /// Disk.
         path: String,
-        /// Its length.
+        /// Length of the disk.
         bytes: u64,
-        /// Least length.
+        /// Minimum length.
         min: u64,
     },
-    /// A disk belongs to a pool already.
+    /// A disk already belongs to a pool.
     #[error("{path} is part of pool {pool:?}; use --force to overwrite it")]
     InPool {
         /// Disk.
@@ -157,21 +157,21 @@ pub enum PoolError {
         /// Pool name on its label.
         pool: String,
     },
-    /// A disk was written by a newer or an older Weir.
+    /// A newer or an older version of Weir wrote the disk.
     #[error("{path}: {source}")]
     OtherFormat {
         /// Disk.
         path: String,
-        /// Which version.
+        /// The version.
         source: FormatError,
     },
-    /// None of the disks carries a label.
+    /// None of the disks has a label.
     #[error("no Weir pool on {paths}")]
     NoPool {
-        /// Disks looked at.
+        /// Paths of the disks that were searched.
         paths: String,
     },
-    /// Disks of different pools were given.
+    /// The given disks belong to different pools.
     #[error("{path} belongs to pool {found}, not to {wanted}")]
     OtherPool {
         /// Disk.
@@ -186,10 +186,10 @@ pub enum PoolError {
     MissingDisks {
         /// Pool.
         pool: String,
-        /// Disks that a vdev lacks, of which it needs one at least.
+        /// Missing disks of the vdev; at least one of them is needed.
         missing: String,
     },
-    /// A vdev has only legs that missed writes.
+    /// All attached legs of a vdev missed writes.
     #[error(
         "pool {pool} cannot be opened: the disks that are there missed writes, and {missing} with \
          the rest is not there. Attach it"
@@ -197,10 +197,10 @@ pub enum PoolError {
     StaleDisks {
         /// Pool.
         pool: String,
-        /// Disks that hold everything.
+        /// Missing disks that hold all data.
         missing: String,
     },
-    /// Parts of the pool's own trees cannot be read, and missing disks may have them.
+    /// Some pool metadata is unreadable, and missing disks may hold it.
     #[error(
         "pool {pool} cannot be opened without loss: {what} cannot be read from the disks that are \
          there, and {missing} may have them. Attach these disks, or force the import to give up \
@@ -209,12 +209,12 @@ pub enum PoolError {
     LossWhileMissing {
         /// Pool.
         pool: String,
-        /// What would be given up.
+        /// Metadata that the import would give up.
         what: String,
-        /// Disks that are not there, or not in use.
+        /// Disks that are missing or not in use.
         missing: String,
     },
-    /// The top of the dataset directory cannot be read.
+    /// The root node of the dataset directory is unreadable.
     #[error(
         "pool {pool} cannot be opened: the top node of its dataset directory, with the \
          pointers to all volumes and snapshots, cannot be read from any disk ({source}). \
@@ -225,10 +225,10 @@ pub enum PoolError {
     DirectoryLost {
         /// Pool.
         pool: String,
-        /// Why.
+        /// Read error.
         source: Box<Self>,
     },
-    /// The intent log has flushed writes to datasets whose records cannot be read.
+    /// The intent log has flushed writes to datasets whose records are unreadable.
     #[error(
         "pool {pool} cannot be opened: the intent log has flushed writes to datasets whose records \
          cannot be read from any disk (numbers {datasets}). Nothing was written. Check disks and \
@@ -238,10 +238,10 @@ pub enum PoolError {
     LoggedForLost {
         /// Pool.
         pool: String,
-        /// Numbers of the datasets.
+        /// Dataset numbers.
         datasets: String,
     },
-    /// A vdev has only legs that missed writes, and none is away that has them.
+    /// All legs of a vdev missed writes, and no missing disk holds them.
     #[error(
         "pool {pool} cannot be opened: {disks}, and no other disk has what was written since. If \
          an old copy was put back, attach the disk itself. weir pool import --force opens the \
@@ -250,10 +250,10 @@ pub enum PoolError {
     OldDisks {
         /// Pool.
         pool: String,
-        /// Each with the txg it holds and that of the pool.
+        /// Each disk with the txg that it holds, and the pool's txg.
         disks: String,
     },
-    /// A newer txg of the pool was committed.
+    /// The pool committed a newer txg than these disks hold.
     #[error(
         "pool {pool} cannot be opened: these disks hold it as of txg {found}, {age} before txg \
          {seen}, which {by}. Attach the disks that have the rest. weir pool import \
@@ -266,12 +266,12 @@ pub enum PoolError {
         found: Txg,
         /// Newest txg that the server has seen.
         seen: Txg,
-        /// Time between the two, for people.
+        /// Time between the two txgs, as text.
         age: String,
-        /// Subject and verb of the clause: who names the newer txg.
+        /// Subject and verb of the clause: the source that names the newer txg.
         by: Box<str>,
     },
-    /// More uberblocks are damaged than a power cut tears.
+    /// More uberblocks are damaged than one power cut can tear.
     #[error(
         "pool {pool} cannot be opened: the {damaged} uberblocks after txg {found} are damaged in \
          every copy, and a power cut damages one. weir pool import --force opens the pool as of \
@@ -282,7 +282,7 @@ pub enum PoolError {
         pool: String,
         /// Newest txg on the disks.
         found: Txg,
-        /// Damaged uberblocks in a row.
+        /// Number of consecutive damaged uberblocks.
         damaged: usize,
     },
     /// Another server has the pool open.
@@ -299,10 +299,10 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Since its last sign of life, by the clocks of both machines.
+        /// Time since the owner last wrote its slot, by the clocks of both machines.
         seconds: u64,
     },
-    /// Another server took the pool.
+    /// Another server took the pool over.
     #[error("pool {pool} was taken by host {host} (pid {pid}): it is not used here any more")]
     TakenOver {
         /// Pool.
@@ -312,7 +312,7 @@ pub enum PoolError {
         /// The new owner's process.
         pid: u32,
     },
-    /// Disks that were written without each other.
+    /// Disks committed txgs without each other.
     #[error(
         "pool {pool} cannot be opened: {diverged} went on without the other disks, which went on \
          to txg {newest} without them. Import with the disks of one side only and replace the \
@@ -321,12 +321,12 @@ pub enum PoolError {
     Diverged {
         /// Pool.
         pool: String,
-        /// Disks that are no part of the history of the newest ones, and their txgs.
+        /// Disks that are not part of the history of the newest disks, with their txgs.
         diverged: String,
-        /// Newest txg of the others.
+        /// Newest txg of the other disks.
         newest: Txg,
     },
-    /// The intent log is on disks that are not there.
+    /// The disks that hold the intent log are missing.
     #[error(
         "pool {pool} cannot be opened: its log disks are missing ({missing}), and what was flushed \
          last may be on them alone. Forcing the import gives that up"
@@ -334,10 +334,10 @@ pub enum PoolError {
     LogMissing {
         /// Pool.
         pool: String,
-        /// The log vdev's disks.
+        /// Disks of the log vdev.
         missing: String,
     },
-    /// What a vdev holds does not fit on the others.
+    /// The data of a vdev does not fit on the other vdevs.
     #[error(
         "pool {pool}: {vdev} cannot be removed: the other vdevs have room for {room_bytes} bytes, \
          and {live_bytes} are in use"
@@ -347,32 +347,32 @@ pub enum PoolError {
         pool: String,
         /// Vdev.
         vdev: String,
-        /// Room for data on the others.
+        /// Bytes available for data on the other vdevs.
         room_bytes: u64,
-        /// Live data of the pool.
+        /// Live bytes of the pool.
         live_bytes: u64,
     },
-    /// A disk that is named is none of the pool's.
+    /// The pool has no such disk.
     #[error("pool {pool} has no disk {disk}")]
     NoSuchDisk {
         /// Pool.
         pool: String,
-        /// As it was named.
+        /// Disk name in the request.
         disk: String,
     },
-    /// Redundancy needs a disk.
+    /// The vdev's redundancy needs this disk.
     #[error("{}", needed(pool, disk, vdev, *needs))]
     OnlyCopy {
         /// Pool.
         pool: String,
         /// Disk.
         disk: String,
-        /// Its vdev, as people call it.
+        /// Name of its vdev, as shown to the user.
         vdev: String,
-        /// Disks that hold everything from which the vdev can be read.
+        /// Number of up-to-date disks that the vdev needs to be readable.
         needs: usize,
     },
-    /// A good disk would leave before its successor has everything.
+    /// A replacement would detach a good disk before the new disk is resilvered.
     #[error(
         "the disk that {disk} is to replace in pool {pool} is good, and both cannot be in its vdev \
          at a time: it would leave before {disk} has everything"
@@ -383,7 +383,7 @@ pub enum PoolError {
         /// The new disk.
         disk: String,
     },
-    /// A scan cannot be changed that way now.
+    /// The state of the scan does not allow the change.
     #[error("pool {pool}: {why}")]
     Scan {
         /// Pool.
@@ -391,7 +391,7 @@ pub enum PoolError {
         /// Why.
         why: &'static str,
     },
-    /// No uberblock leads to readable roots.
+    /// No uberblock refers to readable roots.
     #[error(
         "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data{}. An older one \
          may work, without what was written after it: import with --force to try",
@@ -400,12 +400,12 @@ pub enum PoolError {
     NoUberblock {
         /// Pool.
         pool: String,
-        /// Newest seen.
+        /// Newest txg found.
         newest: Txg,
-        /// Why it cannot be used; `None` where no disk has any.
+        /// Reason why it cannot be used; `None` if no disk has an uberblock.
         why: Option<Box<Self>>,
     },
-    /// Log records that may have been acknowledged cannot be read on any leg.
+    /// A log batch that may have been acknowledged is unreadable on all legs.
     #[error(
         "pool {pool}: intent log batch {batch} is damaged on every leg: it was written whole, and \
          importing would lose the flushed writes in it and after it. Add disks of the pool, or use \
@@ -414,10 +414,10 @@ pub enum PoolError {
     LogDamaged {
         /// Pool.
         pool: String,
-        /// Batch.
+        /// Batch number.
         batch: u64,
     },
-    /// The layout asked for cannot be.
+    /// The requested layout is not possible.
     #[error("{why}")]
     Layout {
         /// Why.
@@ -425,7 +425,7 @@ pub enum PoolError {
     },
 }
 
-/// Says why a vdev cannot do without a disk.
+/// Text of `OnlyCopy`: why the vdev needs the disk.
 fn needed(pool: &str, disk: &str, vdev: &str, needs: usize) -> String {
     match needs {
         1 => format!("{disk} is the only disk of {vdev} in pool {pool} that holds everything"),
@@ -437,7 +437,7 @@ fn needed(pool: &str, disk: &str, vdev: &str, needs: usize) -> String {
 }
 
 impl PoolError {
-    /// The kind this folds into at a border.
+    /// Maps the error to its [`ErrorKind`].
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Device(error) => error.kind(),

@@ -1,26 +1,26 @@
-//! The pool: labels, vdevs, segments, intent log and transaction group commit.
+//! Storage pool: labels, vdevs, segments, the intent log and txg commits.
 //!
-//! Not here: volumes and their dirty data (weir-dataset); this crate stores blocks and commits
-//! trees it is handed.
+//! Not here: volumes and their dirty data (weir-dataset). This crate stores blocks and commits the
+//! trees that weir-dataset passes to it.
 //!
-//! Invariants (design 10; each is asserted where it could break):
-//! - I1 no committed pointer leads to a row that was not flushed before the uberblock;
+//! Invariants (design 10; an assertion checks each where it could break):
+//! - I1 a committed pointer refers only to rows that were flushed before the uberblock;
 //! - I2 a virtual segment number is never reused;
-//! - I3 a physical segment is not written again while an uberblock of the last three txgs, or a
-//!   reader, refers to it;
-//! - I5 the live bytes of a segment are the sum of the blocks that committed pointers refer to;
-//!   and, where the cleaner moved them, the blocks that stand in it;
-//! - no pointer is rewritten to move a block: a cleaned segment keeps its number and gets a table;
-//! - a block that several pointers lead to is counted once, and freed with the last of them;
-//! - I6 a log batch that is acknowledged is durable on every leg that is not faulted;
-//! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
-//!   poisoned until it is imported again.
+//! - I3 a physical segment is not rewritten while a reader or an uberblock of the last three txgs
+//!   refers to it;
+//! - I5 the live bytes of a segment are the sum of the blocks that committed pointers place in it
+//!   and of the blocks that the cleaner moved into it;
+//! - the cleaner rewrites no pointer: a cleaned segment keeps its number and gets a remap table;
+//! - a block with several references is counted once and freed with its last reference;
+//! - I6 an acknowledged log batch is durable on every leg that is not faulted;
+//! - after a failed flush on the last good leg the pool acknowledges nothing more: it is poisoned
+//!   until the next import.
 
 mod options;
 mod error;
 mod planted_bugs;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod segments;
 mod disks;
 mod log;

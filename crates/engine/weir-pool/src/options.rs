@@ -1,8 +1,8 @@
 //! Options of an open pool.
 //!
-//! Not here: options of its creation and import (`import`).
+//! Not here: options of pool creation and import (`import`).
 //!
-//! Invariant: they do not change while the pool is open.
+//! Invariant: the options do not change while the pool is open.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use weir_base::Clock;
 
 use crate::planted_bugs::PlantedBug;
 
-/// How to run a pool; nothing of it is stored.
+/// Runtime options of a pool. None of them is stored on disk.
 #[derive(Clone)]
 pub struct PoolOptions {
-    /// Budget of the caches: blocks, tree nodes, remap tables.
+    /// Memory budget of the caches: blocks, tree nodes, remap tables.
     pub cache_bytes: u64,
-    /// Time.
+    /// Source of time and timers.
     pub clock: Arc<dyn Clock>,
-    /// A deliberate fault, for the simulator.
+    /// Deliberate fault, set by the simulator.
     pub bug: PlantedBug,
 }

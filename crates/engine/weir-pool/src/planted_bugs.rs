@@ -1,8 +1,8 @@
-//! Faults the engine can be told to have, so that the tests can prove they would notice.
+//! Planted bugs: deliberate faults of the engine, which prove that the tests detect them.
 //!
-//! Not here: anything a user can reach; only the simulator sets one.
+//! Not here: faults that a user can switch on; the simulator alone sets a planted bug.
 //!
-//! Invariant: `PlantedBug::None` is what every other caller passes, and costs one compare.
+//! Invariant: every other caller passes `PlantedBug::None`, which costs one comparison.
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,90 +10,92 @@ pub enum PlantedBug {
     /// No fault.
     #[default]
     None,
-    /// The flush before the uberblock is left out.
+    /// The commit skips the flush before the uberblock.
     SkipCommitFlush,
-    /// A log batch is written without waiting for it to be durable.
+    /// The intent log acknowledges a batch before it is durable.
     AckBeforeLogDurable,
-    /// Dead segments are reused at once.
+    /// The pool reuses dead segments at once.
     ReuseAtOnce,
-    /// Remap tables lead 64 bytes beside the block.
+    /// Remap tables point 64 bytes before the block.
     RemapOffByOne,
-    /// A remap table that changed leaves RAM before it is stored.
+    /// A changed remap table is evicted from RAM before a commit stores it.
     RemapTableLeavesEarly,
-    /// The place of a cleaned segment is reused at once.
+    /// The physical space of a cleaned segment is reused at once.
     FreeTooEarly,
-    /// A block's checksum is not compared on read.
+    /// Reads do not verify block checksums.
     SkipChecksum,
-    /// Replay leaves the last batch out.
+    /// Replay skips the last log batch.
     DropLastBatch,
-    /// Parity of a raidz row is computed with its last data strip in place of the first.
+    /// The parity of a raidz row is computed with the last data strip in place of the first.
     WrongParityStrip,
-    /// A scrub makes parity anew while what was freed may still come back.
+    /// A scrub rewrites parity while an import could still return to freed blocks of the row.
     ParityAnewTooEarly,
-    /// An opening writes before it is the newest of the pool.
+    /// An import writes to the disks before it has claimed the pool.
     OpensUnclaimed,
-    /// An import takes a leg that missed writes for one that did not.
+    /// An import treats a leg that missed writes as up to date.
     StaleLegTrusted,
-    /// An import takes a leg for up to date whose own uberblocks end earlier than the pool's.
+    /// An import treats a leg as up to date although its own uberblocks end before the pool's.
     OldLegTrusted,
-    /// A vdev leaves while the last uberblocks need what stood on it.
+    /// A vdev is removed while the last uberblocks refer to segments on it.
     VdevLeavesEarly,
-    /// The log moves though batches in its old place are needed.
+    /// The log moves to another vdev while batches in its old region are needed.
     LogMovesEarly,
-    /// A resilver leaves out a part of every segment.
+    /// A resilver skips a part of every segment.
     ResilverSkipsRange,
-    /// What was born in the last txg of a snapshot is freed with its last place in the volume.
+    /// Blocks born in the last txg of a snapshot are freed when the volume drops them.
     HeldOffByOne,
-    /// A destroyed snapshot's blocks are freed though the next version has them too.
+    /// Blocks of a destroyed snapshot are freed although the next version refers to them.
     SharedFreed,
-    /// What only snapshots lead to does not count as alive.
+    /// The cleaner treats blocks that only snapshots refer to as dead.
     SnapshotsNotAsked,
-    /// The snapshot a volume was rolled back to may go before what the rollback left behind.
+    /// Destroyed snapshots are freed oldest first, so the snapshot of a rollback can be freed
+    /// before the blocks that the rollback dropped.
     OldestFreedFirst,
-    /// How far a destroyed snapshot is freed is forgotten.
+    /// The position up to which a destroyed snapshot was freed is not recorded.
     FreedAgain,
-    /// A reference that goes is counted twice.
+    /// Dropping one reference lowers the reference count by two.
     ReferenceDroppedTwice,
-    /// Whether a shared block is alive is asked of its first owner alone.
+    /// The cleaner checks only the first owner of a shared block.
     SharedNotAsked,
-    /// Dedupe still finds a freed block by its content.
+    /// The dedupe index keeps the entry of a freed block.
     HintOutlivesBlock,
-    /// Dedupe still finds a block without a good copy by its content.
+    /// The dedupe index keeps the entry of a block without a good copy.
     HintOutlivesDamage,
-    /// A stream that goes on by a token leaves out the first leaf behind the cut.
+    /// A send that resumes by token skips the first leaf after the interruption.
     ResumeSkips,
-    /// A difference between two snapshots leaves out what was trimmed.
+    /// An incremental send leaves out trimmed ranges.
     TrimsNotSent,
-    /// The rest of a record of which a part is replayed is taken for zeros.
+    /// Replay of a partial write fills the rest of the record with zeros.
     ReplayForgetsRest,
-    /// Replay drops logged parts of records that cannot be read.
+    /// Replay drops partial writes to unreadable records.
     ReplayDropsParts,
     /// A commit frees the record that a partial record replaces.
     ReplacedFreed,
-    /// What the rest of a record was before another txg is taken for what it is.
+    /// A read-modify-write uses old contents that it read before another txg was committed.
     RestOutlivesTxg,
-    /// What a range clone brings does not count for the quota.
+    /// The quota does not count blocks that a block clone adds.
     ClonesNotCounted,
-    /// Range clones of one txg are applied in the order in which they were asked for.
+    /// Block clones of one txg are applied in request order, not sorted by block.
     ClonesUnsorted,
-    /// A commit that cannot read a tree node of a volume fails.
+    /// A commit fails if it cannot read a tree node of a volume.
     DamageFailsCommit,
-    /// A lost node is freed when damage markers take its place.
+    /// A lost node is freed when damage markers replace it.
     LostNodeFreed,
-    /// Import opens disks whose history lacks the newest txg that the caller has seen.
+    /// An import accepts disks whose history lacks the newest txg that the caller has seen.
     OldDisksTrusted,
-    /// Unreadable nodes of the pool's own trees are not rewritten from RAM.
+    /// Unreadable metadata nodes are not rewritten from RAM.
     LostRootStays,
-    /// An import gives up datasets and remap tables that it cannot read.
+    /// An import discards datasets and remap tables that it cannot read.
     UnreadGivenUp,
-    /// A recount takes blocks whose owners cannot be asked for dead.
+    /// A recount treats blocks as dead if it cannot check their owners.
     UnknownTakenForDead,
-    /// A change of a part of a record joins the txg of a clone, with the rest as it was before.
+    /// A partial write to a record joins the txg of a block clone and keeps the rest from before
+    /// the clone.
     PartsBesideClones,
-    /// A write that begins or ends within a block is several changes.
+    /// A write that begins within a block is split into several changes.
     WritesCut,
-    /// A repair writes back a leg's unverified bytes for the neighbours of a bad block.
+    /// A repair writes unverified bytes of the leg back around a bad block.
     NeighboursUnverified,
-    /// A server that was paused writes on without reading its owner slot.
+    /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

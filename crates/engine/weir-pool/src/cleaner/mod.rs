@@ -1,4 +1,4 @@
-//! The cleaner: empties segments that hold little.
+//! The cleaner: moves live blocks out of mostly dead segments.
 
 pub(crate) mod mover;
 pub(crate) mod run;

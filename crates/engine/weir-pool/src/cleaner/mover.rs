@@ -1,12 +1,14 @@
-//! Moving what lives of the cleaner's victims: found and read ahead, appended one after another.
+//! Moves the live blocks of the cleaner's victims: finds and reads them ahead, and appends them in
+//! order.
 //!
-//! Not here: which victims, and how many (clean); what lives of a segment (live); where readers
-//! find what was moved (moves).
+//! Not here: the choice and number of victims (`run`), the search for live blocks (`live`),
+//! redirecting readers to the moved blocks (`victims`).
 //!
 //! Invariants:
-//! - a victim of which anything cannot be read, or does not add up, is left as it is: what was
-//!   appended of it is garbage that nothing leads to;
-//! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, of this victim and the next ones.
+//! - a victim is left unchanged if one of its blocks cannot be read or its live bytes do not match
+//!   its counter: its blocks that were already appended are unreferenced garbage;
+//! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, for this victim and the next
+//!   ones.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::try_join_all;
@@ -28,10 +30,10 @@ use crate::tree::live::{FoundLive, Proof, address_of};
 use crate::tree::snapshot_chain::Roots;
 use crate::txg::write_out::WriteOut;
 
-/// A segment to be emptied, and its entry.
+/// Segment to empty, with its entry.
 pub(crate) type Victim = (VsegId, SegmentEntry);
 
-/// Something that lives in a victim.
+/// Live block of a victim.
 struct Living<'a> {
     owner: BlockOwner,
     proof: Proof,
@@ -39,20 +41,20 @@ struct Living<'a> {
     wanted: Wanted<'a>,
 }
 
-/// Runs of neighbours that are read together.
+/// Runs of neighbours that are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
-/// What is known of a part of a victim; the parts of one come one after another.
+/// Result for a part of a victim; the parts of one victim are consecutive.
 struct Part<T> {
     victim: Victim,
     is_last: bool,
     found: Result<T, PoolError>,
 }
 
-/// The verified stored bytes of a run's blocks.
+/// Verified stored bytes of the blocks of a run.
 struct Stored {
     bufs: Vec<IoBuf>,
-    /// By block: the buffer and where in it the block starts.
+    /// For each block: index of its buffer, and its start in that buffer.
     places: Vec<(usize, usize)>,
 }
 
@@ -64,11 +66,12 @@ impl Stored {
 }
 
 impl Pool {
-    /// Appends what lives of each victim to the clean stream, until there is no room to go on; the
-    /// victims that were emptied, and where their blocks went.
+    /// Appends the live blocks of each victim to the cleaner's write head, until too few free
+    /// segments are left. Returns the emptied victims, with the new addresses of their blocks.
     ///
     /// # Errors
-    /// A write failed. A victim that cannot be read or understood is left alone and is no error.
+    /// A write failed. A victim that cannot be read or is inconsistent is left unchanged, without
+    /// an error.
     #[boxed(?Send)]
     pub(crate) async fn move_victims(
         &self,
@@ -107,7 +110,7 @@ impl Pool {
         Ok(done)
     }
 
-    /// What lives of a victim, in batches by place; one at least.
+    /// Finds the live blocks of a victim, in batches sorted by address; at least one batch.
     async fn find_batches(&self, roots: &Roots, victim: Victim) -> Vec<Part<Batch<'_>>> {
         let batches = match self.find_living(roots, &victim).await {
             Ok(living) => in_batches(living),
@@ -164,8 +167,8 @@ impl Pool {
         Part { victim, is_last, found }
     }
 
-    /// One device read for a run; a block that is not right in it is read by itself, from every leg
-    /// if need be.
+    /// Reads a run with one device read. A block that is wrong in it is read again by itself, from
+    /// every leg if necessary.
     async fn read_living(&self, run: &[Living<'_>]) -> Result<Stored, PoolError> {
         let (mut bufs, mut places) = (Vec::with_capacity(1), Vec::with_capacity(run.len()));
         let span = if run.len() > 1 {
@@ -203,7 +206,7 @@ impl Pool {
     }
 }
 
-/// Sorts by place and puts runs of neighbours together up to the length of a device read.
+/// Sorts blocks by address, and groups runs of neighbours up to the length of one device read.
 fn in_batches(living: Vec<Living<'_>>) -> Vec<Batch<'_>> {
     let mut batches = vec![Batch::new()];
     let mut bytes = 0;

@@ -1,16 +1,16 @@
-//! The cleaner: moves what lives of mostly dead segments together, so that their places come back.
+//! The cleaner: copies live blocks out of mostly dead segments to reclaim their space.
 //!
-//! Not here: reading and appending it (moving), the segment table and its remap tables (segments,
-//! moves), storing them (commit), what lives of a segment (live).
+//! Not here: reading and appending the blocks (`mover`), the segment table and its remap tables
+//! (`segments`, `victims`), storing them (`commit`), the search for live blocks (`live`).
 //!
 //! Invariants:
-//! - it runs inside a write-out, after the trees of the txg can be read: nothing it moves can die
-//!   under it;
-//! - no list of freed blocks is kept: the owners are asked;
-//! - the bytes found alive must add up to the segment's counter, and each block must match its
-//!   checksum; a segment for which that fails is left as it is;
-//! - readers are sent to the new place only when it can be read; the old place is held as long as
-//!   that of a dead segment.
+//! - it runs inside a write-out, once the trees of the txg can be read: no block is freed while it
+//!   is moved;
+//! - it keeps no list of freed blocks, and checks each block with its owners instead;
+//! - the live bytes found must equal the segment's counter, and each block must match its checksum;
+//!   otherwise the segment is left unchanged;
+//! - readers use the new address only when it can be read; the old space is held as long as the
+//!   space of a dead segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 use crate::txg::write_out::WriteOut;
 
-/// Segments that one commit may gain beside twice what it wrote: catches up without holding
-/// anybody up for long.
+/// Segments that one commit may gain in addition to twice the bytes that it wrote: enough to catch
+/// up, without a long delay of writers.
 const CATCH_UP_SEGMENTS: u64 = 4;
 
-/// Live bytes that one commit moves away from vdevs that are leaving: a fraction of a second of
-/// work for their disks.
+/// Live bytes that one commit moves off evacuating vdevs: a fraction of a second of work for their
+/// disks.
 const EVACUATE_BYTES_PER_TXG: u64 = 64 << 20;
 
-/// How much to clean, from where.
+/// Goal of one run of the cleaner.
 struct Plan {
     gain_bytes: u64,
     live_max: u64,
@@ -49,7 +49,7 @@ impl Pool {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// Whether cleaning can make room beside what commits bring back anyway.
+    /// Whether there are victims, and enough free segments to move their blocks.
     pub fn can_clean(&self) -> bool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
@@ -70,7 +70,8 @@ impl Pool {
         self.segments.victims(txg, order, live_max)
     }
 
-    /// Free segments below which nothing is moved: a victim may open one segment per vdev.
+    /// Number of free segments below which nothing is moved: a victim may open one segment on each
+    /// vdev.
     fn cleaner_floor(&self) -> u64 {
         self.reserve().cleaner + self.segments.areas.open().len() as u64
     }
@@ -90,10 +91,12 @@ impl Pool {
         (have < always || (idle && have < idle_below)).then_some(cheap)
     }
 
-    /// Cleans as much as the space left asks for. `roots`: every dataset as of this txg, readable.
+    /// Cleans as much as the free space requires, then moves blocks off evacuating vdevs. `roots`:
+    /// every dataset as of this txg, readable.
     ///
     /// # Errors
-    /// A write failed. A segment that cannot be read or understood is left alone and is no error.
+    /// A write failed. A segment that cannot be read or is inconsistent is left unchanged, without
+    /// an error.
     #[boxed(?Send)]
     pub async fn clean(
         &self,
@@ -113,7 +116,7 @@ impl Pool {
         self.move_some(out, roots, evacuees).await
     }
 
-    /// Moves what lives of segments, while there is room.
+    /// Moves the live blocks of segments while enough segments are free.
     async fn move_some(
         &self,
         out: &mut WriteOut<'_>,
@@ -146,7 +149,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The remap tables that moved blocks are found through now.
+    /// Remap tables that translate the pointers of the moved blocks now.
     async fn remaps_of(
         &self,
         moved: &[Moved],
@@ -161,7 +164,7 @@ impl Pool {
     }
 }
 
-/// The first victims, until `count` of them adds up to `budget`.
+/// Returns the first victims, until their `count` adds up to `budget`.
 fn take_until(
     mut victims: Vec<Victim>,
     budget: u64,

@@ -1,36 +1,36 @@
-//! Status of the cleaner for people: its recent work.
+//! Cleaner status for display: recent work and free space.
 //!
 //! Not here: the counters (`cleaner_statistics`), the cleaner (`run`).
 //!
-//! Invariant: a status is read without waiting for the cleaner.
+//! Invariant: reading the status does not wait for the cleaner.
 
 use crate::segments::reserve::Reserve;
 use crate::state::cleaner_statistics::{Cleaned, LATELY};
 use crate::state::pool::Pool;
 
-/// The cleaner of a pool, for people.
+/// Status of a pool's cleaner.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanerStatus {
-    /// Since the pool was opened.
+    /// Work since the pool was opened.
     pub total: Cleaned,
-    /// In the last `lately_ms`.
+    /// Work in the last `lately_ms`.
     pub lately: Cleaned,
-    /// What that is; shorter while the pool was not open for as long.
+    /// Length of that period; shorter if the pool was opened more recently.
     pub lately_ms: u64,
     /// Free segments now.
     pub free_segments: u64,
-    /// Dead and cleaned ones that come back within a few txgs.
+    /// Dead and cleaned segments that become free within a few txgs.
     pub pending_segments: u64,
     /// All segments.
     pub segments: u64,
-    /// Below which free and pending segments it works.
+    /// Watermarks: the cleaner works while free and pending segments are below them.
     pub reserve: Reserve,
     /// RAM of the remap tables.
     pub remap_bytes: u64,
 }
 
 impl Pool {
-    /// What the cleaner did, and what it goes by. Asks no disk.
+    /// Statistics and watermarks of the cleaner. Does no I/O.
     pub fn cleaner_status(&self) -> CleanerStatus {
         let now = self.clock.monotonic();
         let (total, lately) = self.cleanings.at(now);

@@ -1,13 +1,14 @@
-//! Comparing what a pool counts with what its trees lead to.
+//! Compares the counters of a pool with its trees.
 //!
-//! Not here: what volumes and snapshots say of their space (weir-dataset), whether blocks can be
-//! read (scan).
+//! Not here: the space figures of volumes and snapshots (weir-dataset), whether blocks can be read
+//! (`scan`).
 //!
 //! Invariants:
-//! - nothing is changed. Every check walks every tree, with no write-out under way;
-//! - what is below a node that cannot be read is left out. Then, and as long as a pool that was
-//!   damaged was not recounted, a counter may be too high; one that is too low is always wrong;
-//! - of segments whose entries were lost there is no counter and no place: that is told elsewhere.
+//! - a check changes nothing. It walks every tree, while no write-out runs;
+//! - the walk skips the subtree of an unreadable node. In that case, and until a damaged pool is
+//!   recounted, a counter may be too high; a counter that is too low is always wrong;
+//! - segments whose entries were lost have neither a counter nor an address; other code reports
+//!   them.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,13 @@ use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Held, Roots};
 
 impl Pool {
-    /// Compares the live-byte counter of every segment with what the trees refer to.
+    /// Compares the live-byte counter of every segment with the blocks that the trees refer to.
     ///
-    /// A block that was moved counts in the segment its pointer names and in the one that holds it,
-    /// and one that several pointers lead to counts once.
+    /// A moved block counts in the segment that its pointer names and in the segment that holds it.
+    /// A block with several pointers counts once.
     ///
-    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
-    /// invariant I5 holds, as far as damage lets it.
+    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty if
+    /// invariant I5 holds, as far as damage permits.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -81,7 +82,7 @@ impl Pool {
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
     }
 
-    /// Segments of which blocks were shared.
+    /// Segments with a reference table, because blocks of theirs were shared.
     fn shared_segments(&self) -> HashSet<VsegId> {
         self.segments.with_references().into_iter().collect()
     }
@@ -91,8 +92,8 @@ impl Pool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }
 
-    /// Every pointer of every tree once, however many versions of a volume share it. Returns the
-    /// number of unreadable nodes.
+    /// Visits every pointer of every tree once, even if several versions of a volume share it.
+    /// Returns the number of unreadable nodes.
     pub(crate) async fn walk_all(
         &self,
         roots: &Roots,
@@ -109,7 +110,7 @@ impl Pool {
         Ok(lost + self.walk_datasets(roots, visit).await?)
     }
 
-    /// As [`Self::walk_all`], of the trees of datasets alone.
+    /// As [`Self::walk_all`], for the trees of datasets alone.
     pub(crate) async fn walk_datasets(
         &self,
         roots: &Roots,
@@ -126,10 +127,10 @@ impl Pool {
         Ok(lost)
     }
 
-    /// Two pointers that lead to the same place and not to the same block, or one that leads
-    /// nowhere.
+    /// Finds two pointers to overlapping addresses that refer to different blocks, or a pointer
+    /// without an address (returned twice).
     ///
-    /// `roots`: all datasets. `None` when all is well.
+    /// `roots`: all datasets. `None` if there are none.
     #[boxed(?Send)]
     pub async fn check_places(
         &self,
@@ -158,7 +159,7 @@ impl Pool {
         }
         placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
         let shared = self.shared_segments();
-        // References to one block; how many there should be is another check.
+        // References to one block; `check_references` verifies their number.
         placed.dedup_by(|(_, _, b), (_, _, a)| shared.contains(&a.vseg) && is_same_block(a, b));
         let overlap = placed.windows(2).find(|pair| {
             let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
@@ -167,9 +168,9 @@ impl Pool {
         Ok(overlap.map(|pair| (pair[0].2, pair[1].2)))
     }
 
-    /// Compares the counts of references with the pointers that lead to the blocks.
+    /// Compares the reference counts with the pointers to the blocks.
     ///
-    /// `roots`: all datasets. Returns what differs: empty when all is well.
+    /// `roots`: all datasets. Returns the differences; empty if all counts are right.
     #[boxed(?Send)]
     pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
         let (mut wrong, may_exceed) = self.count_references(roots).await?;
@@ -177,7 +178,8 @@ impl Pool {
         Ok(wrong)
     }
 
-    /// As [`Self::check_references`], with what damage excuses, and whether it may.
+    /// As [`Self::check_references`], with the differences that damage may explain, and whether
+    /// there is such damage.
     pub(crate) async fn count_references(
         &self,
         roots: &Roots,
@@ -196,7 +198,7 @@ impl Pool {
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
             if table.as_ref().is_some_and(|table| table.is_unknown()) {
-                // Its counts were lost, and nothing of it is freed.
+                // Its counts were lost, so no block of it is freed.
                 is_unknown = true;
                 continue;
             }
@@ -210,13 +212,14 @@ impl Pool {
     }
 }
 
-/// Whether two pointers lead to one block and say the same of it.
+/// Whether two pointers refer to one block and describe it alike.
 fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
 }
 
-/// Compares one segment's counts with the pointers found; the bytes that these save.
+/// Compares the counts of one segment with the pointers found. Returns the bytes that sharing
+/// saves.
 fn compare(
     vseg: VsegId,
     table: Option<&ReferenceTable>,

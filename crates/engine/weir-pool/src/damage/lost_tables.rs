@@ -1,13 +1,13 @@
-//! Restoring lost tables of segments from a walk of all trees: counts of references to shared
-//! blocks, and proof that nothing refers to segments whose entries are lost.
+//! Restores lost tables of segments from a walk of all trees: recounts the references to shared
+//! blocks, and proves that no pointer refers to segments whose entries are lost.
 //!
-//! Not here: when that runs (weir-dataset's recount), counters of segments (recount).
+//! Not here: when this runs (weir-dataset's recount), counters of segments (`recount`).
 //!
 //! Invariants:
-//! - every tree was read whole while no write-out ran;
-//! - a restored table counts each block that a pointer names, also one with a single reference: the
-//!   last owner of a shared block may be another than its summary names;
-//! - lost segments are given up only after no tree of the last txgs that an import may go back to
+//! - every tree was read completely while no write-out ran;
+//! - a restored table counts each block that a pointer names, even a block with a single reference:
+//!   the last owner of a shared block may differ from the owner in its summary;
+//! - lost segments are given up only after no tree of the last txgs that an import may fall back to
 //!   refers to them.
 
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 
 impl Pool {
-    /// Counts the references to blocks of segments whose reference tables are lost, for the next
-    /// commit to store. True if it did; false if there are none, or if some tree cannot be read.
+    /// Recounts the references to blocks of segments whose reference tables are lost; the next
+    /// commit stores the result. Returns false if no table is lost, or if some tree cannot be read.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -62,8 +62,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Gives up segments whose entries are lost once nothing refers to any of them: the places that
-    /// were kept for them are free then. True if a later call may do more, or if this one did.
+    /// Gives up segments whose entries are lost once no pointer refers to any of them, and frees
+    /// the space that was withheld for them. Returns true if it did, or if a later call may.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -97,7 +97,7 @@ impl Pool {
         }
         inner.lost.clear();
         inner.unreached_since = None;
-        // The lost parts leave the segment table.
+        // The next commit drops the lost parts from the segment table.
         self.want_new_roots();
         Ok(true)
     }
@@ -128,10 +128,10 @@ impl Pool {
     }
 }
 
-/// The table of a segment with a pointer for each of these offsets, which are sorted.
+/// Builds the table of a segment with one reference for each of these sorted offsets.
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
-    // The first reference of a block that is not in the table counts for two.
+    // `share` counts the first reference of a block that is not in the table as two.
     table.share(offsets);
     for same in offsets.chunk_by(|a, b| a == b) {
         table.lower(same[0], same.len() as u32);

@@ -1,15 +1,16 @@
-//! Recounting what lives of segments after damage: what a lost node led to is nowhere written down,
-//! so it is found as what a segment counts beyond the blocks that something leads to.
+//! Recount: corrects the live-byte counters of segments after tree nodes were lost. No structure
+//! lists the blocks below a lost node, so the recount finds them as the excess of a segment's
+//! counter over its live blocks.
 //!
-//! Not here: when and at which pace (weir-dataset), what lives of a segment (live).
+//! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
 //!
 //! Invariants:
-//! - only a pool that was damaged is recounted, and only downwards: in any other a counter that
-//!   disagrees is a fault, and the segment is left as it is;
-//! - a segment is recounted only if every owner of its blocks could be asked, and while no
+//! - only a damaged pool is recounted, and counters are only lowered: in any other pool a counter
+//!   that disagrees is a fault, and the segment is left unchanged;
+//! - a segment is recounted only if every owner of its blocks could be checked, and while no
 //!   write-out changed it;
-//! - the next write-out takes the excess before anything else, so that a crash finds either; what
-//!   was found in an older txg is not taken.
+//! - the next write-out subtracts the excess before any other change, so a crash leaves the old or
+//!   the corrected counter; an excess found in an older txg is discarded.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ use crate::state::lost_nodes::{Excess, WrongCount};
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 
-/// Segments that a recount looks at, by number.
+/// Numbers of the segments that a recount checks.
 pub struct RecountPlan {
     placed: std::vec::IntoIter<VsegId>,
     moved: std::vec::IntoIter<VsegId>,
@@ -38,7 +39,7 @@ impl Iterator for RecountPlan {
 }
 
 impl Pool {
-    /// Every segment that holds, or is named by pointers to, blocks of datasets.
+    /// Every segment that holds blocks of datasets, or that pointers to such blocks name.
     pub fn plan_recount(&self) -> RecountPlan {
         let placed = self.segments.in_place_order().into_iter();
         let counts = placed.filter(|(_, entry)| {
@@ -49,8 +50,8 @@ impl Pool {
         RecountPlan { placed: placed.into_iter(), moved: self.segments.moved().into_iter() }
     }
 
-    /// Looks for what a segment counts beyond what lives of it, for the next commit to take away;
-    /// false where something that may live could not be asked for.
+    /// Finds the excess of a segment's counter over its live blocks, for the next commit to
+    /// subtract. Returns false if some block may be live and its owner could not be checked.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -67,11 +68,11 @@ impl Pool {
             Ok(self.live_in(vseg, roots).await?.lost == 0)
         };
         self.check_alive()?;
-        // What cannot be read leaves the counter as it is.
+        // If something cannot be read, the counter stays unchanged.
         Ok(done.unwrap_or(false))
     }
 
-    /// Recounts a segment whose blocks stand elsewhere.
+    /// Recounts a cleaned segment, whose blocks are in other segments.
     async fn recount_moved(
         &self,
         vseg: VsegId,
@@ -104,15 +105,15 @@ impl Pool {
         }
     }
 
-    /// What a segment counts, as of which commit; `None` while a write-out changes it.
+    /// Counter of a segment, and the commit that it belongs to; `None` during a write-out.
     fn quiet_count(&self, vseg: VsegId) -> Option<(Txg, u64)> {
         let resting = self.streams.lock().is_some();
         let entry = self.segments.entry(vseg).filter(|_| resting)?;
         Some((self.committed_txg(), u64::from(entry.live_bytes)))
     }
 
-    /// Whether what was found of a segment agrees with what it counts, as of a commit, or will once
-    /// the next one took away what is too much.
+    /// Whether the live bytes found in a segment equal its counter as of commit `seen`, or will
+    /// once the next commit has subtracted the excess.
     pub(crate) fn agrees(&self, vseg: VsegId, counted: u64, found: u64, seen: Txg) -> bool {
         if counted == found {
             return true;
@@ -129,17 +130,17 @@ impl Pool {
         false
     }
 
-    /// Corrects counts of references that exceed the pointers found, for the next commit to store;
-    /// true if all are right now. What loses its last one is for the next recount to find.
+    /// Lowers reference counts that exceed the pointers found; the next commit stores them. Returns
+    /// true if all counts were right. Blocks without a reference are left to the next recount.
     ///
-    /// `roots`: all datasets, with no write-out under way.
+    /// `roots`: all datasets; no write-out may run.
     ///
     /// # Errors
     /// The pool is suspended.
     #[boxed(?Send)]
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         if roots.has_lost() {
-            // What is not walked may be what a clone shares with an origin that was lost.
+            // The walk may miss blocks that a clone shares with a lost origin.
             return Ok(false);
         }
         let (wrong, _) = self.count_references(roots).await?;
@@ -152,9 +153,9 @@ impl Pool {
                 WrongCount::References { vseg, offset, found, .. } => {
                     let offset_units = (offset / PACK_BYTES as u64) as u32;
                     let found = u32::try_from(found).expect("less than a count of the table");
-                    // Stays in RAM from here on: it was asked for just now.
+                    // Loads the table: one that was used recently stays in RAM.
                     self.translated(|segments| segments.references_of(vseg)).await?;
-                    // At once: a forged count takes a minute to count down one by one.
+                    // Set the count at once: lowering a crafted count one by one takes a minute.
                     self.segments.inner.lock().lower(vseg, offset_units, found);
                 }
             }
@@ -162,7 +163,7 @@ impl Pool {
         Ok(wrong.is_empty())
     }
 
-    /// Takes away what was found too much since the last commit.
+    /// Subtracts the excess that was found since the last commit.
     pub(crate) fn take_excess(&self, txg: Txg) {
         for Excess { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.excess.lock()) {
             if seen.next() == txg && self.segments.take_excess(vseg, bytes, txg) {

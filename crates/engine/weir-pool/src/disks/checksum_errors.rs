@@ -1,11 +1,11 @@
-//! Checksum errors of a disk.
+//! Checksum error counter of a disk.
 //!
 //! Clients retry, and a broken node is read again for each record below it, so a count of failed
 //! reads says nothing about the disk. Each broken block counts once, until it is repaired or a
 //! scrub begins.
 //!
-//! Invariant: at most [`BROKEN_BLOCKS_MAX`] blocks are remembered; each failed read of a block
-//! beyond them counts.
+//! Invariant: the counter tracks at most [`BROKEN_BLOCKS_MAX`] blocks; each failed read of a
+//! further block counts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use weir_base::limits::BROKEN_BLOCKS_MAX;
 
-/// The checksum errors of one disk.
+/// Checksum errors of one disk.
 #[derive(Debug, Default)]
 pub(crate) struct ChecksumErrors {
     total: AtomicU64,
-    /// Offsets on the disk of broken blocks that were counted, in bytes.
+    /// Byte offsets on the disk of the broken blocks that were counted.
     counted: Mutex<BTreeSet<u64>>,
 }
 
@@ -36,8 +36,8 @@ impl ChecksumErrors {
         self.total.fetch_add(u64::from(is_new), Ordering::Relaxed);
     }
 
-    /// These bytes of the disk were written: blocks that begin in them count again if they break
-    /// again.
+    /// Records a write to these bytes of the disk: blocks that begin in them count again if they
+    /// break again.
     pub(crate) fn forget(&self, bytes: &Range<u64>) {
         if self.total() == 0 {
             return;
@@ -48,7 +48,7 @@ impl ChecksumErrors {
         }
     }
 
-    /// A scrub begins, which counts each broken block once more.
+    /// Starts a new count of each broken block, when a scrub begins.
     pub(crate) fn forget_all(&self) {
         self.counted.lock().clear();
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_a_place_in_the_table_count_each_time() {
+    fn blocks_beyond_the_tracked_maximum_count_each_time() {
         let errors = ChecksumErrors::default();
         let full = BROKEN_BLOCKS_MAX as u64;
         (0..=full).chain(0..=full).for_each(|block| errors.count(block * 512));

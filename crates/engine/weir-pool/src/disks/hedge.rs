@@ -1,12 +1,12 @@
-//! Reading one range from one leg after another, around a leg that does not answer in time.
+//! Hedged reads: reads one range from one leg after another, and does not wait for a slow leg.
 //!
-//! Not here: which copy is right (vdev), reading raidz around such a leg (vdev/raidz).
+//! Not here: verification of the copies (`vdev`), hedged reads of raidz (`raidz`).
 //!
 //! Invariants:
-//! - a leg is asked once;
-//! - the next leg is asked when one has answered and its copy was not taken, or when it takes far
-//!   longer than it usually does; whoever answers first is judged first;
-//! - a late answer is waited for as long as no other leg is left.
+//! - each leg is read at most once;
+//! - the next leg is read if the copy of a leg was rejected, or if a leg takes far longer than
+//!   usual; copies are checked in the order in which they arrive;
+//! - a late read is awaited while no other leg is left.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,44 +21,44 @@ use weir_device::{Device, DeviceError, DiskOp, ReadFuture};
 
 use crate::disks::leg::{Doubt, Leg};
 
-/// How long a read of a disk is waited for before others are asked too.
+/// Hedge delay: time that a read waits for this disk before other legs are read too.
 pub(crate) fn patience(device: &dyn Device) -> Duration {
     let usual = device.watch().map_or(Duration::ZERO, |watch| watch.recent(DiskOp::Read));
     (usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)
 }
 
-/// One leg's answer.
+/// Result of one leg's read.
 pub(crate) struct Copy<'a> {
     pub(crate) leg: &'a Leg,
-    /// Doubt about the leg when it was asked.
+    /// Doubt about the leg when the read was issued.
     pub(crate) doubt: Doubt,
     pub(crate) done: Result<(), DeviceError>,
     pub(crate) buf: IoBuf,
 }
 
-/// The copies of one range, in the order in which legs answer.
+/// Copies of one range, in the order in which the reads complete.
 pub(crate) struct Copies<'a> {
     disk_offset: u64,
     len: usize,
     clock: &'a dyn Clock,
     unasked: std::vec::IntoIter<&'a Leg>,
     asked: Vec<Asked<'a>>,
-    /// True once a leg answered.
+    /// True once a read completed.
     answered: bool,
 }
 
-/// A leg that was asked; the read keeps its disk open.
+/// Read in flight; it keeps the disk open.
 struct Asked<'a> {
     leg: &'a Leg,
     doubt: Doubt,
     device: Arc<dyn Device>,
     read: ReadFuture<'a>,
-    /// The next leg was asked because this one took too long.
+    /// The next leg was read because this one took too long.
     late: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// Will ask `legs` in this order; nothing is read yet.
+    /// Prepares to read `legs` in this order; issues no read yet.
     pub(crate) fn new(
         legs: Vec<&'a Leg>,
         disk_offset: u64,
@@ -69,7 +69,7 @@ impl<'a> Copies<'a> {
         Self { disk_offset, len, clock, unasked, asked, answered: false }
     }
 
-    /// The next copy; `None` when every leg has answered.
+    /// Next copy; `None` once the reads of all legs have completed.
     pub(crate) async fn next(&mut self) -> Option<Copy<'a>> {
         if self.asked.is_empty() && !self.ask() {
             return None;
@@ -87,7 +87,7 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Asks the next leg that can be used.
+    /// Issues a read on the next usable leg; false if none is left.
     fn ask(&mut self) -> bool {
         for leg in self.unasked.by_ref() {
             if let Some(device) = leg.usable() {
@@ -102,7 +102,7 @@ impl<'a> Copies<'a> {
         false
     }
 
-    /// How long to wait before asking one more; `None` when there is none.
+    /// Timer for reading one more leg; `None` if none is left.
     fn timer(&self) -> Option<Sleep> {
         if self.unasked.as_slice().is_empty() {
             return None;
@@ -110,7 +110,7 @@ impl<'a> Copies<'a> {
         Some(self.clock.sleep(patience(&*self.asked.last()?.device)))
     }
 
-    /// The first answer, or `None` when the timer was first.
+    /// First completed read; `None` if the timer expired first.
     async fn answer_or(&mut self, timer: &mut Option<Sleep>) -> Option<Copy<'a>> {
         poll_fn(|context| {
             for index in 0..self.asked.len() {
@@ -128,8 +128,8 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// The caller took another leg's copy: the read went around the legs that are late. A caller that
-/// rejects every copy drops `Copies` when no leg is left to wait for, so wrong bytes count as no
+/// Records a bypass of the late legs if the caller took another leg's copy. A caller that rejects
+/// every copy drops `Copies` only when no leg is left to wait for, so bad data counts as no
 /// latency.
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
@@ -169,12 +169,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// The machine's clock, with the timers of the I/O runtime.
+    /// System clock, with the timers of the I/O runtime.
     fn test_clock() -> Arc<dyn Clock> {
         Arc::new(TestClock(SystemClock::default()))
     }
 
-    /// A vdev of watched disks, and their faults.
+    /// Builds a vdev of watched disks; returns the fault injector of each.
     pub(crate) fn vdev_of(kind: VdevKind, disks: &[Arc<MemoryDevice>]) -> (Vdev, Vec<Arc<Faults>>) {
         let clock = test_clock();
         let faults: Vec<Arc<Faults>> = disks.iter().map(|_| Arc::default()).collect();
@@ -206,7 +206,7 @@ pub(crate) mod tests {
         (Vdev::new(&label, 0, (0..disks.len()).map(leg).collect(), &options), faults)
     }
 
-    /// A mirror of two disks whose bytes tell which is which, and their faults.
+    /// Builds a mirror of two disks, each filled with its own index; returns their fault injectors.
     fn mirror() -> (Vdev, Vec<Arc<Faults>>) {
         let disk = |index: usize| {
             let len = LABEL_BYTES as usize + (1 << 16);
@@ -226,7 +226,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
+    fn read_bypasses_frozen_leg_and_later_reads_avoid_it() {
         new_runtime().unwrap().block_on(async {
             let (vdev, faults) = mirror();
             faults[0].freeze();
@@ -243,7 +243,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_slow_leg_is_waited_for_where_the_other_is_wrong_or_fails() {
+    fn read_waits_for_slow_leg_if_the_other_is_wrong_or_fails() {
         new_runtime().unwrap().block_on(async {
             let (vdev, faults) = mirror();
             faults[0].delay(Duration::from_millis(100));
@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn legs_that_answer_in_time_are_asked_one_by_one() {
+    fn legs_that_answer_in_time_are_read_one_at_a_time() {
         new_runtime().unwrap().block_on(async {
             let (vdev, _) = mirror();
             for first in [0, 1, 0, 1] {
@@ -271,10 +271,10 @@ pub(crate) mod tests {
         });
     }
 
-    // After a power cut between two uberblocks every good leg is unconfirmed. Reads asked a leg
-    // that missed writes as often as those, and what it never got counted as errors of its disk.
+    // After a power cut between two uberblocks every good leg is unconfirmed. Reads used a stale
+    // leg as often as those, and counted the writes that it had missed as errors of its disk.
     #[test]
-    fn stale_leg_is_asked_last_and_its_old_bytes_are_no_error_of_its_disk() {
+    fn stale_leg_is_read_last_and_its_old_bytes_are_no_disk_error() {
         new_runtime().unwrap().block_on(async {
             let (vdev, faults) = mirror();
             vdev.legs[0].set_stale(Txg(5));
@@ -290,8 +290,8 @@ pub(crate) mod tests {
         });
     }
 
-    // Each read of a broken block counted an error of each leg. Reads of the same block at the same
-    // time are slow, and status then called both disks slow.
+    // Each read of a broken block counted an error on each leg. Concurrent reads of the same block
+    // are slow, and the pool status then reported both disks as slow.
     #[test]
     fn block_broken_on_each_leg_counts_once_and_slows_no_leg() {
         new_runtime().unwrap().block_on(async {

@@ -1,9 +1,9 @@
-//! Reading and writing labels: config copies and uberblock slots.
+//! Reads and writes labels: config copies and uberblock slots.
 //!
-//! Not here: which uberblock an import believes (import), when one is written (commit).
+//! Not here: which uberblock an import uses (`open_pool`), when one is written (`commit`).
 //!
 //! Invariants:
-//! - an uberblock goes to both labels of every leg in use and is durable when this returns;
+//! - an uberblock goes to both labels of every leg in use and is durable when the write returns;
 //! - txg N never overwrites the slots of the 127 txgs before it.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use weir_format::{FormatError, Label, Owner, Uberblock};
 use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 
-/// Writes both labels of one new disk: config, empty ring.
+/// Writes both labels of a new disk: config and empty ring.
 ///
 /// # Durability
 /// Durable when this returns.
@@ -45,8 +45,8 @@ fn label_content(label: &Label) -> IoBuf {
     content
 }
 
-/// Writes the second label, with an empty ring, of a disk of which `disk_bytes` will be used; the
-/// first one stays as it is.
+/// Writes the second label, with an empty ring, of a disk on which `disk_bytes` will be used. The
+/// first label is not changed.
 ///
 /// # Durability
 /// Durable when this returns.
@@ -61,12 +61,13 @@ pub(crate) async fn write_second_label(
     device.flush().await
 }
 
-/// Rewrites the config copies of one disk that differ from `label`, ring and all else untouched.
-/// Returns the bytes rewritten.
+/// Rewrites the config copies of one disk that differ from `label` and nothing else. Returns the
+/// number of bytes rewritten.
 ///
 /// # Durability
-/// After the next flush; a crash before it leaves each copy old, new or torn, never all of them
-/// torn: the copies of the first label are durable before those of the second are touched.
+/// Durable after the next flush. A crash before it leaves each copy old, new or torn. The copies
+/// are never all torn, because those of the first label are flushed before the second label is
+/// written.
 pub(crate) async fn repair_config(
     device: &dyn Device,
     label: &Label,
@@ -92,7 +93,7 @@ pub(crate) async fn repair_config(
     Ok(repaired)
 }
 
-/// Overwrites every config copy and uberblock with zeros.
+/// Overwrites both labels with zeros, including the uberblocks and the owner slot.
 pub(crate) async fn erase_labels(device: &dyn Device, disk_bytes: u64) -> Result<(), DeviceError> {
     let zeros = Arc::new(IoBuf::zeroed(LABEL_BYTES as usize));
     for offset in label_offsets(disk_bytes) {
@@ -102,28 +103,28 @@ pub(crate) async fn erase_labels(device: &dyn Device, disk_bytes: u64) -> Result
     device.flush().await
 }
 
-/// What the labels of one disk say.
+/// Contents of the labels of one disk.
 pub(crate) struct DiskLabels {
     pub(crate) label: Label,
-    /// Every valid uberblock of the pool on this disk, in no order.
+    /// Valid uberblocks of the pool on this disk, in no order.
     pub(crate) uberblocks: Vec<Uberblock>,
-    /// Slots of the ring that are damaged in each copy that could be read, in no order.
+    /// Ring slots that are damaged in each readable copy, in no order.
     pub(crate) damaged_slots: Vec<u64>,
-    /// The process that has the pool open, or had it open last.
+    /// Process that has the pool open, or had it open last.
     pub(crate) owner: Option<Owner>,
 }
 
-/// Reads the labels of one disk; `Ok(Err(_))` tells why there is no usable one.
+/// Reads the labels of one disk. `Ok(Err(_))`: no label is usable, with the reason.
 ///
 /// # Errors
-/// Only when the disk cannot be read at all.
+/// The disk cannot be read at all.
 pub(crate) async fn read_labels(
     device: &dyn Device,
 ) -> Result<Result<DiskLabels, FormatError>, DeviceError> {
     let len = device.geometry().len_bytes;
     let mut best: Result<Label, FormatError> = Err(FormatError::Magic { what: "label" });
     let mut rings = Vec::new();
-    // Label B stands at the end of the used part, which a longer sibling's disk does not fill.
+    // Label B is at the end of the used part, which may be shorter than the disk.
     let mut offsets = vec![0];
     if len >= 2 * LABEL_BYTES {
         offsets.push(len - LABEL_BYTES);
@@ -153,7 +154,7 @@ pub(crate) async fn read_labels(
         return Err(error);
     }
     Ok(best.map(|label| {
-        // A disk may be longer than its used part: then the read at its end found no label.
+        // On a disk longer than its used part, the read at the end found no label.
         let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
         let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
         let damaged_slots = damaged_slots(
@@ -165,7 +166,8 @@ pub(crate) async fn read_labels(
     }))
 }
 
-/// A readable config beats any error; the newest config wins; a version error beats "no label".
+/// A readable config replaces an error, and a newer config an older one. Any other error replaces
+/// "no label".
 fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
     let better = match (&*best, &found) {
         (Ok(old), Ok(new)) => new.txg > old.txg,
@@ -196,7 +198,7 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
     found
 }
 
-/// A slot that was never written is zeros.
+/// Slots that are damaged in all of `rings`. A slot of zeros was never written and is not damaged.
 fn damaged_slots(rings: &[&[u8]]) -> Vec<u64> {
     let is_damaged = |ring: &[u8], slot: u64| {
         let at = slot as usize * SLOT_BYTES;
@@ -208,8 +210,7 @@ fn damaged_slots(rings: &[&[u8]]) -> Vec<u64> {
     (0..RING_SLOTS).filter(|slot| !rings.is_empty() && in_each(slot)).collect()
 }
 
-/// Reads the rings of one disk. Returns the numbers of the slots that are damaged in each copy that
-/// could be read.
+/// Reads the rings of one disk. Returns the slots that are damaged in each readable copy.
 pub(crate) async fn find_damaged_slots(device: &dyn Device, disk_bytes: u64) -> Vec<u64> {
     let mut rings = Vec::new();
     for label in label_offsets(disk_bytes) {
@@ -223,7 +224,7 @@ pub(crate) async fn find_damaged_slots(device: &dyn Device, disk_bytes: u64) -> 
 /// Overwrites both copies of a ring slot of one disk with zeros.
 ///
 /// # Durability
-/// After the next flush.
+/// Durable after the next flush.
 pub(crate) async fn zero_slot(
     device: &dyn Device,
     disk_bytes: u64,
@@ -240,11 +241,11 @@ pub(crate) async fn zero_slot(
 /// Writes an uberblock to both labels of every leg in use.
 ///
 /// # Durability
-/// Durable on every leg that is not faulted when this returns `Ok`; both slots may be torn by a
-/// crash before that, which leaves the slots of earlier txgs whole.
+/// Durable on every leg that is not faulted when this returns `Ok`. A crash before that may tear
+/// both slots; the slots of earlier txgs stay intact.
 ///
 /// # Errors
-/// When a vdev that holds segments has too few legs left.
+/// A vdev that holds segments has too few legs left.
 pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
     let mut slot = IoBuf::zeroed(SLOT_BYTES);
     slot.copy_from_slice(&uberblock.encode());
@@ -254,7 +255,7 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
         let slot = &slot;
         vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
-            // Both are issued before either is awaited; one flush then covers both.
+            // Issue both writes before awaiting either; one flush then covers both.
             let (a, b) = futures_util::join!(
                 vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
                 vdev.write(second, slot, 0..SLOT_BYTES, Durability::Cached),
@@ -266,8 +267,8 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
     join_all(writes).await.into_iter().collect()
 }
 
-/// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses
-/// `disk_bytes` has them, and where one that used all of the disk had them.
+/// Erases the labels of a disk, so that no import finds a pool on it: at the offsets for a vdev
+/// that uses `disk_bytes`, and at those for a vdev that uses the whole disk.
 pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
     let len = device.geometry().len_bytes;
     for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
@@ -276,10 +277,10 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
     Ok(())
 }
 
-/// A ring slot that was found damaged.
+/// Ring slot that was found damaged.
 pub(crate) struct DamagedSlot {
     pub(crate) leg: Guid,
     pub(crate) slot: u64,
-    /// The newest txg before it was found.
+    /// Newest txg before it was found.
     pub(crate) seen: Txg,
 }

@@ -1,4 +1,4 @@
-//! Vdevs of a new or opened pool: checks of their layout, and their construction.
+//! Vdevs of a new or opened pool: layout checks and construction.
 //!
 //! Not here: creation (`create`), import (`open_pool`).
 //!
@@ -22,11 +22,11 @@ use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 use crate::options::PoolOptions;
 
-/// One vdev to make.
+/// Description of a vdev to create.
 pub struct VdevSpec {
     /// Redundancy.
     pub kind: VdevKind,
-    /// What it is for: data, the log, or to wait as a spare.
+    /// Purpose: data, log or spare.
     pub role: VdevRole,
     /// Open disks.
     pub disks: Vec<Arc<dyn Device>>,
@@ -44,7 +44,7 @@ pub(crate) fn check_disks(vdev: &VdevSpec, min: u64) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// A vdev as a label will have it.
+/// Builds the vdev's entry in the label.
 pub(crate) fn vdev_config(vdev: &VdevSpec, guid: &mut dyn FnMut() -> Guid) -> VdevConfig {
     let smallest = vdev.disks.iter().map(|disk| disk.geometry().len_bytes).min();
     let disk_bytes = smallest.unwrap_or_default();
@@ -57,7 +57,7 @@ pub(crate) fn vdev_config(vdev: &VdevSpec, guid: &mut dyn FnMut() -> Guid) -> Vd
     }
 }
 
-/// Checks that each vdev can be what it is for.
+/// Checks that each vdev can serve its role.
 pub(crate) fn check_roles(vdevs: &[VdevConfig]) -> Result<(), PoolError> {
     let layout = |why: String| Err(PoolError::Layout { why });
     let data = || vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
@@ -90,7 +90,8 @@ fn check_width(kind: VdevKind, legs: usize) -> Result<(), PoolError> {
     Err(PoolError::Layout { why })
 }
 
-/// So large that the smallest vdev has the segments it should have, and every segment the rows.
+/// Segment size that gives the smallest vdev about `SEGMENTS_WANTED` segments, and each segment at
+/// least `ROWS_WANTED` rows.
 pub(crate) fn segment_bytes(vdevs: &[&VdevConfig], strip_bytes: u32) -> u32 {
     let room = vdevs.iter().map(|vdev| vdev.disk_bytes * vdev.data_strips() as u64);
     let row = vdevs.iter().map(|vdev| u64::from(strip_bytes) * vdev.data_strips() as u64);
@@ -99,8 +100,8 @@ pub(crate) fn segment_bytes(vdevs: &[&VdevConfig], strip_bytes: u32) -> u32 {
     wanted.max(least).clamp(SEGMENT_BYTES_MIN.max(1 << 20), SEGMENT_BYTES_MAX) as u32
 }
 
-/// Zero-fills the log region, so that no later log write converts unwritten extents or meets old
-/// batches.
+/// Zero-fills the log region, so that later log writes convert no unwritten extents and replay
+/// finds no old batches.
 pub(crate) async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
     let zeros = Arc::new(IoBuf::zeroed(STREAM_WRITE_BYTES));
     let mut offset = 0;
@@ -114,8 +115,8 @@ pub(crate) async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), Po
     Ok(disk.flush().await.map_err(Arc::new)?)
 }
 
-/// Vdevs of a label over the disks that are there, in label order; every disk is watched from here
-/// on.
+/// Builds the vdevs of a label from the available disks, in label order, and adds a watch to each
+/// disk.
 pub(crate) fn build_vdevs(
     label: &Label,
     disks: Vec<Vec<Option<Arc<dyn Device>>>>,

@@ -1,9 +1,9 @@
-//! One disk of a vdev: state, missing txgs, errors.
+//! One disk of a vdev: state, missed txgs, error counters.
 //!
-//! Not here: rules over all legs of a vdev (`vdev`).
+//! Not here: rules across all legs of a vdev (`vdev`).
 //!
-//! Invariant: a failed write or flush faults the leg for good, because its content after the last
-//! good flush is unknown.
+//! Invariant: a failed write or flush faults the leg, because its content after the last good flush
+//! is unknown. A faulted leg returns to use only as a stale one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use crate::disks::checksum_errors::ChecksumErrors;
 use crate::disks::owner_guard::is_not_owner;
 use crate::disks::scan_kind::ScanKind;
 
-/// What a leg misses.
+/// Data that a leg lacks.
 #[derive(Default)]
 pub(crate) struct Missing {
-    /// It misses what was written after this txg.
+    /// The leg misses the writes after this txg.
     stale_after: Option<Txg>,
-    /// It may miss nothing: only its own uberblocks end there. It counts as whole.
+    /// The leg may miss nothing: only its own uberblocks end at that txg. It counts as complete.
     unconfirmed: bool,
-    /// A resilver copied everything; the next uberblock may say so.
+    /// A resilver copied all missed data; the next uberblock may record that.
     copied: bool,
-    /// Times it went out of use.
+    /// Number of times the leg went out of use.
     absences: u64,
-    /// When it last went out of use while it held everything: its place among all such moments.
+    /// Value of `LEFT` when the leg last went out of use while complete; 0 if it never did.
     pub(crate) left: u64,
 }
 
-/// Doubt that a leg holds current data; reads ask legs in this order.
+/// Doubt that a leg holds current data; reads try legs in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
-    /// It holds everything for certain.
+    /// It certainly holds all data.
     UpToDate,
-    /// Only its own newest uberblock is missing: on an honest disk it holds everything.
+    /// Only its own newest uberblock is missing: on an honest disk it holds all data.
     Unconfirmed,
     /// It missed writes.
     Stale,
 }
 
-/// Moments at which legs left, of all pools: only their order counts.
+/// Sequence number of the next leg that goes out of use, in any pool. Only the order matters.
 static LEFT: AtomicU64 = AtomicU64::new(1);
 
 /// One disk of a vdev.
 pub(crate) struct Leg {
     pub(crate) guid: Guid,
-    /// Where it was seen, the last time last.
+    /// Paths at which the disk was found, newest last.
     paths: boxcar::Vec<String>,
-    /// Absent while the disk is missing.
+    /// `None` while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
-    /// What is wrong with its disk, beside its state: why an import left it out, or that it is too
-    /// short.
+    /// Problem of the disk, in addition to its state: the reason why an import excluded it, or that
+    /// it is too short.
     note: Mutex<Option<String>>,
-    /// A person took it out of use.
+    /// An administrator took it offline.
     offline: AtomicBool,
     pub(crate) missing: Mutex<Missing>,
     pub(crate) read_errors: AtomicU64,
@@ -81,13 +81,13 @@ impl Leg {
         }
     }
 
-    /// Where it is, or was last seen.
+    /// Current or last known path.
     pub(crate) fn path(&self) -> &str {
         let newest = self.paths.iter().last();
         newest.map(|(_, path)| path.as_str()).expect("a leg begins with a path")
     }
 
-    /// The disk, if it is there.
+    /// The disk; `None` while it is missing.
     pub(crate) fn device(&self) -> Option<Arc<dyn Device>> {
         self.device.read().clone()
     }
@@ -105,8 +105,8 @@ impl Leg {
         if self.is_faulted() || self.is_offline() { None } else { self.device() }
     }
 
-    /// Whether a repair of it that failed leaves something to be repaired: of a leg that a person
-    /// took out of use meanwhile a resilver looks at everything it missed.
+    /// Whether a failed repair of this leg leaves something to repair. False for a scrub of a leg
+    /// that was taken offline meanwhile: a resilver will check everything that it missed.
     pub(crate) fn still_lacks(&self, kind: ScanKind) -> bool {
         kind == ScanKind::Resilver || !self.is_offline()
     }
@@ -123,20 +123,19 @@ impl Leg {
         self.missing.lock().stale_after
     }
 
-    /// In use, and it holds everything as far as is known: also a leg that only lacks its own
-    /// newest uberblock.
+    /// Whether the leg is in use and complete as far as is known. True also for an unconfirmed leg.
     pub(crate) fn is_whole(&self) -> bool {
         let missing = self.missing.lock();
         self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
     }
 
-    /// Whether its own newest uberblock is one txg older than the pool's, and no resilver has
-    /// looked since.
+    /// Whether its own newest uberblock is one txg older than the pool's and no resilver has
+    /// checked the leg since.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed
     }
 
-    /// Doubt that it holds current data.
+    /// Doubt that the leg holds current data.
     pub(crate) fn doubt(&self) -> Doubt {
         let missing = self.missing.lock();
         match missing.stale_after {
@@ -146,17 +145,17 @@ impl Leg {
         }
     }
 
-    /// In use, and it holds everything for certain.
+    /// Whether the leg is in use and certainly holds all data.
     pub(crate) fn is_up_to_date(&self) -> bool {
         self.usable().is_some() && self.stale_after().is_none()
     }
 
-    /// In use, and it may lack a segment that was last written in `last_txg`.
+    /// Whether the leg is in use and may lack a segment that was last written in `last_txg`.
     pub(crate) fn is_behind(&self, last_txg: Txg) -> bool {
         self.usable().is_some() && self.stale_after().is_some_and(|txg| last_txg > txg)
     }
 
-    /// Nothing of it was there before it joined: whatever it should have is written to it.
+    /// Whether the leg is stale from txg 0, as a new leg is: a resilver writes all of its data.
     pub(crate) fn is_blank(&self) -> bool {
         let missing = self.missing.lock();
         missing.stale_after == Some(Txg(0)) && !missing.unconfirmed
@@ -168,14 +167,14 @@ impl Leg {
         missing.unconfirmed = false;
     }
 
-    /// It misses everything after `txg`, or after an earlier one that was known before.
+    /// Marks all writes after `txg` as missed, or after an earlier txg that was set before.
     pub(crate) fn set_stale_since(&self, txg: Txg) {
         self.set_stale(txg);
         let mut missing = self.missing.lock();
         missing.stale_after = missing.stale_after.min(Some(txg));
     }
 
-    /// It counts as whole, and a resilver has to look at what was written after `txg`.
+    /// Marks the leg as complete but unconfirmed: a resilver has to check the writes after `txg`.
     pub(crate) fn set_unconfirmed(&self, txg: Txg) {
         let mut missing = self.missing.lock();
         missing.unconfirmed |= missing.stale_after.is_none();
@@ -184,7 +183,8 @@ impl Leg {
         }
     }
 
-    /// Gives up what it misses: a person said that no other leg has it any more.
+    /// Clears the stale state, because no other leg can supply the missed data or the leg needs
+    /// none (a spare).
     pub(crate) fn take_as_it_is(&self) {
         if self.usable().is_some() {
             let mut missing = self.missing.lock();
@@ -192,8 +192,8 @@ impl Leg {
         }
     }
 
-    /// What the next uberblock says of it: a leg that is not in use misses everything after the
-    /// last txg it took part in.
+    /// Stale entry of the leg in the next uberblock. A leg out of use misses everything after the
+    /// last txg that it took part in.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {
@@ -203,13 +203,14 @@ impl Leg {
         missing.stale_after.filter(|_| !missing.copied && !missing.unconfirmed)
     }
 
-    /// The txg up to which the next uberblock calls it confirmed, if that is not the last one.
+    /// Unconfirmed entry of the leg in the next uberblock: the txg up to which the leg is
+    /// confirmed.
     pub(crate) fn unconfirmed_in_next(&self) -> Option<Txg> {
         let missing = self.missing.lock();
         missing.stale_after.filter(|_| missing.unconfirmed && !missing.copied)
     }
 
-    /// An uberblock that calls it up to date is durable.
+    /// Clears the stale state once an uberblock that lists the leg as up to date is durable.
     pub(crate) fn settle_copied(&self) {
         let mut missing = self.missing.lock();
         if std::mem::take(&mut missing.copied) {
@@ -218,13 +219,13 @@ impl Leg {
         }
     }
 
-    /// Times it went out of use so far; handed back to [`Self::set_copied`].
+    /// Number of times it went out of use; the caller passes it to [`Self::set_copied`].
     pub(crate) fn absences(&self) -> u64 {
         self.missing.lock().absences
     }
 
-    /// Notes that everything it missed was copied to it and flushed, if it was in use all the time
-    /// since `absences` was read.
+    /// Records that all missed data was copied to the leg and flushed. Returns false if the leg
+    /// went out of use since `absences` was read.
     pub(crate) fn set_copied(&self, absences: u64) -> bool {
         let mut missing = self.missing.lock();
         missing.copied = missing.absences == absences && self.usable().is_some();
@@ -240,22 +241,22 @@ impl Leg {
         }
     }
 
-    /// Takes it out of use; what is written from here on, it misses.
+    /// Takes the leg offline. It misses all writes from here on.
     pub(crate) fn set_offline(&self) {
         let was_in_use = !self.offline.swap(true, Ordering::AcqRel) && !self.is_faulted();
         self.note_absence(was_in_use);
     }
 
-    /// Hands the disk out, so that it can be opened anew; only while it is not in use.
+    /// Hands over the disk so that the caller can reopen it; only while the leg is out of use.
     pub(crate) fn take_device(&self) -> Option<Arc<dyn Device>> {
         assert!(self.usable().is_none(), "a disk in use stays open");
         self.device.write().take()
     }
 
-    /// Takes it into use again as a leg that misses everything after `committed`, or what was known
-    /// before.
+    /// Brings the leg online with all writes after `committed` marked as missed, or after an
+    /// earlier txg that was set before.
     pub(crate) fn bring_back(&self, device: Arc<dyn Device>, committed: Txg) {
-        // Known as stale before the first write or read can find it.
+        // Stale before the first read or write can use it.
         self.set_stale(committed);
         *self.note.lock() = None;
         if device.path() != self.path() {
@@ -272,7 +273,7 @@ impl Leg {
         self.checksum_errors.clear();
     }
 
-    /// Takes it out of use after an error of its disk.
+    /// Takes the leg out of use after an error of its disk.
     pub(crate) fn fault(&self, error: &DeviceError) {
         if is_not_owner(error) {
             return;
@@ -285,23 +286,22 @@ impl Leg {
         self.note_absence(first && !self.is_offline());
     }
 
-    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg.
-    /// One that went out of use meanwhile does not count: what was done on others after that, it
-    /// lacks.
+    /// Returns whether a write or flush succeeded on a complete leg. An error faults the leg. A leg
+    /// that went out of use meanwhile does not count: it lacks the later writes to other legs.
     pub(crate) fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
         done && self.is_whole()
     }
 
-    /// As [`Self::judge`], of a write to these bytes of the disk.
+    /// As [`Self::judge`], for a write to these bytes of the disk.
     pub(crate) fn judge_write(&self, done: Result<(), DeviceError>, bytes: &Range<u64>) -> bool {
         self.checksum_errors.forget(bytes);
         self.judge(done)
     }
 
-    /// Counts bytes that failed their checksum, from byte `at` of the disk on; `asked` is the doubt
-    /// about the leg when a read asked for them. Bytes of a stale leg are no error of its disk: it
-    /// may have missed the write.
+    /// Counts a checksum error at byte `at` of the disk. `asked` is the doubt about the leg when
+    /// the read was issued. Bad bytes of a stale leg are no error of its disk: the leg may have
+    /// missed the write.
     pub(crate) fn count_wrong_bytes(&self, asked: Doubt, at: u64) {
         if asked.max(self.doubt()) != Doubt::Stale {
             self.checksum_errors.count(at);

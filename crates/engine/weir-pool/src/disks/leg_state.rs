@@ -1,6 +1,6 @@
-//! The state of a leg, as status shows it.
+//! State of a leg, as the pool status shows it.
 //!
-//! Not here: how a leg gets into a state (`leg`, `topology`).
+//! Not here: the transitions between states (`leg`, `topology`).
 //!
 //! Invariant: a state names one condition of the disk.
 
@@ -9,13 +9,13 @@
 pub enum LegState {
     /// In use and up to date.
     Online,
-    /// In use, but it missed writes: it takes new ones, and reads do not rely on it before a
-    /// resilver has copied the rest.
+    /// In use, but it missed writes. It receives new writes; reads do not rely on it until a
+    /// resilver has copied the missed ones.
     Stale,
-    /// A write or flush failed; not used any more.
+    /// A write or flush failed; the leg is no longer used.
     Faulted,
-    /// A person took it out of use.
+    /// An administrator took it offline.
     Offline,
-    /// Not there.
+    /// The disk was not found.
     Missing,
 }

@@ -1,17 +1,19 @@
-//! The legs of a vdev: a list that grows, and whose members leave, while others read it.
+//! Legs of a vdev: a list that tasks can read while legs join and leave.
 //!
-//! Not here: when that may be done (`topology`), one leg (`leg`), the vdevs of a pool (`vdevs`).
+//! Not here: the conditions for such a change (`topology`), a single leg (`leg`), the vdevs of a
+//! pool (`vdevs`).
 //!
 //! Invariants:
-//! - who somebody looks at stays where it is until the pool is closed, in use or not;
-//! - a position keeps its number, because rows of raidz are laid out by it.
+//! - a leg stays at its memory address until the pool is closed, even after it left, so that
+//!   references to it stay valid;
+//! - a position keeps its number, because raidz rows are laid out by it.
 
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::disks::leg::Leg;
 
-/// One position: who has it now, and who had it before.
+/// One position: the current leg and the earlier ones.
 struct Position {
     holders: boxcar::Vec<Leg>,
     left: AtomicBool,
@@ -28,7 +30,7 @@ impl Position {
     }
 }
 
-/// The legs of a vdev.
+/// Legs of a vdev.
 pub(crate) struct Legs(boxcar::Vec<Position>);
 
 impl Legs {
@@ -36,7 +38,7 @@ impl Legs {
         Self(legs.into_iter().map(Position::of).collect())
     }
 
-    /// Those that belong to the vdev now.
+    /// Legs that belong to the vdev now.
     pub(crate) fn iter(&self) -> Iter<'_> {
         Iter { legs: self, next: 0 }
     }
@@ -45,20 +47,20 @@ impl Legs {
         self.iter().count()
     }
 
-    /// Adds one.
+    /// Appends a leg.
     pub(crate) fn push(&self, leg: Leg) -> &Leg {
         let index = self.0.push(Position::of(leg));
         &self[index]
     }
 
-    /// Puts another in the place of `old`.
+    /// Puts another leg at the position of `old`.
     pub(crate) fn replace(&self, old: &Leg, new: Leg) -> &Leg {
         let position = self.position(old);
         position.holders.push(new);
         position.holder()
     }
 
-    /// Takes one out of the list.
+    /// Removes a leg from the list.
     pub(crate) fn remove(&self, leg: &Leg) {
         self.position(leg).left.store(true, Ordering::Release);
     }

@@ -1,36 +1,38 @@
-//! Which labels and uberblocks belong to one history of a pool.
+//! History of a pool: relations between uberblocks, derived from the import epochs in their
+//! lineage.
 //!
-//! Not here: import (`open_pool`), which acts on it.
+//! Not here: the import (`open_pool`), which applies these relations.
 //!
 //! Invariant: no function reads a disk.
 
 use weir_base::{Guid, Txg};
 use weir_format::{Opening, Uberblock};
 
-/// Whether two uberblocks lead to the same blocks.
+/// Whether two uberblocks refer to the same bootstrap table, and so to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the opening of `late` came after that of `early`. A claim has epoch and number of a txg
-/// that another opening did not finish.
+/// Whether the import epoch of `late` came after that of `early`. Decides between uberblocks of the
+/// same [`age`]: a claim has the log epoch and number of a txg that another import epoch did not
+/// finish.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let before = early.lineage.first();
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
-/// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
-/// where a leg that was absent holds a txg of the same number.
+/// Sort key: every import starts a new log epoch, so a higher log epoch comes later in the pool's
+/// history, even if an absent leg holds a txg of the same number.
 pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
 
-/// Last txg of an opening that is part of the history of `new`.
+/// Last txg of an import epoch that is part of the history of `new`.
 fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
     shared_with(opening, &new.lineage, new.txg)
 }
 
-/// Last txg of an opening that is part of a history that ends with `newest`.
+/// Last txg of an import epoch that is part of a history that ends with `newest`.
 pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
     let index = lineage.iter().position(|known| known.id == opening)?;
     Some(match index.checked_sub(1) {
@@ -39,7 +41,7 @@ pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Op
     })
 }
 
-/// Whether everything that `old` knows is known to `new`.
+/// Whether `old` is part of the history of `new`.
 pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
     is_part_of(old, &new.lineage, new.txg)
 }
@@ -50,18 +52,20 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> b
     opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether each opening that led to `old` has at most one txg, beside its claim, that is unknown to
-/// `new`: the last, which power cuts between the writes to two disks leave on one of them, any
-/// number in a row.
-/// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
-/// disks.
+/// Whether `old` differs from the history of `new` only by txgs that power cuts interrupted. Each
+/// import epoch in the lineage of `old` may have one txg that is missing from `new`, in addition to
+/// its claim: the last, which a power cut between the writes to two disks left on one of them. Any
+/// number of epochs in a row may end this way.
+///
+/// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
+/// first txg is on all disks.
 pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     let mut end = old.txg;
     for opening in &old.lineage {
         let shared = shared_until(opening.id, new);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // It began with its claim.
+            // The epoch is missing as a whole, so its claim counts too.
             None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
         };
         if unknown > most {
@@ -75,22 +79,22 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     false
 }
 
-/// The end of a leg's own uberblocks, as far as they belong to a history.
+/// End of a leg's uberblock ring, among the uberblocks that belong to one history.
 #[derive(Clone, Copy)]
 pub(crate) struct RingEnd {
-    /// Txg of its newest uberblock.
+    /// Txg of the newest uberblock.
     pub(crate) last: Txg,
-    /// The leg holds everything up to this txg. Earlier than `last` where that uberblock calls the
-    /// leg itself stale or unconfirmed: it was being resilvered then.
+    /// The leg is complete up to this txg. It is earlier than `last` if that uberblock lists the
+    /// leg itself as stale or unconfirmed: the leg was being resilvered.
     pub(crate) complete: Txg,
 }
 
 impl RingEnd {
-    /// Of a leg without any uberblock of the history.
+    /// A leg without any uberblock of the history.
     pub(crate) const NONE: Self = Self { last: Txg(0), complete: Txg(0) };
 }
 
-/// The end of the uberblocks `own` of a leg in a history that ends with `newest`.
+/// Ring end of a leg with the uberblocks `own`, in a history that ends with `newest`.
 pub(crate) fn ring_end(
     leg: Guid,
     own: &[Uberblock],

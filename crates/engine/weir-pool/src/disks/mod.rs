@@ -1,4 +1,4 @@
-//! Disks: legs, mirrors and raidz vdevs, their labels, and reads that avoid a slow leg.
+//! Disks: legs, mirrors and raidz vdevs, their labels, and reads that avoid slow legs.
 
 pub(crate) mod checksum_errors;
 pub(crate) mod hedge;

@@ -1,14 +1,14 @@
-//! Stops the writes of a server that another server replaced while it was paused.
+//! Owner guard: stops the writes of a server whose pool another server took while it was paused.
 //!
-//! Not here: the owner slot's content and its rewrites (owner).
+//! Not here: content and heartbeat of the owner slot (`claim`).
 //!
 //! Invariants:
-//! - once the owner slot was not read for [`OWNER_LOOK_MAX`], each disk's next write or discard
-//!   reads that disk's slot first;
-//! - once a slot names another opening, the guard rejects every write and discard.
+//! - if no owner slot was read for [`OWNER_LOOK_MAX`], each disk's next write or discard reads that
+//!   disk's slot first;
+//! - once a slot names another import epoch, the guard rejects every write and discard.
 //!
-//! A pause between the check and the system call is not seen, and neither is a pause in which
-//! neither of the machine's clocks advances. The next beat or commit still reads the slot then.
+//! The guard does not detect a pause between the check and the system call, nor a pause in which
+//! neither clock of the machine advances. The next heartbeat or commit still reads the slot then.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,18 +27,18 @@ use weir_format::Owner;
 use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
 
-/// Times that one write reads the slot of a disk that answers later than [`OWNER_LOOK_MAX`].
+/// Number of slot reads by one write on a disk that takes longer than [`OWNER_LOOK_MAX`] to answer.
 const LOOKS_MAX: usize = 3;
 
-/// When a slot was last read, in milliseconds of each clock. The monotonic clock stands still while
-/// a machine is suspended; the other does not.
+/// Time of the last slot read, in milliseconds of each clock. The monotonic clock stops while a
+/// machine is suspended; the wall clock does not.
 #[derive(Debug, Default)]
 struct Looked {
     monotonic: AtomicU64,
     unix: AtomicU64,
 }
 
-/// A moment by both clocks, in milliseconds.
+/// Time on both clocks, in milliseconds.
 #[derive(Clone, Copy)]
 struct Moment {
     monotonic: u64,
@@ -54,7 +54,7 @@ impl Moment {
 impl Looked {
     fn set(&self, at: Moment) {
         self.monotonic.fetch_max(at.monotonic, Ordering::AcqRel);
-        // This clock may be set back.
+        // The wall clock may be set back.
         self.unix.store(at.unix, Ordering::Release);
     }
 
@@ -65,10 +65,10 @@ impl Looked {
     }
 }
 
-/// The slots that this server wrote or may have found.
+/// Owner slots that this server wrote or may have found.
 struct Own {
     pool: Guid,
-    /// This opening and earlier ones, whose slots may not have been rewritten yet.
+    /// This import epoch, and earlier ones whose slots may not have been rewritten yet.
     openings: Vec<Guid>,
 }
 
@@ -76,11 +76,11 @@ struct Own {
 pub(crate) struct OwnerGuard {
     clock: Arc<dyn Clock>,
     bug: PlantedBug,
-    /// Unset while no server has announced itself: then nothing is checked.
+    /// Unset until a server announces itself; until then nothing is checked.
     own: OnceLock<Own>,
-    /// The last read of the slot in a beat or commit.
+    /// Last slot read of a heartbeat or commit.
     looked: Looked,
-    /// The server that took the pool.
+    /// Server that took the pool.
     other: OnceLock<Owner>,
 }
 
@@ -90,23 +90,24 @@ impl OwnerGuard {
         Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
     }
 
-    /// From here on slots of `pool` that name an opening outside `openings` stop all writes.
+    /// Starts the checks: a slot of `pool` that names an import epoch outside `openings` stops all
+    /// writes.
     pub(crate) fn start(&self, pool: Guid, openings: Vec<Guid>) {
         self.looked.set(Moment::now(&*self.clock));
         assert!(self.own.set(Own { pool, openings }).is_ok(), "a pool has one owner slot");
     }
 
-    /// The server that took the pool, once a slot named it.
+    /// Server that took the pool, once a slot named it.
     pub(crate) fn other(&self) -> Option<&Owner> {
         self.other.get()
     }
 
-    /// Runs `read`, which reads the slot of some disk, and judges the slot.
+    /// Runs `read`, which reads the slot of some disk, and checks the slot.
     pub(crate) async fn look(&self, read: impl Future<Output = Option<Owner>>) {
         self.look_for(&self.looked, read).await;
     }
 
-    /// Returns false where `read` found no slot: that says nothing.
+    /// Returns false if `read` found no slot, which proves nothing.
     async fn look_for(&self, looked: &Looked, read: impl Future<Output = Option<Owner>>) -> bool {
         let begun = Moment::now(&*self.clock);
         let slot = read.await;
@@ -119,14 +120,14 @@ impl OwnerGuard {
         true
     }
 
-    /// The disk with its watch, whose writes check this guard.
+    /// Wraps a disk: adds a watch, and checks this guard before writes.
     pub(crate) fn guard(self: &Arc<Self>, disk: Arc<dyn Device>) -> Arc<dyn Device> {
         let behind = watched(disk, &self.clock);
         Arc::new(GuardedDevice { behind, guard: Arc::clone(self), looked: Looked::default() })
     }
 }
 
-/// Why a write did not reach the disk.
+/// Error of a write that the guard rejected.
 #[derive(Debug)]
 struct NotOwner(Owner);
 
@@ -138,21 +139,21 @@ impl fmt::Display for NotOwner {
 
 impl std::error::Error for NotOwner {}
 
-/// True if an operation failed because another server took the pool: the disk is not at fault.
+/// True if an operation failed because another server took the pool; the disk is not at fault.
 pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
     error.source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<NotOwner>)
 }
 
-/// A disk of a pool; its writes and discards check the guard first.
+/// Disk of a pool that checks the guard before writes and discards.
 struct GuardedDevice {
     behind: Arc<dyn Device>,
     guard: Arc<OwnerGuard>,
-    /// The last read of this disk's slot by a write.
+    /// Last read of this disk's slot by a write.
     looked: Looked,
 }
 
 impl GuardedDevice {
-    /// True if a write may go to the disk without a read of the slot.
+    /// True if a write may go to the disk without a slot read.
     fn may_write(&self) -> bool {
         let guard = &self.guard;
         if guard.own.get().is_none() || guard.bug == PlantedBug::OwnerNotChecked {
@@ -162,7 +163,8 @@ impl GuardedDevice {
         guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
     }
 
-    /// Reads the slot until that took less than [`OWNER_LOOK_MAX`], at most [`LOOKS_MAX`] times.
+    /// Repeats the slot read until one takes less than [`OWNER_LOOK_MAX`], at most [`LOOKS_MAX`]
+    /// times.
     async fn check(&self, op: DeviceOp, offset: u64) -> Result<(), DeviceError> {
         for _ in 0..LOOKS_MAX {
             if self.may_write() {
@@ -239,7 +241,7 @@ impl Device for GuardedDevice {
     }
 }
 
-/// A disk with its watch.
+/// Adds a watch to a disk that has none.
 pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
     match disk.watch() {
         Some(_) => disk,

@@ -1,8 +1,8 @@
-//! The owner slot of a disk: which process has the pool open.
+//! Owner slot of a disk: the process that has the pool open.
 //!
-//! Not here: rules for taking a pool (`claim`).
+//! Not here: the rules for taking a pool (`claim`).
 //!
-//! Invariant: a slot is written whole; a slot that cannot be decoded names no owner.
+//! Invariant: a slot is written as a whole; a slot that cannot be decoded names no owner.
 
 use std::sync::Arc;
 

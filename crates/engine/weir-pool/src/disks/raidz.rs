@@ -1,16 +1,16 @@
-//! Raidz: reading single strips from the legs that hold them, and around those that cannot, or not
-//! in time.
+//! Raidz reads: from the legs that hold the bytes, or by reconstruction if such a leg fails or is
+//! slow.
 //!
-//! Not here: geometry (rows), reading the other strips of a row (gather), computing what is missing
-//! or wrong (reconstruct), writing rows (write), the parity itself (weir-codec).
+//! Not here: row geometry (`rows`), reading the other strips of a row (`gather`), reconstruction
+//! (`reconstruct`), writing rows (`write`), parity computation (weir-codec).
 //!
 //! Invariants:
-//! - a read asks only the legs that hold the bytes while those can be used, answer in time and give
-//!   the right bytes, and did not keep another read waiting a moment ago;
-//! - where one does not, the wanted bytes are those that are there first: from that leg after all,
-//!   or computed from other strips of their rows;
-//! - a leg that is only slow is waited for where the others do not do. No error is counted against
-//!   it, and nothing is written to it because it was slow.
+//! - a read uses only the legs that hold the bytes while these are usable, answer in time with the
+//!   right bytes, and delayed no other read recently;
+//! - otherwise the read returns the bytes that are available first: from that leg after all, or
+//!   reconstructed from other strips of the rows;
+//! - a read waits for a slow leg if the other legs do not suffice. Slowness counts as no error, and
+//!   nothing is written to a leg because it was slow.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -39,7 +39,7 @@ mod write;
 
 pub(crate) use crate::disks::raidz::reconstruct::subsets;
 
-/// Pieces, and which of them were answered.
+/// Pieces of a read, each with whether its leg has answered.
 struct Own<'a> {
     rows: &'a Rows,
     pieces: Vec<Piece>,
@@ -47,7 +47,7 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Legs that have not answered.
+    /// Legs that have not answered yet.
     fn unanswered(&self) -> impl Iterator<Item = usize> {
         let pieces = self.pieces.iter().zip(&self.answered);
         let waiting = pieces.filter(|(_, answered)| !answered.get());
@@ -60,8 +60,8 @@ impl Vdev {
         &self.legs[rows.leg(row, strip)]
     }
 
-    /// Reads whole sectors of the segment area, unverified; what is on legs that are missing or
-    /// slow is computed.
+    /// Reads whole sectors of the segment area, unverified. Reconstructs bytes on missing or slow
+    /// legs.
     #[boxed(?Send)]
     pub(super) async fn read_raidz(
         &self,
@@ -79,7 +79,7 @@ impl Vdev {
         }
     }
 
-    /// As [`Vdev::read_verified`]: `wanted` are the verified bytes of the `len` from `at` on.
+    /// As [`Vdev::read_verified`]: of the `len` bytes at `at`, verifies the range `wanted`.
     pub(super) async fn read_raidz_verified(
         &self,
         rows: &Rows,
@@ -115,8 +115,8 @@ impl Vdev {
         Ok(out)
     }
 
-    /// Reads from the legs that hold the bytes. Where that is not to be, `Err` has enough of the
-    /// other strips, unless there are not enough.
+    /// Reads from the legs that hold the bytes. If that fails or takes too long, `Err` has enough
+    /// other strips to reconstruct them, or all readable strips if these are too few.
     async fn read_or_gather<'a>(
         &'a self,
         rows: &'a Rows,
@@ -152,7 +152,7 @@ impl Vdev {
         Err(gather)
     }
 
-    /// Whether the legs that hold the bytes are the ones to ask.
+    /// Whether to try the legs that hold the bytes first.
     fn asks_own_legs(&self, own: &Own<'_>) -> bool {
         let mut avoided = Vec::new();
         for piece in &own.pieces {
@@ -168,9 +168,9 @@ impl Vdev {
         avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
     }
 
-    /// Whether other legs that are up to date have everything: such as answer in time, so that
-    /// disks that are all busy are not asked for yet more; without legs that do not answer at all,
-    /// also slow ones.
+    /// Whether other complete legs suffice to read the data without the `slow` ones. Only legs that
+    /// answer in time count, so that a hedge adds no load if all disks are busy. If all of `slow`
+    /// are unresponsive, other slow legs count as well.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
         let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));
@@ -179,7 +179,7 @@ impl Vdev {
         legs.filter(|(_, leg)| leg.is_whole() && answers(leg)).count() >= rows.data
     }
 
-    /// What was read; or the legs that take too long, if the others can do without them.
+    /// Returns the result of the read, or the legs that exceed their hedge delay if others suffice.
     async fn in_time<T>(
         &self,
         own: &Own<'_>,
@@ -192,7 +192,7 @@ impl Vdev {
                 return Poll::Ready(Ok(read));
             }
             loop {
-                // Not before it is known that there is something to wait for.
+                // Created only once the read is known to be pending.
                 let timer_of = || {
                     let next = own.unanswered().map(patience).filter(|next| *next > waited).min();
                     let pause = next.map_or(HEDGE_MAX, |next| next.saturating_sub(waited));
@@ -213,7 +213,7 @@ impl Vdev {
         .await
     }
 
-    /// Reads pieces from their own legs, or tells which (row and strip) could not be read.
+    /// Reads pieces from their own legs. `Err` lists the unreadable pieces by row and strip.
     async fn read_pieces(&self, own: &Own<'_>, len: usize) -> Result<IoBuf, Vec<(u64, usize)>> {
         let Own { rows, pieces, answered } = own;
         let reads = pieces.iter().zip(answered).map(|(piece, answered)| async move {
@@ -237,7 +237,8 @@ impl Vdev {
         if failed.is_empty() { Ok(out) } else { Err(failed) }
     }
 
-    /// Bytes of one strip; `None` without its disk or after a read error, which is counted.
+    /// Reads bytes of one strip. Returns `None` if the disk is missing or the read fails; the error
+    /// is counted.
     async fn read_piece(&self, rows: &Rows, piece: &Piece) -> Option<IoBuf> {
         let leg = self.leg_of(rows, piece.row, piece.strip);
         let at = self.base + rows.leg_offset(piece.row, piece.within.start);

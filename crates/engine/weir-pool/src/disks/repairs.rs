@@ -1,9 +1,9 @@
-//! Which parts of a vdev's disks are being repaired.
+//! Lock on the byte ranges of a vdev's disks that are under repair.
 //!
-//! Not here: the repairs (vdev, copies, check).
+//! Not here: the repairs (`vdev`, `copies`, `check`).
 //!
-//! Invariant: two repairs that share a byte of the disks never run at the same time: repairs of
-//! neighbours share sectors, and each writes all of them.
+//! Invariant: two repairs with a common byte never run at the same time. Repairs of neighbouring
+//! blocks share sectors, and each repair writes whole sectors.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -11,25 +11,25 @@ use std::pin::pin;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The parts, as byte ranges of each disk.
+/// Locked byte ranges, on each disk.
 #[derive(Default)]
 pub(crate) struct Repairs {
     held: Mutex<Vec<Range<u64>>>,
     ended: Notify,
 }
 
-/// A part; others wait for it until this is dropped.
+/// Lock on one range; released on drop.
 pub(crate) struct Held<'a> {
     repairs: &'a Repairs,
     range: Range<u64>,
 }
 
 impl Repairs {
-    /// Waits until nobody repairs anything of `range`, and keeps others out.
+    /// Waits until no repair of any part of `range` is running, then locks the range.
     pub(crate) async fn hold(&self, range: Range<u64>) -> Held<'_> {
         loop {
             let mut ended = pin!(self.ended.notified());
-            // Registered before the look: an end in between is not missed.
+            // Register before the check, so that a release in between is not missed.
             ended.as_mut().enable();
             if self.try_hold(&range) {
                 return Held { repairs: self, range };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_shares_a_byte_waits_and_nobody_else() {
+    fn overlapping_repairs_wait_and_disjoint_ones_do_not() {
         let repairs = Repairs::default();
         let first = repairs.hold(0..4096).now_or_never().expect("nobody is there");
         let beside = repairs.hold(4096..8192).now_or_never().expect("another part");

@@ -1,6 +1,6 @@
-//! The geometry of raidz rows: which strip of which row is on which leg.
+//! Geometry of raidz rows: maps the strips of each row to legs.
 //!
-//! Not here: reading and writing them (raidz), parity itself (weir-codec).
+//! Not here: reading and writing rows (`raidz`), parity computation (weir-codec).
 //!
 //! ```text
 //! raidz2 on five legs, k = 3:     leg 0   leg 1   leg 2   leg 3   leg 4
@@ -8,29 +8,29 @@
 //!                        row 1       Q      D0      D1      D2       P
 //!                        row 2       P       Q      D0      D1      D2
 //! ```
-//! Invariants: strip s of row r is on leg (s + r) mod legs, at the same offset of every leg; data
-//! strips of a row, then of the next row, are the vdev's segment area from front to back.
+//! Invariants: strip s of row r is on leg (s + r) mod legs, at the same offset on every leg; the
+//! data strips of row 0, row 1 and so on form the vdev's segment area from front to back.
 
 use std::ops::Range;
 
-/// The shape of a raidz vdev's rows.
+/// Shape of the rows of a raidz vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// Data strips of a row: 0 to this.
+    /// Number of data strips in a row; they are numbered from 0.
     pub(crate) data: usize,
-    /// Parity strips of a row, numbered behind the data strips.
+    /// Number of parity strips in a row, numbered after the data strips.
     pub(crate) parity: usize,
     pub(crate) strip_bytes: u64,
 }
 
-/// A part of the segment area that is on one leg.
+/// Part of a requested range that lies on one leg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) row: u64,
     pub(crate) strip: usize,
-    /// Bytes of the strip.
+    /// Byte range within the strip.
     pub(crate) within: Range<u64>,
-    /// Where they are in the range that was asked for.
+    /// Offset within the requested range.
     pub(crate) at: usize,
 }
 
@@ -39,17 +39,17 @@ impl Piece {
         (self.within.end - self.within.start) as usize
     }
 
-    /// Its place in the range that was asked for.
+    /// Byte range within the requested range.
     pub(crate) fn place(&self) -> Range<usize> {
         self.at..self.at + self.len()
     }
 }
 
-/// The same bytes of every strip of a row: what is needed to reconstruct the pieces in it.
+/// Same byte range of every strip of a row: the input for reconstructing the pieces in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) row: u64,
-    /// Bytes of each strip.
+    /// Byte range within each strip.
     pub(crate) within: Range<u64>,
     pub(crate) pieces: Vec<Piece>,
 }
@@ -64,23 +64,23 @@ impl Rows {
         self.data as u64 * self.strip_bytes
     }
 
-    /// The leg that holds a strip.
+    /// Leg that holds a strip.
     pub(crate) fn leg(&self, row: u64, strip: usize) -> usize {
         ((row + strip as u64) % self.strips() as u64) as usize
     }
 
-    /// The strip that a leg holds.
+    /// Strip that a leg holds.
     pub(crate) fn strip(&self, row: u64, leg: usize) -> usize {
         let strips = self.strips() as u64;
         ((leg as u64 + strips - row % strips) % strips) as usize
     }
 
-    /// Where a byte of a row's strips is on every leg, from the start of its segment area.
+    /// Offset of a byte of a row's strips in the segment area of every leg.
     pub(crate) fn leg_offset(&self, row: u64, within: u64) -> u64 {
         row * self.strip_bytes + within
     }
 
-    /// A range of the segment area, cut at the ends of strips.
+    /// Splits a range of the segment area at strip boundaries.
     pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut offset = range.start;
@@ -98,7 +98,7 @@ impl Rows {
         pieces
     }
 
-    /// Puts the pieces of a row whose bytes overlap into one slice.
+    /// Merges pieces of one row with overlapping byte ranges into slices.
     pub(crate) fn slices(pieces: Vec<Piece>) -> Vec<Slice> {
         let mut slices: Vec<Slice> = Vec::new();
         for piece in pieces {
@@ -128,7 +128,7 @@ mod tests {
     const ROWS: Rows = Rows { data: 3, parity: 2, strip_bytes: 4096 };
 
     #[test]
-    fn every_leg_holds_one_strip_of_each_row_and_all_kinds_in_turn() {
+    fn each_leg_holds_one_strip_of_each_row() {
         for row in 0..10 {
             let mut legs: Vec<usize> = (0..5).map(|strip| ROWS.leg(row, strip)).collect();
             assert_eq!(legs[0], row as usize % 5);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_across_two_strips_needs_no_whole_strips() {
+    fn block_across_two_strips_needs_no_whole_strips() {
         let slices = Rows::slices(ROWS.pieces(3584..3584 + 1024));
         let within: Vec<Range<u64>> = slices.iter().map(|slice| slice.within.clone()).collect();
         assert_eq!(within, [3584..4096, 0..512]);

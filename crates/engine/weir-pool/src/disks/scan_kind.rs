@@ -4,11 +4,11 @@
 //!
 //! Invariant: a pool runs one scan at a time.
 
-/// What a scan is for.
+/// Purpose of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanKind {
     /// Verify every copy on every leg that is up to date.
     Scrub,
-    /// Write to stale legs what they missed.
+    /// Write the missed data to stale legs.
     Resilver,
 }

@@ -1,8 +1,8 @@
-//! Which legs are slow or silent, compared with the other legs of their vdev.
+//! Detects slow and unresponsive disks, by comparison with the other disks of the pool.
 //!
 //! Not here: the reaction of the pool (`unresponsive`).
 //!
-//! Invariant: a judgement reads counters and waits for no disk.
+//! Invariant: classification reads counters and waits for no disk.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::disks::hedge::patience;
 use crate::disks::leg::Leg;
 use crate::disks::vdev::Vdev;
 
-/// Fewer operations than this say nothing about a disk.
+/// Minimum number of operations of a kind before a disk is classified by them.
 const JUDGED_OPS_MIN: u64 = 16;
 
-/// What is wrong with a disk's speed.
+/// Speed problem of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slowness {
-    /// It has completed nothing for this long, though it was asked.
+    /// It has operations in flight and completed none for this long.
     Silent(Duration),
     /// It takes far longer than the pool's other disks.
     Slow {
-        /// For what.
+        /// Kind of operation.
         op: DiskOp,
-        /// Its recent mean time.
+        /// Recent mean time of this disk.
         recent_us: u64,
-        /// The median of the others'.
+        /// Median of the recent mean times of the other disks.
         others_us: u64,
     },
-    /// Reads went around it a moment ago.
+    /// Reads bypassed it recently.
     Avoided,
 }
 
-/// What is wrong with the speed of each disk of a pool, if anything.
+/// Classifies the speed of each disk of a pool; `None` for a disk without problems.
 pub(crate) fn judge(disks: &[Option<DiskFigures>]) -> Vec<Option<Slowness>> {
     (0..disks.len())
         .map(|index| {
@@ -74,19 +74,19 @@ impl Leg {
         self.usable()?.watch()?.silent()
     }
 
-    /// How long a read of it is waited for before others are asked too.
+    /// Hedge delay: time that a read waits for this leg before other legs are read too.
     pub(crate) fn patience(&self) -> Duration {
         self.device().map_or(HEDGE_MIN, |device| patience(&*device))
     }
 
-    /// Notes that a read went around it.
+    /// Records that a read bypassed this leg.
     pub(crate) fn note_bypass(&self) {
         if let Some(watch) = self.device().as_ref().and_then(|device| device.watch()) {
             watch.bypass();
         }
     }
 
-    /// Whether another leg should rather be read.
+    /// Whether reads should prefer other legs.
     pub(crate) fn is_avoided(&self) -> bool {
         let device = self.usable();
         device.as_ref().and_then(|device| device.watch()).is_some_and(|watch| {
@@ -96,8 +96,8 @@ impl Leg {
 }
 
 impl Vdev {
-    /// Lets go of legs that have been silent for `limit` while those that answer have
-    /// everything; each then fails its writes and is faulted like any leg that fails one.
+    /// Stops I/O to legs that were unresponsive for `limit`, if the responsive legs hold all data.
+    /// The writes of such a leg then fail, which faults it. Returns the paths of these legs.
     pub(crate) fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
         let answers =
             |leg: &Leg| leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_SILENT);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_is_who_takes_far_longer_than_the_others() {
+    fn disk_far_slower_than_the_others_is_slow() {
         let disk = |recent_us| Some(figures(100, recent_us));
         let judged = judge(&[disk(900), disk(90_000), None, disk(1000)]);
         let slow = Slowness::Slow { op: DiskOp::Read, recent_us: 90_000, others_us: 1000 };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_kind_of_disk_few_operations_and_short_times_are_no_fault() {
+    fn slow_pool_few_operations_and_short_times_are_no_fault() {
         assert_eq!(judge(&[Some(figures(100, 90_000)), Some(figures(100, 80_000))]), [None, None]);
         assert_eq!(judge(&[Some(figures(100, 1000)), Some(figures(3, 90_000))]), [None, None]);
         assert_eq!(judge(&[Some(figures(100, 100)), Some(figures(100, 20_000))]), [None, None]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_needs_no_comparison() {
+    fn unresponsive_disk_needs_no_comparison() {
         let silent = DiskFigures { silent: Some(DISK_SILENT), ..figures(0, 0) };
         assert_eq!(judge(&[Some(silent)]), [Some(Slowness::Silent(DISK_SILENT))]);
     }

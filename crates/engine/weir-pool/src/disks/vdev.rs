@@ -1,18 +1,19 @@
-//! Vdevs: disks, mirrors and raidz, and the rules of writing to all legs and reading from any.
+//! Vdevs (disk, mirror, raidz): writes go to all legs, reads use any leg with the right bytes.
 //!
-//! Not here: where on a vdev anything is (segments, labels, intent log).
+//! Not here: the layout within a vdev (segments, labels, intent log).
 //!
-//! Labels and intent log are the same on every leg of every kind; only the segment area knows rows
-//! and strips. Offsets in it count data bytes, so that nothing above sees which leg holds what.
+//! Labels and intent log are the same on every leg of every kind. Only the segment area has rows
+//! and strips. Offsets in it count data bytes, so the layers above need not know the leg of a byte.
 //!
 //! Invariants:
-//! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on as many as
-//!   reading everything back takes;
-//! - a leg whose write or flush failed is faulted and used no more: what it holds after its last
+//! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
+//!   read all data back;
+//! - a leg whose write or flush failed is faulted and no longer used: its content after its last
 //!   good flush is unknown (a failed flush is never retried into success);
-//! - a read is judged by the checksum its pointer carries, never by what the disk reports;
-//! - a leg that missed writes stays stale until a resilver copied all of it and an uberblock that
-//!   says so is durable; a fault or an absence meanwhile takes that back.
+//! - the checksum in the pointer decides whether a read is right, never the status that the disk
+//!   reports;
+//! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
+//!   that says so is durable; a fault or an absence meanwhile revokes that.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -42,17 +43,17 @@ pub(crate) struct Vdev {
     kind: VdevKind,
     role: RwLock<VdevRole>,
     pub(crate) legs: Legs,
-    /// The log does not move here: no label names it durably yet, or it is being removed.
+    /// The log must not move here: no label names this vdev durably yet, or it is being removed.
     closed_to_log: AtomicBool,
-    /// Bytes of each leg that are used, labels included; they grow with the disks.
+    /// Used bytes of each leg, labels included; they grow with the disks.
     disk_bytes: AtomicU64,
     /// Data bytes of a row: the unit of every append.
     pub(crate) row_bytes: u64,
-    /// Start of the segment area on every leg.
+    /// Offset of the segment area on every leg.
     pub(crate) base: u64,
-    /// How rows lie on the legs of a raidz vdev.
+    /// Row geometry of a raidz vdev.
     pub(crate) rows: Option<Rows>,
-    /// The largest of its legs'.
+    /// Largest sector size of its legs.
     sector_bytes: AtomicU64,
     next_read: AtomicUsize,
     pub(crate) repairs: Repairs,
@@ -62,7 +63,7 @@ pub(crate) struct Vdev {
 }
 
 impl Vdev {
-    /// Vdev number `index` of a label, on these legs.
+    /// Builds vdev number `index` of a label from these legs.
     pub(crate) fn new(label: &Label, index: usize, legs: Vec<Leg>, options: &PoolOptions) -> Self {
         let config = &label.vdevs[index];
         let (data, parity) = (config.data_strips(), config.kind.parity());
@@ -92,7 +93,7 @@ impl Vdev {
         }
     }
 
-    /// What it is for.
+    /// Role of the vdev.
     pub(crate) fn role(&self) -> VdevRole {
         *self.role.read()
     }
@@ -101,7 +102,7 @@ impl Vdev {
         *self.role.write() = role;
     }
 
-    /// Whether the log may not move here.
+    /// Whether the log must not move here.
     pub(crate) fn is_closed_to_log(&self) -> bool {
         self.closed_to_log.load(Ordering::Acquire)
     }
@@ -110,7 +111,7 @@ impl Vdev {
         self.closed_to_log.store(closed, Ordering::Release);
     }
 
-    /// Bytes of each leg that are used, labels included.
+    /// Used bytes of each leg, labels included.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.disk_bytes.load(Ordering::Acquire)
     }
@@ -123,7 +124,7 @@ impl Vdev {
         self.sector_bytes.load(Ordering::Relaxed)
     }
 
-    /// A disk with sectors of this size joins.
+    /// Raises the sector size to that of a disk that joins.
     pub(crate) fn raise_sector_bytes(&self, bytes: u32) {
         self.sector_bytes.fetch_max(u64::from(bytes), Ordering::Relaxed);
     }
@@ -132,7 +133,7 @@ impl Vdev {
         PoolError::VdevLost { pool: self.pool.clone(), vdev: self.index }
     }
 
-    /// Kind, as it is now: a second leg makes a mirror of a disk.
+    /// Current kind: a second leg turns a disk into a mirror.
     pub(crate) fn kind(&self) -> VdevKind {
         match (self.kind, self.legs.len()) {
             (VdevKind::Disk | VdevKind::Mirror, 0 | 1) => VdevKind::Disk,
@@ -141,17 +142,17 @@ impl Vdev {
         }
     }
 
-    /// As people call it.
+    /// Name as shown to the user, such as `mirror-0`.
     pub(crate) fn name(&self) -> String {
         format!("{}-{}", self.kind().name(), self.index)
     }
 
-    /// Whether every leg holds everything.
+    /// Whether every leg holds all data, as in a disk or mirror.
     pub(crate) fn mirrors(&self) -> bool {
         self.rows.is_none()
     }
 
-    /// As the label names it.
+    /// The vdev's entry in the label.
     pub(crate) fn config(&self) -> VdevConfig {
         let role = self.role();
         if role == VdevRole::Removed {
@@ -162,8 +163,8 @@ impl Vdev {
         VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
     }
 
-    /// What came of an operation that a commit can do without where only the log is kept: whether
-    /// a log vdev can be written is found when the log is. One that left meanwhile holds nothing.
+    /// Ignores the error of a log vdev or removed vdev, because a commit needs neither. A later log
+    /// write detects whether the log vdev can be written; a removed vdev holds no data.
     pub(crate) async fn unless_dispensable(
         &self,
         done: impl Future<Output = Result<(), PoolError>>,
@@ -174,36 +175,36 @@ impl Vdev {
         }
     }
 
-    /// Refuses an uberblock after which nothing could be read as a whole: one that calls too many
-    /// legs stale. A log vdev may be lost.
+    /// Refuses an uberblock that lists too many legs as stale for the vdev's data to be read. A log
+    /// vdev may be lost.
     pub(crate) fn check_alive(&self) -> Result<(), PoolError> {
         if self.role() == VdevRole::Log || self.is_alive() { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Whether enough legs can be used to hold everything.
+    /// Whether enough legs are in use and complete to read all data.
     pub(crate) fn is_alive(&self) -> bool {
         let good: Vec<bool> = self.legs.iter().map(Leg::is_whole).collect();
         self.enough(&good).is_ok()
     }
 
-    /// The leg of a dead mirror that left last of those that held everything: it took every write
-    /// that was acknowledged.
+    /// If a mirror has no complete leg: the leg that was the last to go out of use while complete.
+    /// That leg received every acknowledged write.
     pub(crate) fn last_standing(&self) -> Option<Guid> {
         let when = |leg: &&Leg| leg.missing.lock().left;
         let last = self.legs.iter().max_by_key(when).filter(|leg| when(leg) > 0);
         last.filter(|_| self.mirrors() && !self.is_alive()).map(|leg| leg.guid)
     }
 
-    /// Judges what was done on each leg: a vdev works on as many legs as its rows have data strips.
+    /// Checks that an operation succeeded on as many legs as a row has data strips.
     ///
-    /// A leg that misses something does not count, though it is written too: with too few others
-    /// the vdev could not be read as a whole any more, and no uberblock may say so.
+    /// A stale leg does not count, although it is written too. With too few other legs the vdev's
+    /// data would be unreadable, and no uberblock may record such a state.
     pub(super) fn enough(&self, done: &[bool]) -> Result<(), PoolError> {
         let done = done.iter().filter(|done| **done).count();
         if done >= self.legs_needed() { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Legs from which everything can be read.
+    /// Number of complete legs that suffice to read all data.
     pub(crate) fn legs_needed(&self) -> usize {
         self.rows.map_or(1, |rows| rows.data)
     }
@@ -211,7 +212,7 @@ impl Vdev {
     /// Writes whole rows, `data[range]`, at an offset of the segment area.
     ///
     /// # Durability
-    /// None before the next [`Self::flush`]; a leg that fails is faulted, and the rest carries on.
+    /// None before the next [`Self::flush`]. A leg that fails is faulted; the others continue.
     pub(crate) async fn write_rows(
         &self,
         offset: u64,
@@ -227,7 +228,7 @@ impl Vdev {
     /// Writes `data[range]` at a byte offset of the disks, on every leg.
     ///
     /// # Durability
-    /// As asked; a leg that fails is faulted, and the rest carries on.
+    /// As requested by `durability`. A leg that fails is faulted; the others continue.
     pub(crate) async fn write(
         &self,
         disk_offset: u64,
@@ -256,13 +257,13 @@ impl Vdev {
         self.enough(&join_all(flushes).await)
     }
 
-    /// The leg the next read should ask first: each in turn.
+    /// Leg that the next read tries first: round-robin.
     pub(crate) fn next_leg(&self) -> usize {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order a read should try them: up to date first and stale last, those that answer
-    /// before those that were slow a moment ago, then from `start` on.
+    /// Legs in the order in which a read tries them: up to date first and stale last, among these
+    /// the recently slow ones last, then round-robin from `start`.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let mut order: Vec<&Leg> = self.legs.iter().collect();
         let first = start % order.len();
@@ -272,15 +273,15 @@ impl Vdev {
         order
     }
 
-    /// The copies of whole sectors, leg by leg, as [`Self::read_order`] has it.
+    /// Copies of whole sectors, leg by leg, in [`Self::read_order`].
     fn copies(&self, first: usize, disk_offset: u64, len: usize) -> Copies<'_> {
         Copies::new(self.read_order(first), disk_offset, len, &*self.clock)
     }
 
-    /// Reads the same whole sectors from every leg that is up to date, or from all where none is;
-    /// `look` gets `None` from a leg that cannot read them.
+    /// Reads the same whole sectors from every complete leg, or from all legs if none is complete.
+    /// `look` gets `None` for a leg that cannot read them.
     ///
-    /// For structures whose copies are compared: nothing is counted as damage, none repaired.
+    /// For structures whose copies the caller compares: no copy is counted as damaged or repaired.
     pub(crate) async fn read_each(
         &self,
         disk_offset: u64,
@@ -303,10 +304,10 @@ impl Vdev {
         }
     }
 
-    /// Reads the same whole sectors from one leg after another until `accept` takes one copy.
+    /// Reads the same whole sectors from one leg after another until `accept` takes a copy.
     ///
-    /// For structures that carry their own checksum and may rightly be absent: nothing is counted
-    /// as damage and nothing is repaired.
+    /// For structures that carry their own checksum and may legitimately be absent: no copy is
+    /// counted as damaged or repaired.
     pub(crate) async fn read_any<T>(
         &self,
         disk_offset: u64,
@@ -340,11 +341,11 @@ impl Vdev {
         if answered { Ok(None) } else { Err(self.lost()) }
     }
 
-    /// Reads `len` bytes of the segment area from the leg `first` or a later one, unverified: the
-    /// caller verifies each block in them, and reads one that is bad with [`Self::read_verified`]
-    /// from the same leg on, so that the bad copy is met again, counted and repaired.
+    /// Reads `len` bytes of the segment area from the leg `first` or a later one, unverified. The
+    /// caller verifies each block and reads a bad one with [`Self::read_verified`], starting at the
+    /// same leg, so that the bad copy is found again, counted and repaired.
     ///
-    /// Returns a buffer rounded out to sectors and where the bytes start in it.
+    /// Returns a buffer rounded out to sectors, and the start of the bytes in it.
     #[boxed(?Send)]
     pub(crate) async fn read_unverified(
         &self,
@@ -360,12 +361,11 @@ impl Vdev {
         Ok((read.expect("every copy is taken"), within))
     }
 
-    /// Reads `len` bytes of the segment area and returns the first copy that `verify` accepts, or
-    /// what the other strips of its rows say it must be; copies and strips that were wrong are
-    /// rewritten.
+    /// Reads `len` bytes of the segment area. Returns the first copy that `verify` accepts, or the
+    /// bytes reconstructed from other strips of their rows. Rewrites the wrong copies and strips.
     ///
     /// # Errors
-    /// `Damaged` when legs answer but none with the right bytes, `VdevLost` when too few answer.
+    /// `Damaged`: legs answered, but none with the right bytes. `VdevLost`: too few legs answered.
     pub(crate) async fn read_verified(
         &self,
         first: usize,
@@ -409,8 +409,8 @@ impl Vdev {
         PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset }
     }
 
-    /// Tells sectors that cannot be read from disks that are gone: of those that hold everything
-    /// enough read their first sector.
+    /// Distinguishes unreadable sectors from lost disks: returns `Damaged` if enough complete legs
+    /// can read their first sector, else `VdevLost`.
     pub(super) async fn unreadable(&self, offset: u64) -> PoolError {
         let len = self.sector_bytes() as usize;
         let reads = self.legs.iter().filter(|leg| leg.is_whole()).filter_map(|leg| {
@@ -423,7 +423,8 @@ impl Vdev {
         }
     }
 
-    /// Sector-aligned offset, start of the bytes inside it, rounded length.
+    /// Rounds a byte range out to sectors. Returns the aligned offset, the start of the bytes in
+    /// the aligned range, and its length.
     pub(crate) fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
         let sector = self.sector_bytes();
         let at = start - start % sector;
@@ -431,7 +432,7 @@ impl Vdev {
         (at, (start - at) as usize, (end - at) as usize)
     }
 
-    /// Returns true if repairs write a leg's unverified bytes for the neighbours of a bad block.
+    /// True if repairs write back unverified bytes of the leg around a bad block (planted bug).
     pub(crate) fn repairs_unverified(&self) -> bool {
         self.bug == PlantedBug::NeighboursUnverified
     }
@@ -439,11 +440,11 @@ impl Vdev {
     /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` is the first and last
     /// sector as the leg with the right copy returned it.
     ///
-    /// No checksum proves the bytes outside of `range`: either leg may have the better copy of
+    /// No checksum covers the bytes outside `range`, and either leg may have the better copy of
     /// them. So this leg keeps its own bytes there, but only if a second read equals the first
-    /// (`read`). A leg that misreads (a bad cable) returns other bytes than its disk holds, and the
-    /// disk's bytes must stay. A scrub knows the checksums of the neighbours and repairs such a
-    /// copy.
+    /// (`read`). A leg that misreads (bad cable) returns other bytes than its disk holds, and the
+    /// bytes on disk must stay. A scrub knows the checksums of the neighbouring blocks and repairs
+    /// such a copy.
     #[boxed(?Send)]
     pub(super) async fn heal(
         &self,

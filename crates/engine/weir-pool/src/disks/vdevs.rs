@@ -1,10 +1,10 @@
-//! All vdevs of a pool, in the order of their numbers.
+//! All vdevs of a pool, by number.
 //!
-//! Not here: one vdev (`vdev`), the legs of one (`legs`).
+//! Not here: a single vdev (`vdev`), its legs (`legs`).
 //!
 //! Invariants:
-//! - a vdev stays in memory until the pool is closed, in use or not;
-//! - a vdev keeps its number, because places on disk are named by it.
+//! - a vdev stays in memory until the pool is closed, even after its removal;
+//! - a vdev keeps its number, because on-disk addresses contain it.
 
 use std::ops::Index;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::disks::leg::Leg;
 use crate::disks::owner_guard::OwnerGuard;
 use crate::disks::vdev::Vdev;
 
-/// The vdevs of a pool, by number; boxed, because they are handed on by value.
+/// Vdevs of a pool, by number. Boxed, because the struct is passed by value.
 pub(crate) struct Vdevs(Box<Inner>);
 
 pub(crate) struct Inner {
@@ -28,42 +28,42 @@ impl Vdevs {
         Self(Box::new(Inner { list: vdevs.into_iter().collect(), guard }))
     }
 
-    /// The owner check before each write to their disks.
+    /// Owner check that runs before each write to the disks.
     pub(crate) fn guard(&self) -> &Arc<OwnerGuard> {
         &self.0.guard
     }
 
-    /// Every number ever given out.
+    /// All vdevs, including removed ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Vdev> {
         self.0.list.iter().map(|(_, vdev)| vdev)
     }
 
-    /// Those that were not removed, spares among them.
+    /// Vdevs that were not removed, including spares.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Vdev> {
         self.all().filter(|vdev| vdev.role() != VdevRole::Removed)
     }
 
-    /// Those that commits write to.
+    /// Vdevs that commits write to.
     pub(crate) fn in_service(&self) -> impl Iterator<Item = &Vdev> {
         self.iter().filter(|vdev| vdev.role() != VdevRole::Spare)
     }
 
-    /// Those that hold segments.
+    /// Vdevs that hold segments.
     pub(crate) fn with_segments(&self) -> impl Iterator<Item = &Vdev> {
         self.iter().filter(|vdev| vdev.role().holds_segments())
     }
 
-    /// Every disk of the pool.
+    /// Legs of all vdevs that were not removed.
     pub(crate) fn legs(&self) -> impl Iterator<Item = &Leg> {
         self.iter().flat_map(|vdev| &vdev.legs)
     }
 
-    /// Number of the next one.
+    /// Number of the next vdev.
     pub(crate) fn count(&self) -> usize {
         self.0.list.count()
     }
 
-    /// Adds one, under the number it was made with.
+    /// Adds a vdev under its own number.
     pub(crate) fn push(&self, vdev: Vdev) -> &Vdev {
         let number = usize::from(vdev.index);
         let index = self.0.list.push(vdev);

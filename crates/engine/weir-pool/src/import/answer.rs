@@ -1,8 +1,8 @@
-//! The answer of a disk to a read of its labels.
+//! Result of reading the labels of one disk.
 //!
 //! Not here: the reads (`late_disks`).
 //!
-//! Invariant: a disk without an answer in time is late, not absent.
+//! Invariant: a disk that does not answer in time is late; it does not count as absent.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use weir_format::FormatError;
 
 use crate::disks::labels::DiskLabels;
 
-/// Why a disk has no usable label.
+/// Reason why a disk has no usable label.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unlabelled {
     #[error(transparent)]
@@ -20,7 +20,7 @@ pub(crate) enum Unlabelled {
     Format(FormatError),
 }
 
-/// What one disk answered.
+/// One disk and the labels read from it.
 pub(crate) struct Answer {
     pub(crate) disk: Arc<dyn Device>,
     pub(crate) labels: Result<DiskLabels, Unlabelled>,

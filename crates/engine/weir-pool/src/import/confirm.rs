@@ -1,23 +1,23 @@
-//! Which legs hold what an uberblock leads to: the uberblock's own list, lowered by the uberblock
-//! ring of each leg.
+//! Marks legs as stale or unconfirmed for an uberblock, from the uberblock's own lists and from the
+//! uberblock ring of each leg.
 //!
-//! Not here: choosing the uberblock (import), legs that went on without the others (import,
-//! `Diverged`).
+//! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
-//! A commit writes its uberblock to every leg in use before the next txg begins, and a leg that
-//! fails meanwhile is listed as stale from then on. So the ring of a leg that is not listed ends at
-//! the pool's newest txg, or one txg earlier where the power failed between two legs. A ring that
-//! ends earlier belongs to an old copy of the disk, or to a disk that lost writes it had called
+//! A commit writes its uberblock to every leg in use before the next txg begins. A leg that fails
+//! meanwhile is listed as stale from then on. So the ring of an unlisted leg ends at the pool's
+//! newest txg, or one txg earlier if the power failed between two legs. A ring that ends earlier
+//! belongs to an old copy of the disk, or to a disk that lost writes which it had reported as
 //! durable.
 //!
 //! Invariants:
-//! - claims do not count: they repeat an older uberblock, and a leg without them misses nothing;
+//! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
 //! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
-//!   were flushed before its uberblock was written, so the leg counts as whole and is resilvered;
-//! - a leg whose own newest uberblock calls it stale or unconfirmed holds everything only up to the
-//!   txg named there: a copy of a disk that was being resilvered, for example;
-//! - of what the uberblock lists and what the ring says, the earlier txg counts.
+//!   were flushed before its uberblock was written, so the leg counts as complete and is
+//!   resilvered;
+//! - a leg whose own newest uberblock calls it stale or unconfirmed (such as the copy of a disk
+//!   during its resilver) is complete only up to the txg named there;
+//! - if the uberblock's lists and the ring differ, the earlier txg counts.
 
 use weir_base::Txg;
 use weir_format::{StaleLeg, Uberblock};
@@ -29,7 +29,7 @@ use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
 use crate::planted_bugs::PlantedBug;
 
-/// Marks each leg as `uberblock` and the leg's own ring say.
+/// Marks each leg according to `uberblock` and to the leg's own ring.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {
@@ -49,7 +49,7 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
             }
             let end_of = |own| ring_end(leg.guid, own, &uberblock.lineage, uberblock.txg);
             match found.uberblocks_of(leg.guid).map(end_of) {
-                // Not there. When it comes back its ring is read.
+                // Missing disk: its ring is read when it reconnects.
                 None => {}
                 Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
                 Some(None) => note_old(leg, RingEnd::NONE, content_txg),
@@ -67,10 +67,11 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
     }
 }
 
-/// The txg that wrote what an uberblock leads to: all newer ones are claims.
+/// Txg that wrote the roots of an uberblock: all newer txgs are claims.
 ///
-/// The first txg of each opening but the oldest is a claim. The disk that has the uberblock with
-/// the content may be away, so this is read from the lineage; rings help where that is cut off.
+/// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
+/// the content txg may be missing, so the txg is derived from the lineage. If the lineage is
+/// truncated, the rings of the disks supply it.
 fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let mut content = uberblock.txg;
     for (opening, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
@@ -92,8 +93,8 @@ fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
     leg.set_stale_since(end.complete);
 }
 
-/// The oldest txg of the history of `newest` that any leg of a vdev has an uberblock of. A vdev
-/// that was added since has none of before.
+/// Oldest txg in the history of `newest` for which any leg of the vdev has an uberblock. A vdev
+/// that was added later has no earlier uberblocks.
 fn first_txg(vdev: &Vdev, newest: &Uberblock, found: &Found) -> Option<Txg> {
     let own = vdev.legs.iter().filter_map(|leg| found.uberblocks_of(leg.guid)).flatten();
     own.filter(|own| leads_to(own, newest)).map(|own| own.txg).min()

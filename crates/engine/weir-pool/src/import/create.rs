@@ -1,11 +1,12 @@
-//! Making a pool: labels, zeroed log, first uberblock.
+//! Pool creation: writes the labels, zeroes the log and writes the first uberblock.
 //!
-//! Not here: choosing and opening disks, and what a user may overwrite (the caller asked).
+//! Not here: selecting and opening the disks; asking the user before disks are overwritten (the
+//! caller).
 //!
 //! Invariants:
-//! - nothing is written before every check has passed;
-//! - labels are written first and the first uberblock last, so a crash in between leaves disks
-//!   that no import accepts.
+//! - all checks pass before the first write;
+//! - labels are written first and the first uberblock last, so a crash in between leaves disks that
+//!   no import accepts.
 
 use std::sync::Arc;
 
@@ -28,26 +29,26 @@ use crate::segments::segment_table::Segments;
 use crate::state::pool::{Committed, History, Pool};
 use crate::txg::commit::CommitInput;
 
-/// Sizes a user rarely sets; `None` = chosen from the disks.
+/// Sizes that a user rarely sets; `None` derives the size from the disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions {
     /// Segment size; a power of two.
     pub segment_bytes: Option<u32>,
-    /// Strip size, of a disk or mirror the row size; a power of two.
+    /// Strip size, or row size for a disk or mirror; a power of two.
     pub strip_bytes: Option<u32>,
-    /// Intent log region per leg.
+    /// Size of the intent log region on each leg.
     pub log_bytes: Option<u64>,
-    /// Smallest disk accepted instead of the usual one, for the simulator's small pools.
+    /// Minimum disk size instead of the default, for the small pools of the simulator.
     pub disk_bytes_min: Option<u64>,
 }
 
-/// Makes a pool on open disks and opens it. `guid` draws random identities.
+/// Creates a pool on open disks and opens it. `guid` returns random ids.
 ///
 /// # Durability
 /// The pool exists on every disk when this returns.
 ///
 /// # Errors
-/// A disk that is too small or fails; nothing was written if a check failed.
+/// A disk is too small or fails. If a check failed, no disk was written.
 #[boxed(?Send)]
 pub async fn create(
     name: &str,
@@ -60,7 +61,8 @@ pub async fn create(
     for (vdev, config) in vdevs.iter().zip(&label.vdevs) {
         for (disk, leg) in vdev.disks.iter().zip(&config.legs) {
             let own = Label { disk: leg.guid, ..label.clone() };
-            // Also a label of another pool at the end of a disk that is longer than the others.
+            // Also clears a label of another pool at the end of a disk that is longer than the
+            // others.
             forget_disk(&**disk, config.disk_bytes).await?;
             write_labels(&**disk, &own).await.map_err(Arc::new)?;
             zero_log(&**disk, label.log_bytes).await?;
@@ -90,10 +92,10 @@ pub async fn create(
     Ok(pool)
 }
 
-/// Judges whether [`create`] would make a pool of these disks, and touches none.
+/// Runs the checks of [`create`] without access to the disks.
 ///
 /// # Errors
-/// As those checks of [`create`].
+/// The errors of these checks.
 pub fn check_create(name: &str, vdevs: &[VdevSpec], sizes: CreateOptions) -> Result<(), PoolError> {
     plan(name, vdevs, sizes, &mut || Guid(0)).map(drop)
 }

@@ -1,17 +1,17 @@
-//! The stored tables of a pool, as an import reads them: segment table, remap tables, reference
+//! Reads the stored segment tables during an import: segment table, remap tables and reference
 //! tables.
 //!
-//! Not here: the bootstrap table that leads to them (import), what RAM keeps of them (segments,
-//! tables).
+//! Not here: the bootstrap table that refers to them (`open_pool`), their form in RAM (`segments`,
+//! `tables`).
 //!
 //! Invariants:
-//! - a part that cannot be read costs what it describes: the places of its segments are not known
-//!   and are never written, blocks behind its remap tables cannot be read, and blocks of its
-//!   reference tables are not freed;
-//! - a table that contradicts another one is believed where that loses nothing: a segment that is
-//!   said to be moved and has no remap table cannot be read, a remap table of one that is said to
-//!   be in its place is left aside, and of one with an unexplained reference table nothing is
-//!   freed.
+//! - an unreadable part affects only the segments that it describes: their locations are unknown
+//!   and never written; blocks behind an unreadable remap table cannot be read; blocks of an
+//!   unreadable reference table are not freed;
+//! - if two tables contradict each other, the import assumes the case that loses no data: a segment
+//!   that is marked as moved but has no remap table is unreadable; a remap table of a segment that
+//!   is not marked as moved is ignored; no block is freed of a segment with an unexpected reference
+//!   table.
 
 use std::collections::BTreeSet;
 
@@ -34,11 +34,11 @@ use crate::tree::radix_tree::Tree;
 
 const SEGMENT_TABLE: &str = "segment table";
 
-/// Everything the stored tables say of the segments of a pool, and what cannot be read of them.
+/// Reads the segment, remap and reference tables, and lists the unreadable parts.
 ///
 /// # Errors
-/// Disks are missing; `LossWhileMissing` unless `force` gives up
-/// what missing disks may have.
+/// Disks are missing; `LossWhileMissing` unless `force` gives up the parts that missing disks may
+/// hold.
 #[boxed(?Send)]
 pub(crate) async fn read_entries(
     pool: &Pool,
@@ -89,7 +89,7 @@ async fn read_entries_once(
 }
 
 impl LostEntries {
-    /// Whether everything was read.
+    /// Whether all tables were read.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { segments, remaps, remap_parts, unread_remaps, references, .. } = self;
         let numbers = [remaps, unread_remaps, references];
@@ -100,7 +100,7 @@ impl LostEntries {
     }
 }
 
-/// The segments that a part of the segment table describes.
+/// Segments that a part of the segment table describes.
 fn segments_below(part: &LostPart) -> std::ops::Range<VsegId> {
     let (blocks, each) = (part.blocks(), SEGMENT_ENTRIES_PER_BLOCK as u64);
     VsegId(blocks.start * each)..VsegId(blocks.end * each)
@@ -110,7 +110,7 @@ fn is_below(parts: &[LostPart], number: u64) -> bool {
     parts.iter().any(|part| part.blocks().contains(&number))
 }
 
-/// Cleaned segments whose remap tables cannot be found; tables of others are taken out.
+/// Returns cleaned segments without a remap table; removes remap tables of other segments.
 fn lost_remaps(
     segments: &[(VsegId, SegmentEntry)],
     remaps: &mut WholeTree,
@@ -136,7 +136,7 @@ fn lost_remaps(
     missing
 }
 
-/// Segments of which blocks may be shared, and whose reference tables cannot be found or believed.
+/// Data segments whose reference tables may be lost, and segments without data that have one.
 fn lost_references(
     segments: &[(VsegId, SegmentEntry)],
     references: &WholeTree,
@@ -159,7 +159,7 @@ fn lost_references(
     unknown
 }
 
-/// Reads every remap table, and keeps those that fit the budget.
+/// Reads every remap table and keeps those that fit the memory budget.
 async fn read_remaps(
     pool: &Pool,
     remaps: WholeTree,
@@ -175,7 +175,7 @@ async fn read_remaps(
                 left = rest.unwrap_or(left);
                 rest.map(|_| table)
             }
-            // Blocks behind it cannot be read, and all others can.
+            // Only blocks behind this table become unreadable.
             Err(error) if error.kind() == ErrorKind::Data => {
                 tracing::error!(vseg = vseg.0, %error, "remap table of a cleaned segment is lost");
                 unread.push(vseg);
@@ -188,7 +188,7 @@ async fn read_remaps(
     Ok(tables)
 }
 
-/// Every segment that is found, root segments first, and the parts of the table that are lost.
+/// Returns all readable segments, root segments first, and the unreadable parts of the table.
 async fn read_segment_table(
     pool: &Pool,
     bootstrap: &Bootstrap,
@@ -228,8 +228,8 @@ async fn read_segment_table(
     Ok((entries, lost))
 }
 
-/// The segments of one block of the table, each judged against the pool: one that cannot be costs
-/// the block, as all of it may be wrong.
+/// Decodes one block of the segment table and checks each entry against the pool. One invalid entry
+/// rejects the whole block, because all of it may be wrong.
 fn decode_entries(
     pool: &Pool,
     bootstrap: &Bootstrap,

@@ -1,6 +1,6 @@
-//! The labels of all disks of one pool: which disks there are, and which uberblock is the newest.
+//! Evaluates the labels of all disks of one pool: finds the legs and the newest uberblock.
 //!
-//! Not here: reading the labels (late), opening the pool (import).
+//! Not here: reading the labels (`late_disks`), opening the pool (`open_pool`).
 //!
 //! Invariant: `check_newest` refuses an uberblock if a later txg is known to be committed.
 
@@ -31,8 +31,8 @@ use crate::topology::claim::Labelled;
 impl Found {
     /// Collects the labels of all disks of one pool, in the order of the disks.
     ///
-    /// A disk of another format version is a foreign disk, as one without a label: the version is
-    /// outside the label's checksum, so one disk that says so proves nothing about the others.
+    /// A disk of another format version counts as foreign, like a disk without a label. The label
+    /// checksum does not cover the version, so one such disk proves nothing about the others.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
         let (mut newest, mut other_version) = (None::<Label>, None);
         let (mut found, mut paths, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ impl Found {
         }
     }
 
-    /// The openings that the owner slots name.
+    /// Import epochs that the owner slots name.
     pub(crate) fn owners_before(&self) -> Vec<Guid> {
         let mut openings: Vec<Guid> =
             self.disks.iter().flat_map(|disk| &disk.owner).map(|owner| owner.opening).collect();
@@ -83,7 +83,7 @@ impl Found {
         openings
     }
 
-    /// The disks with their owner slots.
+    /// Disks with their owner slots.
     pub(crate) fn labelled(&self) -> Vec<Labelled<'_>> {
         let place = |guid: Guid| {
             let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
@@ -100,7 +100,7 @@ impl Found {
             .collect()
     }
 
-    /// Notes at the legs without a disk why the disk at their path is not used.
+    /// Records on each leg without a disk why the disk at its path was excluded.
     pub(crate) fn explain(&self, vdevs: &Vdevs, late: &[LateDisk]) {
         let late = late.iter().map(|late| (late.path(), "does not answer"));
         let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
@@ -142,12 +142,12 @@ impl Found {
         Ok(())
     }
 
-    /// The damaged ring slots of each disk, by the guid of its leg.
+    /// Damaged ring slots of each disk, by the guid of its leg.
     pub(crate) fn damaged_slots(&self) -> impl Iterator<Item = (Guid, u64)> {
         self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
     }
 
-    /// Disks that hold `newest` and are not known to miss anything.
+    /// Disks that hold `newest` and that it does not list as stale.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
             .iter()
@@ -158,7 +158,7 @@ impl Found {
     /// Number of consecutive ring slots after `newest` that are damaged on each current disk.
     fn damaged_after(&self, newest: &Uberblock) -> usize {
         let is_damaged = |after: &u64| {
-            // A forged txg may be the last that there is.
+            // Wraps: a forged txg can be `u64::MAX`.
             let slot = newest.txg.0.wrapping_add(*after) % RING_SLOTS;
             self.current(newest).all(|disk| disk.damaged_slots.contains(&slot))
         };
@@ -166,7 +166,7 @@ impl Found {
         slots.take_while(is_damaged).count()
     }
 
-    /// Whether a pool can be opened with these disks alone: every vdev has enough whole legs.
+    /// Whether the pool can be opened with these disks alone: every vdev has enough intact legs.
     pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
         let vdevs = build_vdevs(&self.label, self.place_disks(), options);
         if let Some(newest) = self.uberblocks_newest_first().first() {
@@ -195,7 +195,7 @@ impl Found {
     }
 
     /// Disks in service that committed txgs without the others: the history that ends with `newest`
-    /// lacks their newest uberblock.
+    /// does not contain their newest uberblock.
     pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
         let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
         let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
@@ -206,7 +206,7 @@ impl Found {
             legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
         let diverged = |guid: Guid| {
             let own = self.uberblocks_of(guid);
-            // After a claim alone, the disk holds nothing that the others lack.
+            // A disk whose last uberblock is a claim has no data that the other disks lack.
             let real = |ub: &&Uberblock| !self.is_claim(ub);
             let own = own.and_then(|own| own.iter().filter(real).max_by_key(|ub| age(ub)));
             let Some(own) = own else { return false };
@@ -219,7 +219,7 @@ impl Found {
         legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
     }
 
-    /// The ring of a disk; `None` if the disk is missing.
+    /// Uberblocks in the ring of a disk; `None` if the disk is missing.
     pub(crate) fn uberblocks_of(&self, guid: Guid) -> Option<&[Uberblock]> {
         let found = self.disks.iter().find(|disk| disk.guid == guid);
         found.map(|disk| disk.uberblocks.as_slice())
@@ -229,8 +229,8 @@ impl Found {
         self.disks.iter().flat_map(|disk| &disk.uberblocks)
     }
 
-    /// True if an older uberblock has the same roots: then this uberblock only claims the pool for
-    /// an opening.
+    /// True if an older uberblock has the same roots. Then this uberblock only claims the pool for
+    /// an import epoch.
     pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }

@@ -1,8 +1,8 @@
-//! Disks that were found for a pool, with their labels.
+//! Disks of a pool that an import found, with their labels.
 //!
 //! Not here: the search (`found`).
 //!
-//! Invariant: a disk is found once.
+//! Invariant: a disk is listed once.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use weir_base::Guid;
 use weir_device::Device;
 use weir_format::{Label, Owner, Uberblock};
 
-/// A disk of a pool and what its labels say.
+/// One disk of a pool, with the contents of its labels.
 pub(crate) struct FoundDisk {
     pub(crate) guid: Guid,
     pub(crate) device: Arc<dyn Device>,
@@ -19,10 +19,10 @@ pub(crate) struct FoundDisk {
     pub(crate) owner: Option<Owner>,
 }
 
-/// The labels of all disks of one pool.
+/// Labels of all disks of one pool.
 pub(crate) struct Found {
     pub(crate) label: Label,
     pub(crate) disks: Vec<FoundDisk>,
-    /// Disks that were left out, by path, each with the reason.
+    /// Paths of excluded disks, each with the reason.
     pub(crate) left_out: Vec<(String, String)>,
 }

@@ -1,12 +1,14 @@
-//! Reading the labels of all disks of a pool side by side, around disks that do not answer, and
-//! taking such a disk into use once it does.
+//! Reads the labels of all disks concurrently without waiting for unresponsive ones, and adds a
+//! late disk when it responds.
 //!
-//! Not here: what the labels mean (import), a disk of an open pool that stops answering (slow).
+//! Not here: the meaning of the labels (`open_pool`), a disk of an open pool that stops responding
+//! (`slowness`).
 //!
 //! Invariants:
-//! - an import waits for every disk for [`LABELS_WAIT`], and longer only while the disks that have
-//!   answered do not suffice to open the pool, or while they may be the ones that miss writes;
-//! - a late disk joins as one that comes back: stale until a resilver has copied what it missed.
+//! - an import waits [`LABELS_WAIT`] for every disk. It waits longer only while the responding
+//!   disks do not suffice to open the pool, or may lack the last writes;
+//! - a late disk joins like a reconnected disk: stale until a resilver has copied the missed
+//!   writes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use crate::import::options::ImportOptions;
 use crate::options::PoolOptions;
 use crate::state::pool::Pool;
 
-/// A disk that did not answer while its pool was opened.
+/// A disk that did not respond while its pool was opened.
 pub struct LateDisk(Arc<dyn Device>);
 
 impl LateDisk {
@@ -45,10 +47,10 @@ async fn answer_of(disk: Arc<dyn Device>) -> Answer {
     Answer { disk, labels }
 }
 
-/// Reads the labels of all disks. Returns what was found, and the disks that were not waited for.
+/// Reads the labels of all disks. Returns the labels, and the disks that did not respond in time.
 ///
 /// # Errors
-/// The disks are of several pools, or of none.
+/// The disks belong to several pools, or to none.
 pub(crate) async fn read_all_labels(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,
@@ -93,8 +95,8 @@ pub(crate) async fn read_all_labels(
 }
 
 impl Pool {
-    /// Waits until a late disk answers and takes it into use. Returns whether it joined: not where
-    /// it is no disk of this pool, or the pool has that disk by another way.
+    /// Waits until a late disk responds and brings it online. Returns whether it joined: false if
+    /// it is no disk of this pool, or if the pool already has that disk.
     ///
     /// # Errors
     /// The disk fails.

@@ -1,4 +1,4 @@
-//! Creating and importing pools.
+//! Pool creation and import.
 
 pub(crate) mod answer;
 pub(crate) mod confirm;

@@ -1,14 +1,14 @@
-//! Opening a pool that exists: labels, newest usable uberblock, segment table, intent log replay.
+//! Opens an existing pool: labels, newest usable uberblock, segment table, intent log replay.
 //!
-//! Not here: what the log records do to volumes (weir-dataset), and finding disks to look at.
+//! Not here: applying log records to volumes (weir-dataset), searching for disks.
 //!
 //! Invariants:
-//! - an import writes nothing, but for the owner slot of a pool that is taken by force;
-//! - the newest uberblock is believed or the import is refused: falling back to an older one loses
-//!   acknowledged data and needs `force`;
-//! - disks that end before the newest moment that the caller has seen are refused without `force`;
-//! - a leg that missed writes is known as stale and read only after the others; a vdev without
-//!   enough other legs is refused.
+//! - an import writes nothing, except the owner slot of a pool that it takes by force;
+//! - an import uses the newest uberblock or fails: an older one lacks acknowledged data and needs
+//!   `force`;
+//! - disks that end before the newest txg that the caller has seen are refused without `force`;
+//! - a leg that missed writes is marked stale and read only after the others; a vdev without enough
+//!   other legs is refused.
 
 use std::sync::Arc;
 
@@ -44,13 +44,13 @@ use crate::state::claim::Identity;
 use crate::state::pool::{Committed, History, Pool};
 use crate::topology::claim;
 
-/// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
+/// Number of uberblocks that a forced import can go back: the reuse rule keeps their blocks intact.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
 
-/// What one disk says it belongs to.
+/// Pool membership of one disk.
 #[derive(Clone, Debug)]
 pub struct Discovered {
-    /// The label's config.
+    /// Configuration in the label.
     pub label: Label,
     /// Newest uberblock on this disk.
     pub txg: Txg,
@@ -59,7 +59,7 @@ pub struct Discovered {
 /// Reads the labels of one disk.
 ///
 /// # Errors
-/// Inner: why it carries no usable label. Outer: the disk cannot be read.
+/// Inner: the disk has no usable label. Outer: the disk cannot be read.
 #[boxed(?Send)]
 pub async fn discover(
     device: &dyn Device,
@@ -71,37 +71,39 @@ pub async fn discover(
     }))
 }
 
-/// A pool and the log records its volumes still need.
+/// An opened pool, and the log records that its volumes need.
 pub struct Imported {
-    /// The pool, at its last committed txg.
+    /// Pool at its last committed txg.
     pub pool: Pool,
     /// Batches to replay in order.
     pub batches: Vec<Batch>,
-    /// The last txg whose changes its trees have: records of later ones are replayed.
+    /// Last txg whose changes are in the trees: records of later txgs are replayed.
     pub replay_after: Txg,
-    /// Disks that did not answer in time and that the pool was opened without.
+    /// Disks that did not answer in time; the pool was opened without them.
     pub late: Vec<LateDisk>,
-    /// Who is to have it open.
+    /// Process that will own the pool.
     owner: Option<&'static Identity>,
-    /// Openings that the owner slots named.
+    /// Import epochs that the owner slots named.
     owners_before: Vec<Guid>,
-    /// What it was opened from.
+    /// Uberblock that the pool was opened from.
     uberblock: Uberblock,
 }
 
 impl Imported {
-    /// Makes this opening the newest of the pool, before anything else is written: the uberblock it
-    /// was opened from, as a txg of this opening.
+    /// Claims the pool for this import epoch, before any other write: rewrites the uberblock that
+    /// the pool was opened from as a txg of this epoch.
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
-    /// away now, this opening may write where that txg did; power fails again, and the disk comes
-    /// back: its uberblock must not count as the newest then, for what it leads to is gone.
+    /// absent now, this import may overwrite the blocks of that txg. After another power cut the
+    /// disk may return. Its uberblock must not count as the newest then, because its blocks are
+    /// overwritten.
     ///
     /// # Durability
-    /// On every leg in use when this returns `Ok`. After a crash the same batches are replayed.
+    /// The claim is on every leg in use when this returns `Ok`. After a crash the same batches are
+    /// replayed.
     ///
     /// # Errors
-    /// When a vdev that holds segments has too few legs left.
+    /// A vdev that holds segments has too few legs left.
     #[boxed(?Send)]
     pub async fn claim(&self) -> Result<(), PoolError> {
         if let Some(identity) = self.owner {
@@ -114,7 +116,7 @@ impl Imported {
     }
 }
 
-/// Reads all labels once no other process uses the pool.
+/// Reads all labels and settles who owns the pool; reads them again after a takeover.
 async fn read_labels_without_owner(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,
@@ -132,7 +134,7 @@ async fn read_labels_without_owner(
     unreachable!("the last takeover is refused")
 }
 
-/// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
+/// Opens the pool found on `disks`. Disks of other pools are an error; missing legs are not.
 ///
 /// # Errors
 /// No pool, a vdev with too few legs, or damage; nothing was written.
@@ -169,7 +171,7 @@ pub async fn import(
     let mut tried: Vec<Uberblock> = Vec::new();
     let mut why = None;
     for uberblock in candidates {
-        // A claim is no older state that one could go back to.
+        // A claim is no older state to fall back to.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
             continue;
         }
@@ -261,7 +263,7 @@ async fn finish(
     })
 }
 
-/// Refuses vdevs with too few legs that hold everything.
+/// Refuses vdevs with too few up-to-date legs.
 fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
     let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) else { return Ok(()) };
     let pool = label.name.clone();
@@ -279,7 +281,7 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
     Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
 
-/// Refuses disks that went on without the others, or makes them miss everything.
+/// Refuses disks that diverged from the others. With `force`, marks them as stale from txg 0.
 fn refuse_diverged(
     label: &Label,
     vdevs: &Vdevs,
@@ -302,8 +304,8 @@ fn refuse_diverged(
     Ok(())
 }
 
-/// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with
-/// the reason.
+/// Builds the pool that an uberblock describes and returns it with the txg of its trees. On
+/// failure, returns the vdevs and the reason.
 async fn try_uberblock(
     found: &Found,
     vdevs: Vdevs,
@@ -311,7 +313,7 @@ async fn try_uberblock(
     (how, options): (ImportOptions, &PoolOptions),
 ) -> Result<(Pool, Txg), (Vdevs, PoolError)> {
     let label = &found.label;
-    // Before anything is read: what a stale leg holds is old, and no damage.
+    // Marks legs before the first read: a stale leg holds old data, which is not damage.
     if options.bug != PlantedBug::StaleLegTrusted {
         mark_legs(&vdevs, uberblock, found, options.bug);
     }
@@ -365,7 +367,7 @@ async fn try_uberblock(
             }
         }
     };
-    // Root segments alone lead to the table of all others.
+    // A pool of the root segments alone: they hold the segment table of all others.
     let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap, how.force).await {
@@ -442,7 +444,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The uberblock of a txg, and the openings that led to it, newest first.
+    /// Builds an uberblock of a txg with this lineage (id and first txg), newest first.
     pub(crate) fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
         let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
         Uberblock {
@@ -463,7 +465,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_away_is_told_from_one_that_went_on() {
+    fn stale_disk_is_distinguished_from_diverged_disk() {
         let newest = uberblock(30, &[(3, 20), (1, 1)]);
         let away = uberblock(12, &[(1, 1)]);
         assert!(leads_to(&away, &newest) && leads_to(&newest, &newest));
@@ -474,7 +476,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_claim_goes_before_the_txg_whose_number_it_takes() {
+    fn claim_precedes_the_txg_with_the_same_number() {
         let unfinished = Uberblock { log_epoch: 1, ..uberblock(17, &[(1, 1)]) };
         let claim = Uberblock { log_epoch: 1, ..uberblock(17, &[(2, 17), (1, 1)]) };
         assert!(follows(&claim, &unfinished) && !follows(&unfinished, &claim));
@@ -487,7 +489,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn power_cuts_between_two_disks_make_no_divergence_however_many() {
+    fn repeated_power_cuts_between_two_disks_are_no_divergence() {
         let newest = uberblock(30, &[(3, 20), (1, 1)]);
         for cut in [
             uberblock(20, &[(1, 1)]),

@@ -9,28 +9,28 @@ use weir_base::Guid;
 use crate::state::claim::Identity;
 use crate::state::moment::PoolMoment;
 
-/// How to import.
+/// Options of one import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log when the newest cannot be used, a missing log,
-    /// the newest of halves that diverged, disks whose history lacks `newest_seen`, and a pool that
+    /// Accept an older uberblock or a damaged log if the newest is unusable, a missing log, the
+    /// newest side of diverged disks, disks whose history lacks `newest_seen`, and a pool that
     /// another server has open; the other server then stops using it.
     pub force: bool,
-    /// The newest txg that the caller has seen of the pool. Import refuses disks whose history
-    /// lacks it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
+    /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
+    /// it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
     pub newest_seen: Option<PoolMoment>,
-    /// The process that opens the pool and checks for another owner; `None` if the import writes
+    /// Process that opens the pool and checks for another owner; `None` if the import writes
     /// nothing to the disks.
     pub owner: Option<&'static Identity>,
-    /// Wait for unresponsive disks, however long: the pool is known to have run without some disk,
-    /// and the responding disks may lack its last writes.
+    /// Wait for unresponsive disks without a time limit. Used for a pool that ran without some
+    /// disk, because the responding disks may lack its last writes.
     pub waits_for_all: bool,
-    /// Drawn at random: names this opening of the pool in its history.
+    /// Random id of this import epoch in the pool's history.
     pub opening: Guid,
 }
 
 impl ImportOptions {
-    /// An import without force, by a caller that has seen nothing of the pool and does not own it.
+    /// Options without force, for a caller that has seen no txg of the pool and does not own it.
     pub const fn new(opening: Guid) -> Self {
         Self { force: false, newest_seen: None, owner: None, waits_for_all: false, opening }
     }

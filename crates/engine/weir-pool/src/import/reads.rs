@@ -1,21 +1,22 @@
-//! Repeated reads of an import that could not read a part of the pool's own structures.
+//! Retry of reads that failed on metadata during an import.
 //!
 //! Not here: the reads themselves.
 //!
-//! Invariant: the number of reads is bounded, and a clock without timers adds no wait.
+//! Invariant: the number of retries is bounded, and with a clock without timers a retry does not
+//! wait.
 
 use weir_base::Clock;
 use weir_base::limits::IMPORT_READ_PAUSES;
 
-/// Reads of one structure during one import.
+/// Retries of one structure during one import.
 #[derive(Debug, Default)]
 pub struct Reads {
     done: usize,
 }
 
 impl Reads {
-    /// Whether the import may read once more. Waits before it answers yes: an error of a bus reset
-    /// or of a path failover is gone after a while.
+    /// Returns whether the import may retry, after a pause: errors of a bus reset or a path
+    /// failover pass.
     pub async fn again(&mut self, clock: &dyn Clock) -> bool {
         let Some(pause) = IMPORT_READ_PAUSES.get(self.done) else { return false };
         self.done += 1;

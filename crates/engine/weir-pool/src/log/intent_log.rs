@@ -1,18 +1,19 @@
-//! The intent log: a ring of batches on every leg of one vdev, and its move to another vdev.
+//! Intent log: a ring of batches on every leg of one vdev, and its move to another vdev.
 //!
-//! Not here: which writes go into a batch and who waits for it (weir-dataset's group commit), and
-//! reading the log back ([`crate::log::replay`]).
+//! Not here: contents of a batch and waiting for it (weir-dataset's group commit), reading the log
+//! back ([`crate::log::replay`]).
 //!
 //! Invariants:
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg in use;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
-//! - space of a batch is reused only after an uberblock that no longer needs it is durable;
-//! - it moves with an uberblock that needs none of its batches: nothing is logged from the wish to
-//!   move until that one is durable, and the first batch in the new place has the next number;
-//! - batches never wrap: one that does not fit before the end starts at 0, and a reader that finds
-//!   no next batch where it expects one looks at 0;
-//! - the region holds zeros or stamped sectors of this pool's batches, nothing else: it is zeroed
-//!   before a leg is used for the first time.
+//! - the space of a batch is reused only after an uberblock that no longer needs it is durable;
+//! - the log moves with an uberblock that needs none of its batches: no batch is logged from the
+//!   request until that uberblock is durable, and the first batch on the new vdev has the next
+//!   number;
+//! - batches never wrap: a batch that does not fit before the end of the region starts at 0, so a
+//!   reader looks for the next batch at 0 and after the last one;
+//! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before a
+//!   leg is used for the first time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::disks::vdevs::Vdevs;
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 
-/// A batch could not be logged.
+/// Reason why a batch was not logged.
 #[derive(Debug)]
 pub enum LogWriteError {
     /// The ring is full until the next commit.
@@ -46,12 +47,12 @@ struct LiveBatch {
 
 struct Ring {
     vdev: u16,
-    /// Where the log goes as soon as no batch is needed any more.
+    /// Destination of a requested move, which happens once no batch is needed.
     moving_to: Option<u16>,
     epoch: u64,
     head: u64,
     next_batch: u64,
-    /// Batches some uncommitted txg may need, oldest first.
+    /// Batches that an uncommitted txg may need, oldest first.
     live: VecDeque<LiveBatch>,
     live_bytes: u64,
 }
@@ -64,7 +65,7 @@ pub(crate) struct IntentLog {
     bug: PlantedBug,
 }
 
-/// Where replay starts after an import: as the uberblock says it.
+/// Start of the replay after an import, from the uberblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogStart {
     pub(crate) vdev: u16,
@@ -93,18 +94,18 @@ impl IntentLog {
         Self { pool, region_bytes, ring: Mutex::new(ring), bug }
     }
 
-    /// The vdev it is on.
+    /// Vdev that holds the log.
     pub(crate) fn vdev(&self) -> u16 {
         self.ring.lock().vdev
     }
 
-    /// Wishes it on another vdev; [`Self::start_after`] and [`Self::release`] do it.
+    /// Requests a move to another vdev; [`Self::start_after`] and [`Self::release`] perform it.
     pub(crate) fn move_to(&self, vdev: u16) {
         let mut ring = self.ring.lock();
         ring.moving_to = (ring.vdev != vdev).then_some(vdev);
     }
 
-    /// Writes one batch. The caller lets no two calls overlap.
+    /// Writes one batch. Calls must not overlap.
     ///
     /// # Durability
     /// The batch is on stable media of every leg in use when this returns `Ok`.
@@ -118,7 +119,7 @@ impl IntentLog {
         let len = packed.batch_bytes();
         let mut bytes = IoBuf::zeroed(len);
         let (vdev, epoch, batch, offset) = {
-            // Taken before the write: a commit meanwhile must know that this space is in use.
+            // Reserve the space before the write: a concurrent commit must know that it is in use.
             let mut ring = self.ring.lock();
             if ring.moving_to.is_some() {
                 return Err(LogWriteError::Full);
@@ -144,8 +145,8 @@ impl IntentLog {
             .map_err(LogWriteError::Pool)
     }
 
-    /// First free place for `len` bytes; strictly before the oldest live batch, so that a full
-    /// ring and an empty one differ.
+    /// Offset of the first free `len` bytes. They end strictly before the oldest live batch, so
+    /// that a full ring differs from an empty one.
     fn place(&self, ring: &Ring, len: u64) -> Option<u64> {
         let to_end = ring.head + len <= self.region_bytes;
         let Some(oldest) = ring.live.front() else {
@@ -158,12 +159,12 @@ impl IntentLog {
         }
     }
 
-    /// Whether a commit should come soon to make room.
+    /// Whether a commit should release log space soon.
     pub(crate) fn half_full(&self) -> bool {
         self.ring.lock().live_bytes > self.region_bytes / 2
     }
 
-    /// Where replay must start once `committed` is on disk.
+    /// Start of the replay once `committed` is on disk.
     pub(crate) fn start_after(&self, committed: Txg) -> LogStart {
         let ring = self.ring.lock();
         let needed = ring.live.iter().find(|live| live.newest_txg > committed);
@@ -180,8 +181,8 @@ impl IntentLog {
         }
     }
 
-    /// Forgets the batches before `start`, which a durable uberblock names: replay looks for that
-    /// one. A batch logged since then stays even if its txgs are committed by now.
+    /// Releases the batches before `start`, the batch that a durable uberblock names as the start
+    /// of the replay. Batches logged since then stay, even if their txgs are committed by now.
     pub(crate) fn release(&self, start: LogStart) {
         let mut ring = self.ring.lock();
         while let Some(live) = ring.live.pop_front_if(|live| live.batch < start.batch) {
@@ -236,13 +237,13 @@ mod tests {
         Vdevs::new(vec![Vdev::new(&label, 0, legs, &options)], guard)
     }
 
-    /// Bytes that LZ4 does not shrink.
+    /// Bytes that LZ4 cannot compress.
     fn noise(bytes: usize) -> Vec<u8> {
         let words = (0..bytes as u64 / 8).map(|word| xxh3_64(&[&word.to_le_bytes()]).to_le_bytes());
         words.flatten().collect()
     }
 
-    /// Logs one batch of `bytes`, whole blocks.
+    /// Logs one batch of exactly `bytes`, a multiple of `ALIGN_BYTES`.
     async fn log(
         ring: &IntentLog,
         vdevs: &Vdevs,
@@ -258,10 +259,10 @@ mod tests {
         Ok(())
     }
 
-    /// A batch of a txg that is just being committed may come after its uberblock was made: replay
-    /// starts with that batch, so its space must not be used again before the next commit.
+    /// A batch of a txg that is being committed may be logged after its uberblock was built. Replay
+    /// starts with that batch, so its space must not be reused before the next commit.
     #[test]
-    fn what_the_uberblock_starts_with_is_kept() {
+    fn batch_that_the_uberblock_names_is_kept() {
         new_runtime().unwrap().block_on(async {
             let vdevs = disk();
             let ring = IntentLog::new(Guid(7), REGION_BYTES, 0, 1, PlantedBug::None);

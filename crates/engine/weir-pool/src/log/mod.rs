@@ -1,4 +1,4 @@
-//! The intent log: flushed writes that no transaction group has yet, and their replay.
+//! Intent log: makes flushed writes durable before their txg is committed, and replays them.
 
 pub(crate) mod intent_log;
 pub(crate) mod replay;

@@ -1,15 +1,16 @@
-//! Reading the intent log back: the chain of batches that an uberblock points to, and whether it
-//! ends where the last acknowledged batch does.
+//! Intent log replay: reads the chain of batches that an uberblock names, and decides whether it
+//! ends at the last acknowledged batch.
 //!
-//! Not here: writing batches ([`crate::log::intent_log`]), and the changes in them (weir-dataset).
+//! Not here: writing batches ([`crate::log::intent_log`]), applying the changes in them
+//! (weir-dataset).
 //!
 //! Invariants:
-//! - a batch is taken if every sector of it is whole on some leg;
-//! - a batch that is not whole was torn by a crash, and was never acknowledged, if a leg in use
-//!   lacks a sector of it: a batch is acknowledged when it is durable on every leg in use;
-//! - a batch that is neither is damaged, and the import is refused without `force`: a sector that a
-//!   log write did not leave so, or that cannot be read, where the next batch would be; a sector of
-//!   a later batch; a batch whose records cannot be.
+//! - a batch is replayed if each of its sectors is intact on some leg;
+//! - an incomplete batch was torn by a crash, and was never acknowledged, if a leg in use lacks one
+//!   of its sectors: a batch is acknowledged only when it is durable on every leg in use;
+//! - any other incomplete batch is damaged, and the import is refused without `force`. Signs of
+//!   damage are: where the next batch would be, a sector that no log write produced or that cannot
+//!   be read; a sector of a later batch; a batch with invalid records.
 
 use weir_base::Guid;
 use weir_format::layout::LABEL_BYTES;
@@ -22,22 +23,23 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::log::intent_log::LogStart;
 
-/// Bytes scanned at a time when looking for proof of damage.
+/// Bytes scanned at a time in the search for later batches, which prove damage.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// No batch is longer: it holds changes of up to 4 MiB, of which the last, one client request, may
-/// go beyond by 32 MiB. Where more room than this was left, the next batch did not start at 0.
+/// Upper bound of the batch length. A batch holds changes of up to 4 MiB, of which the last, one
+/// client request, may exceed that by 32 MiB. If more space than this was left before the end of
+/// the region, the next batch did not start at 0.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
-/// Content of the place where the next batch may be.
+/// Content at an offset where the next batch may be.
 enum Place {
     Batch(Batch),
-    /// No batch, or one that a crash tore.
+    /// No batch, or a batch that a crash tore.
     End,
     Damaged,
 }
 
-/// Walks the chain of batches that an uberblock points to.
+/// Reads the chain of batches that an uberblock names.
 pub(crate) struct Replay<'a> {
     vdev: &'a Vdev,
     pool: Guid,
@@ -57,10 +59,10 @@ impl<'a> Replay<'a> {
         Self { vdev, pool, pool_name, region_bytes, next: start }
     }
 
-    /// The next batch, or `None` at the end of the chain.
+    /// Next batch, or `None` at the end of the chain.
     ///
     /// # Errors
-    /// `LogDamaged` when the chain ends before a batch that is known to have been written whole.
+    /// `LogDamaged`: the chain ends before a batch that is known to have been written completely.
     pub(crate) async fn next(&mut self, force: bool) -> Result<Option<Batch>, PoolError> {
         let mut damaged = false;
         for (offset, expected) in self.places() {
@@ -75,7 +77,7 @@ impl<'a> Replay<'a> {
             }
         }
         if damaged {
-            // A disk that stopped answering is no damage.
+            // A disk that stopped answering is no damage to the log.
             self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
         }
         if damaged || self.later_batch_found().await {
@@ -89,9 +91,10 @@ impl<'a> Replay<'a> {
         Ok(None)
     }
 
-    /// Where the next batch may be: at the start of the region if it did not fit behind the last
-    /// one, or there. Also whether damage there may be that of a batch. The start comes first: a
-    /// batch there may reach beyond the other place, with data of a client where a header would be.
+    /// Offsets where the next batch may be, each with whether damage there may be damage of that
+    /// batch: 0, if the batch did not fit after the last one, and the end of the last batch.
+    /// Offset 0 comes first: a batch there may extend over the other offset, with client data where
+    /// a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);
@@ -109,7 +112,7 @@ impl<'a> Replay<'a> {
         first.read_all(self.vdev, ALIGN_BYTES).await;
         let header = match first.parts.first() {
             Some(Part::Whole) => decode_header(&first.bytes),
-            // The batch begins elsewhere and has grown over this place.
+            // The batch begins at another offset and extends over this one.
             _ if first.within => return Place::End,
             _ => return first.end(),
         };
@@ -128,7 +131,7 @@ impl<'a> Replay<'a> {
         decode_batch(&all.bytes, offset).map_or(Place::Damaged, Place::Batch)
     }
 
-    /// Whether a sector of a later batch exists: it was written after this one was acknowledged.
+    /// Whether a sector of a later batch exists. Then this batch was acknowledged before.
     async fn later_batch_found(&self) -> bool {
         let mut offset = 0;
         while offset < self.region_bytes {
@@ -167,16 +170,16 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// One batch's place, put together from the copies of all legs.
+/// One batch, merged from the copies of all legs.
 struct Merged {
     id: BatchId,
     offset: u64,
     bytes: Vec<u8>,
-    /// Of each sector: the best that a leg has.
+    /// Best state of each sector on any leg.
     parts: Vec<Part>,
-    /// A leg lacks a sector: on that leg the batch was never durable.
+    /// A leg lacks a sector, so the batch was never durable on that leg.
     lacking: bool,
-    /// A leg has a sector of the batch here that is not its first.
+    /// A leg has a later sector of the batch where the first would be.
     within: bool,
 }
 
@@ -186,8 +189,8 @@ impl Merged {
         Self { id, offset, bytes: vec![0; len], parts, lacking: false, within: false }
     }
 
-    /// Takes over the whole sectors of every leg; where that leaves some, one sector at a time, as
-    /// a sector that cannot be read fails the read of all its neighbours.
+    /// Takes the intact sectors of every leg. If some are still missing, reads one sector at a
+    /// time, because an unreadable sector fails the read of all its neighbours.
     async fn read_all(&mut self, vdev: &Vdev, step: usize) {
         self.read(vdev, step).await;
         if !self.is_whole() && !self.lacking {
@@ -195,7 +198,7 @@ impl Merged {
         }
     }
 
-    /// Takes over the whole sectors of every leg, reading `step` bytes at a time.
+    /// Takes the intact sectors of every leg, reading `step` bytes at a time.
     async fn read(&mut self, vdev: &Vdev, step: usize) {
         for start in (0..self.bytes.len()).step_by(step) {
             let at = self.offset + start as u64;
@@ -232,7 +235,7 @@ impl Merged {
         self.parts.iter().all(|part| *part == Part::Whole)
     }
 
-    /// The place of a batch that is not whole.
+    /// Classifies an incomplete batch.
     fn end(&self) -> Place {
         if self.lacking { Place::End } else { Place::Damaged }
     }

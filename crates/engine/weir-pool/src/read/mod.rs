@@ -1,4 +1,4 @@
-//! Reads of blocks: translate, verify, decompress.
+//! Block reads: translate, verify, decompress.
 
 pub(crate) mod records;
 pub(crate) mod tables;

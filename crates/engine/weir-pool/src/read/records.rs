@@ -1,12 +1,12 @@
-//! Reading records: translate, read, verify, decompress. Verification happens here and nowhere
-//! else.
+//! Record reads: translate the pointer, read, verify, decompress. All reads of clients and trees
+//! are verified here.
 //!
-//! Not here: which pointer to read (tree), and the choice among legs (vdev).
+//! Not here: the choice of the pointer (`tree`), the choice of the leg (`vdev`).
 //!
 //! Invariants:
-//! - I4: bytes returned for a pointer hashed to its checksum when they were read from disk;
-//! - the segment a block stands in is pinned from translation to the end of the read, so its place
-//!   cannot be reused under the reader.
+//! - I4: bytes returned for a pointer matched its checksum when they were read from disk;
+//! - the segment that holds a block is pinned from translation to the end of the read, so that its
+//!   space is not reused during the read.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::planted_bugs::PlantedBug;
 use crate::segments::pinned::Pinned;
 use crate::state::pool::Pool;
 
-/// Longest single device read that neighbouring blocks are gathered into.
+/// Maximum length of one device read that covers several neighbouring blocks.
 pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
-/// Gap between two blocks that is read along rather than skipped.
+/// Maximum gap between two blocks that one device read covers.
 pub(crate) const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
 
-/// A block that is to be read: number `part` of the record a pointer leads to, which is no hole and
-/// of a size that was checked.
+/// One block to read: number `part` of the record that `ptr` refers to. The pointer is no hole, and
+/// its record size was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordPart {
-    /// Leads to the record.
+    /// Pointer to the record.
     pub ptr: BlockPtr,
-    /// Below the blocks of a record.
+    /// Index of the block; less than the number of blocks in the record.
     pub part: usize,
 }
 
-/// The blocks of a record.
+/// Blocks of a record.
 pub enum Blocks {
-    /// It is one.
+    /// A record of one block.
     One(Block),
-    /// It is more.
+    /// A record of several blocks.
     Many(Vec<Block>),
 }
 
@@ -59,16 +59,16 @@ impl Deref for Blocks {
 }
 
 impl Pool {
-    /// A block if no I/O is needed: from the cache.
+    /// Returns a block from the cache; `None` if reading it needs I/O.
     pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
-        // The address in a damage marker is that of another block.
+        // A damage marker holds the address of another block.
         if ptr.is_damaged() {
             return None;
         }
         self.cache.get(Self::class(ptr), ptr, part)
     }
 
-    /// Takes the blocks of a record into the cache: they were verified against its pointer, or are
+    /// Adds the blocks of a record to the cache. They were verified against its pointer, or are
     /// about to be written under it.
     pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &[Block]) {
         for (part, block) in blocks.iter().enumerate() {
@@ -87,12 +87,12 @@ impl Pool {
         }
     }
 
-    /// The block a pointer leads to, which is a record of its own; not for holes.
+    /// Reads a record of one block; not for holes.
     ///
     /// # Errors
-    /// `Damaged` when no leg has the right bytes, `NoSegment` when the pointer is older than the
-    /// segment's life (the caller's root is out of date: look the block up again), `SegmentLost`
-    /// and `TableLost` when what says where it is was lost.
+    /// `Damaged`: no leg has the right bytes. `NoSegment`: the segment no longer exists, because
+    /// the caller's root is out of date; look the block up again. `SegmentLost` and `TableLost`:
+    /// the metadata that locates the block was lost.
     pub async fn read_block(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
         self.check_record(ptr, RecordSize::BLOCK)?;
         if let Some(block) = self.cached(ptr, 0) {
@@ -101,8 +101,7 @@ impl Pool {
         Ok(self.read_from_disk(ptr).await?[0].clone())
     }
 
-    /// Refuses a pointer to a record of another size than is pointed to where it stands: its node
-    /// was written by somebody else.
+    /// Refuses a pointer whose record size is not `size`: Weir did not write its node.
     pub fn check_record(&self, ptr: &BlockPtr, size: RecordSize) -> Result<(), PoolError> {
         if ptr.record == size || ptr.is_hole() {
             return Ok(());
@@ -112,7 +111,7 @@ impl Pool {
         Err(self.bad_block(ptr, what, source))
     }
 
-    /// The error of a block whose checksum is right and whose content cannot be.
+    /// Error of a block with a right checksum and an invalid content.
     pub(crate) fn bad_block(
         &self,
         ptr: &BlockPtr,
@@ -124,10 +123,10 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what, place, source }
     }
 
-    /// The blocks of the record that a pointer leads to; not for holes.
+    /// Reads the blocks of a record; not for holes.
     ///
     /// # Errors
-    /// As [`Self::read_block`]; `PartLost` of a partial record whose rest cannot be read.
+    /// As [`Self::read_block`]; `PartLost` for a partial record whose rest cannot be read.
     pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         if ptr.is_partial() {
             let known = self.read_partial(ptr).await?;
@@ -141,10 +140,10 @@ impl Pool {
         }
     }
 
-    /// The blocks of a record from disk, whatever the cache has; nothing is kept.
+    /// Reads the blocks of a record from disk. Neither uses nor fills the cache.
     ///
     /// # Errors
-    /// As [`Self::read_block`]; `PartLost` of a partial record.
+    /// As [`Self::read_block`]; `PartLost` for a partial record.
     pub async fn read_fresh(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         let (buf, start) = self.read_stored(ptr, None).await?;
         self.refuse_partial(ptr)?;
@@ -160,7 +159,7 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// The verified stored bytes of one record: a buffer and where they start in it.
+    /// Reads the verified stored bytes of one record. Returns a buffer and their start in it.
     pub(crate) async fn read_stored(
         &self,
         ptr: &BlockPtr,
@@ -171,8 +170,8 @@ impl Pool {
         self.read_placed(&place, ptr, first).await
     }
 
-    /// The verified stored bytes of what stands at a place, from the leg `first` if that has them:
-    /// a buffer and where they start in it.
+    /// Reads the verified stored bytes at a pinned address, if possible from the leg `first`.
+    /// Returns a buffer and their start in it.
     pub(crate) async fn read_placed(
         &self,
         place: &Pinned<'_>,
@@ -205,18 +204,18 @@ impl Pool {
         }
     }
 
-    /// Counts a read whose first block is this pointer's.
+    /// Counts the bytes of a read in the class of its first block.
     fn count_read(&self, first: &BlockPtr, bytes: usize) {
         self.reads[Self::class(first) as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads many blocks, neighbours together, and each record once of which several blocks stand
-    /// one after another; results in the order of `parts`.
+    /// Reads many blocks. Neighbours share a device read, and consecutive parts of one record are
+    /// read once. Results are in the order of `parts`.
     pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
         let mut missing: Vec<Wanted<'_>> = Vec::new();
-        // Whether all parts from the last one wanted to the one before are of its record.
+        // Whether all parts since the last wanted one belong to its record.
         let mut comes_along = false;
         for index in 0..parts.len() {
             let RecordPart { ptr, part } = parts[index];
@@ -261,21 +260,21 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every block was cached or read")).collect()
     }
 
-    /// As [`Self::read_parts`], the first block of each record: of nodes, all that there is.
+    /// As [`Self::read_parts`], for the first block of each record. A tree node has only one.
     pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
         let parts: Vec<RecordPart> =
             ptrs.iter().map(|ptr| RecordPart { ptr: *ptr, part: 0 }).collect();
         self.read_parts(&parts).await
     }
 
-    /// The verified bytes of many records as they are stored, neighbours read together; results in
-    /// the order of `ptrs`. Nothing of it is kept in the cache.
+    /// Reads the verified stored bytes of many records; neighbours share a device read. Results are
+    /// in the order of `ptrs`. The cache is not filled.
     pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Stored, PoolError>> {
         let mut results: Vec<Option<Result<Stored, PoolError>>> = Vec::new();
         results.resize_with(ptrs.len(), || None);
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for (index, ptr) in ptrs.iter().enumerate() {
-            // The cache holds blocks as clients see them, which is how raw ones are stored.
+            // The cache holds blocks as clients see them, which is the stored form of raw ones.
             let is_block = ptr.codec == Codec::Raw && ptr.record.is_block();
             let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
             if let Some(block) = raw {
@@ -306,8 +305,8 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
     }
 
-    /// The record that these bytes were stored as; `None` where they are none: they may come from
-    /// anywhere.
+    /// Decompresses the stored bytes of a record; `None` if they are invalid. The bytes may come
+    /// from an untrusted source.
     pub fn unpack_stored(&self, size: RecordSize, codec: Codec, stored: &[u8]) -> Option<Blocks> {
         if size.is_block() {
             let mut block = BlockMut::zeroed();
@@ -327,8 +326,8 @@ impl Pool {
         Some(Blocks::Many(Block::copies_of(blocks)))
     }
 
-    /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a
-    /// block that fails falls back to its own verified read, which tries every leg.
+    /// Reads a run of neighbours with one device read and passes the verified stored bytes of each
+    /// block to `each`. A block that fails is read again by itself, which tries every leg.
     async fn read_run(
         &self,
         run: &[Wanted<'_>],
@@ -362,7 +361,8 @@ impl Pool {
         }
     }
 
-    /// The raw bytes from the first to the last block of a run: leg asked, buffer, start in it.
+    /// Reads the unverified bytes from the first to the last block of a run. Returns the leg that
+    /// was tried first, a buffer and their start in it.
     pub(crate) async fn read_span(
         &self,
         first: &Wanted<'_>,
@@ -377,7 +377,7 @@ impl Pool {
         Some((leg, buf, within))
     }
 
-    /// Where a block is, its segment pinned.
+    /// Address of a block, with its segment pinned.
     pub(crate) async fn locate(&self, ptr: &BlockPtr) -> Result<Pinned<'_>, PoolError> {
         if ptr.is_damaged() {
             return Err(self.bad_marker());
@@ -401,14 +401,14 @@ impl Pool {
 
     fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
         let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
-        // The checksum matched, so these bytes are what was written: a fault of the writer.
+        // The checksum matched, so these bytes are as written: the writer was at fault.
         unpacked.ok_or_else(|| {
             self.bad_block(ptr, "compressed block", FormatError::Truncated { what: "block" })
         })
     }
 }
 
-/// The verified bytes of a record as they are stored; others of the same read share their buffer.
+/// Verified stored bytes of a record. Records of one device read share its buffer.
 pub struct Stored(Bytes);
 
 enum Bytes {
@@ -427,9 +427,9 @@ impl Deref for Stored {
     }
 }
 
-/// A record to be read from disk; its place is pinned.
+/// Record to read from disk, with its pinned address.
 pub(crate) struct Wanted<'a> {
-    /// The caller's number for it.
+    /// Index that the caller assigned.
     pub(crate) index: usize,
     pub(crate) ptr: BlockPtr,
     pub(crate) place: Pinned<'a>,
@@ -441,7 +441,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Sorts blocks by place and cuts them into runs of neighbours of at most [`RUN_BYTES_MAX`].
+/// Sorts blocks by address and splits them into runs of neighbours of at most [`RUN_BYTES_MAX`].
 pub(crate) fn split_runs<'p, T>(
     mut blocks: Vec<T>,
     wanted: impl for<'t> Fn(&'t T) -> &'t Wanted<'p>,

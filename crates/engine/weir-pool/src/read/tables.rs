@@ -1,4 +1,4 @@
-//! Reads tables of segments back into RAM.
+//! Loads remap and reference tables of segments back into RAM.
 //!
 //! Not here: which tables stay in RAM (`segments::tables`).
 //!
@@ -17,10 +17,10 @@ use crate::state::live_of::LiveOf;
 use crate::state::pool::Pool;
 
 impl Pool {
-    /// Asks the segment table, and reads the tables of segments that it needs for the answer.
+    /// Runs a query on the segment table, and loads the tables of segments that the query needs.
     ///
     /// # Errors
-    /// The table cannot be read.
+    /// A table cannot be read.
     pub(crate) async fn translated<'a, T>(
         &'a self,
         mut ask: impl FnMut(&'a Segments) -> Result<T, Unread>,
@@ -65,13 +65,13 @@ impl Pool {
                 }
                 return Err(error);
             }
-            // A commit stored it elsewhere meanwhile.
+            // A commit stored it at another address meanwhile.
             Err(_) => {}
         }
         Ok(())
     }
 
-    /// Reads a stored table.
+    /// Reads and decodes a stored table.
     pub(crate) async fn read_table<T: Table>(
         &self,
         vseg: VsegId,
@@ -79,7 +79,7 @@ impl Pool {
     ) -> Result<T, PoolError> {
         let len = ptr.stored_bytes();
         let bad = |source| self.bad_block(ptr, T::WHAT, source);
-        // Root segments are never cleaned: no table is needed to find one.
+        // Root segments are never cleaned, so locating the table needs no other table.
         let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
         let (buf, start) = self.read_placed(&place, ptr, None).await?;
         let bytes = buf.get(start..start + len);

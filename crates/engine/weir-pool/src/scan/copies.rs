@@ -1,8 +1,8 @@
 //! Scans of mirrors: reads the live blocks of a segment on every leg, verifies them, and has bad
 //! copies rewritten.
 //!
-//! Not here: which segments and when (scan), writing the sectors of bad copies (repair), whole rows
-//! of raidz (vdev/check), a client's read, which stops at the first good copy (vdev).
+//! Not here: choice and order of segments (`segment_scan`), writing the sectors of bad copies
+//! (`repair`), raidz rows (`raidz_rows`), client reads, which stop at the first good copy (`vdev`).
 //!
 //! Invariant: the segment is pinned throughout, so that no repair overwrites newer data.
 
@@ -28,7 +28,7 @@ use crate::state::pool::Pool;
 use crate::state::scans::ScanPace;
 use crate::tree::live::{Live, Proof};
 
-/// Whether bytes are what they should be.
+/// Whether the bytes match their proof.
 pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     match proof {
         Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
@@ -38,7 +38,7 @@ pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
 }
 
 impl Vdev {
-    /// Bytes that a look at a run holds in memory, about.
+    /// Approximate memory that checking a run takes.
     fn bytes_to_check(&self, scope: &Scope<'_>, run: &Part<'_>) -> usize {
         if self.has_rows() {
             self.bytes_of_rows(run)
@@ -63,7 +63,7 @@ impl Vdev {
         Some(Span { buf, within })
     }
 
-    /// Looks at neighbours on every leg of a mirror.
+    /// Checks neighbouring blocks on every leg of a mirror.
     async fn check_run(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
         let mut checked = Checked::default();
         let legs: Vec<&Leg> = match scope.kind {
@@ -79,13 +79,13 @@ impl Vdev {
             stream::iter(reads).buffered(scope.legs_in_flight).collect().await;
         let unread = spans.iter().zip(&blank).any(|(span, blank)| span.is_none() && !blank);
         if run.items().len() > 1 && unread {
-            // One sector that cannot be read must not cost the copies of its neighbours.
+            // One unreadable sector must not lose the copies of its neighbours.
             for index in run.from..run.to {
                 checked.add(Box::pin(self.check_run(scope, run.of(index..index + 1))).await);
             }
             return checked;
         }
-        // By block and leg.
+        // Ordered by block, then by leg.
         let mut good = Vec::with_capacity(run.items().len() * legs.len());
         for live in run.items() {
             let place = (live.at - run.items()[0].at) as usize;
@@ -136,7 +136,8 @@ impl Vdev {
         checked
     }
 
-    /// The right bytes of a block from any leg, else from the cache.
+    /// Reads the right bytes of a block from any leg, else from the cache, else from another
+    /// metadata copy.
     pub(crate) async fn read_or_recall(
         &self,
         scope: &Scope<'_>,
@@ -152,7 +153,7 @@ impl Vdev {
         }
     }
 
-    /// The right bytes from any leg, those that were not looked at included.
+    /// Reads the right bytes from any leg, including legs that the scan does not cover.
     pub(crate) async fn read_any_copy(&self, start: u64, live: &Live) -> Result<Vec<u8>, Unread> {
         let verify = |bytes: &[u8]| proves(live.proof, bytes);
         let mut unread = Unread::Damaged;
@@ -169,13 +170,13 @@ impl Vdev {
     }
 }
 
-/// Neighbours of a mirror that are not read together.
+/// Whether neighbours of a mirror are too far apart for one read.
 fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
     next.at > before.end() + RUN_GAP_BYTES_MAX || next.end() - first.at > RUN_BYTES_MAX
 }
 
 impl Pool {
-    /// The right bytes of a block of the pool's own trees from any of its copies, also those in
+    /// Reads the right bytes of a metadata block from any of its copies, including copies in
     /// another segment.
     #[boxed(?Send)]
     async fn read_root_copy(&self, live: &Live) -> Option<Vec<u8>> {
@@ -194,8 +195,8 @@ impl Pool {
         None
     }
 
-    /// Looks at every copy of some of what lives in a segment that `kind` is about; tells what it
-    /// found and before which block it stopped. `None` when the segment is no more.
+    /// Checks some live blocks of a segment on the legs that `kind` covers. Returns the result and
+    /// the index of the block before which it stopped; `None` if the segment no longer exists.
     #[boxed(?Send)]
     pub(crate) async fn check_part(
         &self,
@@ -215,8 +216,8 @@ impl Pool {
         if kind == ScanKind::Resilver && behind.is_empty() {
             return Some((Checked::default(), part.to));
         }
-        // An unconfirmed leg that may lack this segment is verified: on a mirror as one of those
-        // that are written, on raidz as one of the strips that explain each other.
+        // An unconfirmed leg that may lack this segment is verified: on a mirror among the legs to
+        // write, on raidz among the legs whose strips are checked against each other.
         let written = kind == ScanKind::Resilver && !vdev.has_rows();
         let is_good = |leg: &&Leg| leg.is_whole() && !(written && lacks(leg));
         let good: Vec<&Leg> = vdev.legs.iter().filter(is_good).collect();
@@ -236,7 +237,7 @@ impl Pool {
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 
-    /// Looks at a part run by run, several at the same time.
+    /// Checks a part run by run, several runs concurrently.
     async fn check_runs(
         &self,
         vdev: &Vdev,

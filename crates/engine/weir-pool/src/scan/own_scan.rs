@@ -1,9 +1,9 @@
-//! Verification of the pool's own trees on disk while their content is in RAM.
+//! Verifies the metadata trees on disk while their content is in RAM.
 //!
-//! Not here: scrubs (scan), which also verify each leg.
+//! Not here: scrubs (`segment_scan`), which also verify each leg.
 //!
-//! A block of these trees that became unreadable on disk is lost with the next restart. As long as
-//! the pool is open, a commit can rewrite all of them from RAM.
+//! A metadata block that became unreadable on disk is lost at the next restart. While the pool is
+//! open, a commit can rewrite all metadata trees from RAM.
 //!
 //! Invariant: a copy that is still bad after a rewrite causes no second rewrite.
 
@@ -15,12 +15,12 @@ use crate::scan::copies::proves;
 use crate::state::pool::Pool;
 
 impl Pool {
-    /// Reads every copy of every block of the pool's own trees from disk. True if some are bad that
-    /// were not at the last call; the next commit then rewrites all of the trees.
+    /// Reads every copy of every block of the metadata trees from disk. Returns true if some copies
+    /// are bad that were good at the last call; the next commit then rewrites all metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` if a commit replaced the trees meanwhile; disks are missing or the pool is
-    /// suspended.
+    /// `NoSegment`: a commit replaced the trees meanwhile. Other errors: disks are missing, or the
+    /// pool is suspended.
     pub async fn verify_own_trees(&self) -> Result<bool, PoolError> {
         let sets = self.live_roots().await?;
         let mut bad = HashSet::default();

@@ -11,7 +11,7 @@ use crate::disks::scan_kind::ScanKind;
 use crate::state::pool::Pool;
 use crate::tree::live::Live;
 
-/// What a look at the copies of some blocks gave.
+/// Result of checking the copies of some blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     /// Stored bytes of the blocks.
@@ -22,9 +22,9 @@ pub(crate) struct Checked {
     pub(crate) unrepaired: u64,
     /// Blocks without any good copy.
     pub(crate) damaged: u64,
-    /// Which ones, by their places among all that live in the segment.
+    /// Indexes of these blocks in the segment's list of live blocks.
     pub(crate) lost: Vec<usize>,
-    /// Parity strips that must be made anew, and may not be yet.
+    /// Wrong parity strips that the scan must not rewrite before the second pass.
     pub(crate) postponed: u64,
 }
 
@@ -45,14 +45,14 @@ impl Checked {
     }
 }
 
-/// What a scan looks at together.
+/// Blocks that a scan checks together.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
-    /// All that lives of a segment, by place.
+    /// All live blocks of a segment, by address.
     pub(crate) all: &'a [Live],
-    /// From here on ...
+    /// Index of the first block of the part.
     pub(crate) from: usize,
-    /// ... to before here.
+    /// Index after the last block of the part.
     pub(crate) to: usize,
     /// Start of the segment in the vdev's segment area.
     pub(crate) start: u64,
@@ -71,17 +71,18 @@ impl<'a> Part<'a> {
     /// Bytes from the first item to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
-        // What a forged pool has there may overlap.
+        // In a pool with crafted metadata, blocks may overlap.
         let end = items.iter().map(Live::end).max().unwrap_or_default();
         (end - items[0].at) as usize
     }
 
-    /// The same with fewer items.
+    /// The blocks in `range` alone.
     pub(crate) fn of(self, range: Range<usize>) -> Self {
         Self { from: range.start, to: range.end, ..self }
     }
 
-    /// Cut where `splits`, asked for two neighbours and the first of the piece, says so.
+    /// Splits the part before each block for which `splits` returns true. Its arguments are the
+    /// first block of the piece, the previous block and this block.
     pub(crate) fn split(self, splits: impl Fn(&Live, &Live, &Live) -> bool) -> Vec<Self> {
         let (mut pieces, mut first) = (Vec::new(), self.from);
         for next in self.from + 1..=self.to {
@@ -96,25 +97,25 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Which legs a scan is about.
+/// Legs that a scan reads and writes.
 pub(crate) struct Scope<'a> {
-    /// Whose cache may have what no leg has.
+    /// Pool whose cache may hold blocks that no leg has.
     pub(crate) pool: &'a Pool,
     pub(crate) kind: ScanKind,
     /// Legs in use whose copies are verified.
     pub(crate) good: Vec<&'a Leg>,
     /// Legs in use that may lack this segment and are to be written.
     pub(crate) behind: Vec<&'a Leg>,
-    /// Second look, after a commit: parity that differs from its row may be made anew.
+    /// Second pass, after a commit: parity that differs from its row may be rewritten.
     pub(crate) settles: bool,
-    /// Legs that are read at the same time.
+    /// Number of legs that are read concurrently.
     pub(crate) legs_in_flight: usize,
 }
 
-/// Why no copy of a block could be read.
+/// Reason why no copy of a block could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// Disks answered, and none has the right bytes.
+    /// Disks answered, but none with the right bytes.
     Damaged,
     /// Too few disks answered.
     Unavailable,

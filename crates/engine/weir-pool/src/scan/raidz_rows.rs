@@ -1,6 +1,6 @@
 //! Checks whole raidz rows: their live blocks, their parity, and legs that lack their strips.
 //!
-//! Not here: the choice of rows (scan, copies), client reads (raidz).
+//! Not here: the choice of rows (`segment_scan`, `copies`), client reads (`raidz`).
 //!
 //! Invariants:
 //! - a scan checks and writes parity only in rows whose live blocks are all verified: parity
@@ -36,7 +36,7 @@ use crate::scan::copies::proves;
 use crate::scan::part::{Checked, Part, Scope};
 use crate::tree::live::Live;
 
-/// Rows read at once: a mebibyte of each leg.
+/// Maximum length of one read of rows, on each leg.
 const LEG_BYTES_MAX: u64 = 1 << 20;
 
 /// Strips of some rows as one leg returned them.
@@ -63,7 +63,7 @@ struct Stretch<'a> {
 }
 
 impl<'a> Stretch<'a> {
-    /// Takes the rows from `first` on as the legs returned them, and computes missing strips.
+    /// Takes the rows from `first` on as the legs returned them, and computes the missing strips.
     fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
         let mut new = Self {
             rows,
@@ -106,7 +106,7 @@ impl<'a> Stretch<'a> {
         self.whole.len() * self.row_bytes()
     }
 
-    /// What the legs gave of a row, by strip.
+    /// Strips of a row as the legs returned them.
     fn read(&self, row: usize) -> Vec<Option<&[u8]>> {
         let at = row * self.strip_bytes();
         let strips = (0..self.rows.strips()).map(|strip| {
@@ -117,7 +117,7 @@ impl<'a> Stretch<'a> {
         strips.collect()
     }
 
-    /// A data strip of a whole row.
+    /// Data strip of a row whose strips are all known.
     fn data_strip(&self, row: usize, strip: usize) -> &[u8] {
         assert!(self.whole[row] && strip < self.rows.data, "it is known");
         let of_leg = || {
@@ -127,7 +127,7 @@ impl<'a> Stretch<'a> {
         self.made.get(&(row, strip)).map_or_else(of_leg, Vec::as_slice)
     }
 
-    /// Some of the data; `None` if it is not known.
+    /// Data in a range; `None` if some of it is not known.
     fn bytes(&self, place: Range<usize>) -> Option<Cow<'_, [u8]>> {
         let rows = place.start / self.row_bytes()..place.end.div_ceil(self.row_bytes());
         if !self.whole[rows].iter().all(|whole| *whole) {
@@ -146,7 +146,7 @@ impl<'a> Stretch<'a> {
         Some(all)
     }
 
-    /// Puts the right bytes at a place of the data.
+    /// Puts the right bytes at an offset of the data, and records the strips that were wrong.
     fn replace(&mut self, at: usize, bytes: &[u8]) {
         for piece in self.rows.pieces(at as u64..(at + bytes.len()) as u64) {
             let (row, strip) = (piece.row as usize, piece.strip);
@@ -332,7 +332,7 @@ impl Vdev {
         let reads = self.legs.iter().map(|leg| async move {
             let (buf, mut there) = (IoBuf::for_read(count * strip), vec![false; count]);
             let wanted = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
-            // A leg that came back during the scan is stale, and may hold older bytes.
+            // A leg that reconnected during the scan is stale, and may hold older bytes.
             let Some(device) = leg.usable().filter(|_| wanted && leg.is_whole()) else {
                 return LegStrips { buf, there };
             };
@@ -498,7 +498,8 @@ impl Vdev {
         })
     }
 
-    /// Writes strips to a leg and reads them back; returns true if both match.
+    /// Writes strips to a leg and reads them back. Returns true if the bytes read equal those
+    /// written.
     async fn write_strips(
         &self,
         leg: &Leg,

@@ -1,6 +1,6 @@
 //! Rewrites bad copies on a leg, in whole sectors and with trusted bytes only.
 //!
-//! Not here: finding bad copies (copies, vdev), raidz rows (vdev/check).
+//! Not here: finding bad copies (`copies`, `vdev`), raidz rows (`raidz_rows`).
 //!
 //! A block shares its first and last sector with its neighbours. A leg may return wrong bytes for
 //! these neighbours while its disk holds the right ones, because a cable or a controller flips bits
@@ -48,7 +48,7 @@ pub(crate) struct Run<'a> {
     pub(crate) part: Part<'a>,
     pub(crate) legs: &'a [&'a Leg],
     pub(crate) spans: &'a [Option<Span>],
-    /// For each block of the part and each leg: true if the leg's copy is right.
+    /// For each block of the part and each leg: whether the leg's copy is right.
     pub(crate) good: &'a [bool],
 }
 
@@ -58,7 +58,7 @@ impl Run<'_> {
         self.part.start + self.part.items()[0].at
     }
 
-    /// Returns for each leg if its copy of a block is right; `None` for a block outside the part.
+    /// Whether the copy of a block is right, for each leg; `None` for a block outside the part.
     fn good_of(&self, block: usize) -> Option<&[bool]> {
         let index = block.checked_sub(self.part.from)?;
         self.good.chunks(self.legs.len()).nth(index)
@@ -85,7 +85,7 @@ impl Run<'_> {
 
 /// Sectors to write, with the bad blocks in them.
 struct Sectors {
-    /// In the vdev's segment area.
+    /// Byte range in the vdev's segment area.
     range: Range<u64>,
     blocks: Vec<usize>,
 }
@@ -151,7 +151,8 @@ impl Vdev {
         all
     }
 
-    /// Computes the right content of sectors on a leg; `None` if some bytes are unconfirmed now.
+    /// Computes the right content of sectors on a leg; `None` if some bytes cannot be confirmed
+    /// now.
     async fn right_sectors(
         &self,
         run: &Run<'_>,
@@ -236,7 +237,8 @@ impl Vdev {
         Some(buf)
     }
 
-    /// Writes sectors to a leg and reads them back; returns true if both match.
+    /// Writes sectors to a leg and reads them back. Returns true if the bytes read equal those
+    /// written.
     pub(crate) async fn write_sectors(&self, leg: &Leg, offset: u64, bytes: IoBuf) -> bool {
         let Some(device) = leg.usable() else { return false };
         let (at, len, bytes) = (self.base + offset, bytes.len(), Arc::new(bytes));

@@ -1,19 +1,19 @@
-//! Scans: looking at everything live to verify every copy (scrub), or to write to a leg what it
-//! missed (resilver), segment by segment, in the order of the disks.
+//! Scans: verify every copy of the live blocks (scrub), or write missed data to legs (resilver),
+//! segment by segment, in disk order.
 //!
-//! Not here: pace and commits around a scan (weir-dataset), what lives of a segment (live), some of
-//! its blocks on every leg (copies).
+//! Not here: pace and commits around a scan (weir-dataset), the search for live blocks (`live`),
+//! checking some blocks on every leg (`copies`).
 //!
-//! Invariant: a leg is called up to date only if it was in use all through the resilver.
+//! Invariant: a leg is marked up to date only if it was in use during the whole resilver.
 //!
-//! A scan looks at the segments that are there when it begins. That is enough: what is written or
-//! moved after its start goes to every leg in use. A segment that is no more when its turn comes
-//! holds nothing that anybody needs. Which segments a leg lacks is known from the last txg that
-//! wrote to each: a resilver reads nothing else.
+//! A scan covers the segments that exist when it begins. That suffices, because later writes and
+//! moves go to every leg in use, and a segment that no longer exists when its turn comes holds no
+//! live data. The last txg that wrote to a segment shows which legs lack it: a resilver reads only
+//! segments that some leg lacks.
 //!
-//! Crash safety: no disk stores a scan. The server stores status and place of the newest scan, and
-//! a scrub resumes at that place. A leg that a resilver was copying to is still stale after
-//! a crash, in the uberblock's own words, until [`Pool::finish_resilver`] and a commit after it.
+//! Crash safety: no disk stores a scan. The server stores status and position of the newest scan,
+//! and a scrub resumes at that position. The uberblock lists a leg under resilver as stale until
+//! [`Pool::finish_resilver`] and the next commit, so it is still stale after a crash.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ use crate::state::scans::{ScanPace, ScanPlace, ScanState, ScanStatus};
 use crate::tree::live::{Live, LiveSet};
 use crate::tree::snapshot_chain::Roots;
 
-/// What a scan has to look at: segments, in the order of their places.
+/// Segments that a scan has to check, by address.
 pub struct ScanPlan {
     segments: std::vec::IntoIter<(VsegId, ScanPlace)>,
-    /// What lives of root segments.
+    /// Live blocks of root segments.
     roots: HashMap<VsegId, LiveSet>,
 }
 
@@ -47,48 +47,48 @@ impl Iterator for ScanPlan {
     }
 }
 
-/// A segment that a scan has to look at.
+/// Segment that a scan has to check.
 pub struct PlannedSegment {
     vseg: VsegId,
     place: ScanPlace,
-    /// What lives of it, if it is a root segment.
+    /// Its live blocks, if it is a root segment.
     of_roots: Option<LiveSet>,
 }
 
 impl PlannedSegment {
-    /// Where it is.
+    /// Position of the segment.
     pub fn place(&self) -> ScanPlace {
         self.place
     }
 }
 
-/// A segment that is being looked at.
+/// Segment that a scan is checking.
 pub struct SegmentScan {
     vseg: VsegId,
     live: Vec<Live>,
     done: usize,
-    /// What lives of it could not all be found: what else is in a row may be needed.
+    /// Some live blocks could not be found, so other bytes of a row may be live as well.
     partly_known: bool,
-    /// Parity strips that wait for a second look.
+    /// Parity strips that wait for the second pass.
     postponed: u64,
-    /// This is the second look.
+    /// This is the second pass.
     settles: bool,
 }
 
 impl SegmentScan {
-    /// Whether everything in it was looked at.
+    /// Whether all of its live blocks were checked.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
     }
 
-    /// Whether it needs a second look, after a commit.
+    /// Whether it needs a second pass, after a commit.
     pub fn wants_second_look(&self) -> bool {
         self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
     }
 
-    /// Begins the second look, in which parity is made anew. A commit that began after the segment
-    /// was done must have ended: blocks that died before it are in rows whose other blocks alone
-    /// are verified, and until then a power cut can bring them back.
+    /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
+    /// pass of the segment must have ended. The first pass did not verify blocks that were freed
+    /// before that commit, and until the commit ends a power cut can bring them back.
     pub fn begin_second_look(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);
@@ -96,7 +96,7 @@ impl SegmentScan {
 }
 
 impl Pool {
-    /// The scan under way or the last one.
+    /// Status of the running scan, or of the last one.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         self.scans.status(self.clock())
     }
@@ -111,13 +111,13 @@ impl Pool {
         legs.filter(|leg| leg.usable().is_some() && leg.stale_after().is_some())
     }
 
-    /// The legs a resilver that begins now is for; hand it to [`Self::finish_resilver`].
+    /// Legs of a resilver that begins now; the caller passes them to [`Self::finish_resilver`].
     pub fn begin_resilver(&self) -> Vec<(Guid, u64)> {
         self.resilver_legs().map(|leg| (leg.guid, leg.absences())).collect()
     }
 
-    /// Flushes what a resilver wrote and lets the next uberblock call its legs up to date, those
-    /// that were in use all the time.
+    /// Flushes the writes of a resilver, and lets the next uberblock list its legs as up to date if
+    /// they were in use all the time.
     ///
     /// # Durability
     /// The legs count as up to date, also after a crash, once the next commit returns; until then
@@ -133,7 +133,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Shows a new scan.
+    /// Sets the scan status to a new scan.
     pub fn begin_scan(&self, kind: ScanKind) {
         let total_bytes = match kind {
             ScanKind::Scrub => self.space().live_bytes,
@@ -157,12 +157,12 @@ impl Pool {
         *self.scans.0.lock() = Some((status, self.clock.monotonic()));
     }
 
-    /// Shows a scan of an earlier opening of the pool, unless there was one since.
+    /// Sets the scan status to a scan of an earlier import epoch, unless a newer scan exists.
     pub fn restore_scan(&self, status: ScanStatus) {
         self.scans.0.lock().get_or_insert((status, self.clock.monotonic()));
     }
 
-    /// Shows a resumed scrub, with its counts from an earlier opening of the pool.
+    /// Sets the scan status to a resumed scrub, with its counts from an earlier import epoch.
     pub fn resume_scrub(&self, status: ScanStatus) {
         self.begin_damage_scrub();
         let status = ScanStatus { state: ScanState::Running, ended_unix_ms: None, ..status };
@@ -176,7 +176,7 @@ impl Pool {
         self.segments.live_bytes_where(missed)
     }
 
-    /// Shows another state of the scan.
+    /// Changes the state in the scan status.
     pub fn set_scan_state(&self, state: ScanState) {
         let now = self.clock.monotonic();
         if let Some((status, since)) = &mut *self.scans.0.lock() {
@@ -190,7 +190,8 @@ impl Pool {
         }
     }
 
-    /// Segments that a scan has to read, from a place on. Later writes go to every leg in use.
+    /// Plans the segments that a scan has to read from a position on. Later writes go to every leg
+    /// in use.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -218,8 +219,8 @@ impl Pool {
         Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
     }
 
-    /// Finds what lives of a segment. What dies later stays where it is, and what is written later
-    /// goes to every leg, so this may be done a while before [`Self::scan_step`].
+    /// Finds the live blocks of a segment. This may run long before [`Self::scan_step`]: blocks
+    /// that are freed later stay in place, and later writes go to every leg.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -233,7 +234,7 @@ impl Pool {
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        // A leg that is behind lacks what is not known to live as well.
+        // A leg that is behind also lacks the blocks that are not known to be live.
         let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
         let unrepaired = u64::from(is_partial && resilvers);
         self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });
@@ -241,7 +242,7 @@ impl Pool {
         Ok(SegmentScan { vseg, live, done: 0, partly_known, postponed: 0, settles: false })
     }
 
-    /// Looks at more of a segment, as much as `pace` says.
+    /// Checks more blocks of a segment, as many as `pace` permits.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -267,7 +268,7 @@ impl Pool {
                     }
                     self.note_lost(&lost.of);
                 }
-                // What the first look saw is not counted twice.
+                // The first pass has counted these already.
                 let checked = if segment.settles {
                     Checked { bytes: 0, damaged: 0, ..checked }
                 } else {
@@ -278,13 +279,13 @@ impl Pool {
                     self.count_unrepaired(segment);
                 }
             }
-            // Nothing in it is needed any more.
+            // The segment no longer holds live data.
             None => segment.done = segment.live.len(),
         }
         Ok(())
     }
 
-    /// Counts the parity that a segment's first look left as it is, where no second follows.
+    /// Counts the wrong parity that the first pass of a segment left, if no second pass follows.
     pub fn count_unrepaired(&self, segment: &SegmentScan) {
         let unrepaired = segment.postponed;
         self.count_scanned(&Checked { unrepaired, ..Checked::default() });

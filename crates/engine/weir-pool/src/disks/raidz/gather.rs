@@ -1,13 +1,14 @@
-//! Reading as many strips of some slices as it takes, around legs that do not answer in time.
+//! Reads as many strips of some slices as reconstruction needs, without waiting for slow legs.
 //!
-//! Not here: reading the wanted bytes alone from the legs that hold them (raidz), and what is
-//! computed from the strips (reconstruct).
+//! Not here: reading the wanted bytes alone from the legs that hold them (`raidz`), computing
+//! strips (`reconstruct`).
 //!
 //! Invariants:
-//! - a strip is asked for once;
-//! - another strip is asked for where one cannot be read, or takes far longer than its leg usually
-//!   does; whichever are there first are used;
-//! - a late strip is waited for as long as the others do not do; it stays unread until it is there.
+//! - each strip is read at most once;
+//! - another strip is read if one cannot be read, or takes far longer than its leg usually does;
+//!   the strips that arrive first are used;
+//! - a late strip is awaited while the other strips do not suffice, and counts as unread until it
+//!   arrives.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -27,27 +28,27 @@ use crate::disks::leg::{Doubt, Leg};
 use crate::disks::rows::{Piece, Rows, Slice};
 use crate::disks::vdev::Vdev;
 
-/// What is known of one strip of a slice.
+/// State of one strip of a slice.
 pub(super) enum Strip {
     Unread,
     Asked(Asked),
-    /// With the doubt about its leg when the leg was asked: a resilver may end while other strips
+    /// With the doubt about its leg when the read was issued: a resilver may end while other strips
     /// are read.
     Read(IoBuf, Doubt),
-    /// No disk, or its read failed.
+    /// No disk, or the read failed.
     Missing,
 }
 
-/// A strip that its leg was asked for.
+/// Strip with a read in flight.
 pub(super) struct Asked {
     device: Arc<dyn Device>,
     doubt: Doubt,
-    /// When its leg has taken too long; unset until somebody waits.
+    /// Time after which the leg is late; unset until a caller waits.
     due: Option<Duration>,
     late: bool,
 }
 
-/// A slice and what was read of it.
+/// Slice and the state of its strips.
 pub(super) struct Reading {
     pub(super) slice: Slice,
     pub(super) strips: Vec<Strip>,
@@ -70,7 +71,7 @@ impl Reading {
         (0..self.strips.len()).filter(|strip| self.read(*strip).is_none()).collect()
     }
 
-    /// What must be computed from the rest: nothing while every wanted strip is known.
+    /// Unknown strips, if a wanted strip is among them and must be reconstructed; else none.
     pub(super) fn lost(&self) -> Vec<usize> {
         let unknown = self.unknown();
         if unknown.iter().any(|strip| self.wants(*strip)) { unknown } else { Vec::new() }
@@ -80,13 +81,13 @@ impl Reading {
         self.slice.pieces.iter().any(|piece| piece.strip == strip)
     }
 
-    /// Where a piece is in the slice's buffers.
+    /// Byte range of a piece in the slice's buffers.
     pub(super) fn place(&self, piece: &Piece) -> Range<usize> {
         let start = (piece.within.start - self.slice.within.start) as usize;
         start..start + piece.len()
     }
 
-    /// Whether every wanted strip is known or can be computed.
+    /// Whether every wanted strip is known or can be reconstructed.
     fn is_enough(&self, rows: &Rows) -> bool {
         self.lost().len() <= rows.parity
     }
@@ -95,7 +96,7 @@ impl Reading {
         matches!(self.strips[strip], Strip::Unread)
     }
 
-    /// Whether its leg was asked and has not taken too long yet.
+    /// Whether the strip's read is in flight and not late.
     fn is_coming(&self, strip: usize) -> bool {
         matches!(&self.strips[strip], Strip::Asked(asked) if !asked.late)
     }
@@ -105,7 +106,7 @@ impl Reading {
     }
 }
 
-/// A strip's answer.
+/// Result of one strip's read.
 struct Answer {
     reading: usize,
     strip: usize,
@@ -113,20 +114,20 @@ struct Answer {
     buf: IoBuf,
 }
 
-/// The strips of some slices; dropped, it gives up the reads that are under way.
+/// Strips of some slices. Dropping it abandons the reads in flight.
 pub(super) struct Gather<'a> {
     vdev: &'a Vdev,
     rows: &'a Rows,
     pub(super) readings: Vec<Reading>,
-    /// One for each strip that is [`Strip::Asked`]; it keeps the disk open.
+    /// One read for each [`Strip::Asked`]; it keeps the disk open.
     under_way: FuturesUnordered<LocalBoxFuture<'a, Answer>>,
-    /// Legs that were noted as gone around, by number.
+    /// Indexes of the legs that were counted as bypassed.
     bypassed: Vec<usize>,
 }
 
 impl<'a> Gather<'a> {
-    /// The slices of `pieces`; nothing is read yet. `failed`: strips that cannot be read, by row
-    /// and number; `bypassed`: legs that were gone around already.
+    /// Creates the slices of `pieces`; issues no read yet. `failed`: unreadable strips, by row and
+    /// number. `bypassed`: legs already counted as bypassed.
     pub(super) fn new(
         vdev: &'a Vdev,
         rows: &'a Rows,
@@ -143,8 +144,8 @@ impl<'a> Gather<'a> {
         Self { vdev, rows, readings, under_way: FuturesUnordered::new(), bypassed }
     }
 
-    /// Reads the wanted strips of each slice; where one is missing or slow, as many others as it
-    /// takes. Ready when that is enough, or when every leg has answered.
+    /// Reads the wanted strips of each slice, and other strips in place of missing or slow ones.
+    /// Returns when these suffice, or when no read is left in flight.
     pub(super) async fn enough(&mut self) {
         let (vdev, rows) = (self.vdev, self.rows);
         let replaceable = |reading: &Reading| {
@@ -164,7 +165,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Reads every strip whose leg answers in time.
+    /// Reads every strip, and waits for those whose legs answer in time.
     pub(super) async fn all(&mut self) {
         for reading in 0..self.readings.len() {
             for strip in 0..self.rows.strips() {
@@ -178,14 +179,14 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Waits for one more of the late strips; false when there is none.
+    /// Waits for one of the late strips; false if there is none.
     pub(super) async fn one_more(&mut self) -> bool {
         let more = !self.under_way.is_empty();
         self.next(|_| false).await;
         more
     }
 
-    /// Notes that what is still under way was not needed.
+    /// Counts the legs of reads still in flight as bypassed, because their strips were not needed.
     pub(super) fn bypass_rest(&mut self) {
         let mut legs = Vec::new();
         for reading in &self.readings {
@@ -200,7 +201,7 @@ impl<'a> Gather<'a> {
         self.vdev.leg_of(self.rows, self.readings[reading].slice.row, strip)
     }
 
-    /// Asks what is missing so that what is coming will be enough.
+    /// Issues reads until the known strips and those in flight suffice.
     fn ask_enough(&mut self, index: usize) {
         loop {
             let reading = &self.readings[index];
@@ -217,7 +218,7 @@ impl<'a> Gather<'a> {
             let unread = (0..self.rows.strips()).filter(|strip| reading.is_unread(*strip));
             let mut next: Vec<usize> = unread.filter(|s| !own || reading.wants(*s)).collect();
             if !own {
-                // Those that are up to date and answer in time first.
+                // Legs that answer in time first, then legs that are up to date.
                 next.sort_by_cached_key(|strip| {
                     let leg = self.leg(index, *strip);
                     (leg.is_avoided(), leg.doubt(), !reading.wants(*strip))
@@ -225,14 +226,14 @@ impl<'a> Gather<'a> {
                 let there = (0..self.rows.strips()).filter(|strip| there(*strip)).count();
                 next.truncate(self.rows.data.saturating_sub(there));
             }
-            // Again where one turned out to have no disk.
+            // Repeat if the leg of a strip turned out to have no disk.
             if next.into_iter().all(|strip| self.ask(index, strip)) {
                 return;
             }
         }
     }
 
-    /// Asks for one strip; false if its leg has no disk.
+    /// Issues the read of one strip; false if its leg has no disk.
     fn ask(&mut self, index: usize, strip: usize) -> bool {
         let leg = self.leg(index, strip);
         let reading = &mut self.readings[index];
@@ -252,8 +253,8 @@ impl<'a> Gather<'a> {
         true
     }
 
-    /// Takes in one answer, or tells which legs are late now; those only of slices that can be
-    /// `hedged`.
+    /// Processes one completed read, or returns the legs that are late now. Only slices for which
+    /// `hedged` is true have late legs.
     async fn next(&mut self, hedged: impl Fn(&Reading) -> bool) -> Option<Vec<usize>> {
         let mut timer: Option<(Duration, Sleep)> = None;
         let answer = poll_fn(|context| {
@@ -279,7 +280,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Runs until the first leg has taken too long; `None` where no other could be asked.
+    /// Timer that expires when the first leg is late; `None` if no slice is `hedged`.
     fn timer(&mut self, hedged: impl Fn(&Reading) -> bool) -> Option<(Duration, Sleep)> {
         let now = self.vdev.clock.monotonic();
         let mut first: Option<Duration> = None;
@@ -311,7 +312,7 @@ impl<'a> Gather<'a> {
         };
     }
 
-    /// Marks what was due by then as late; tells the legs.
+    /// Marks the reads that were due by `due` as late and returns their legs.
     fn note_late(&mut self, due: Duration, hedged: impl Fn(&Reading) -> bool) -> Vec<usize> {
         let rows = self.rows;
         let mut legs = Vec::new();
@@ -332,7 +333,7 @@ impl<'a> Gather<'a> {
         legs
     }
 
-    /// Notes, once, that this read went around a leg.
+    /// Counts a leg as bypassed, once for this read.
     fn bypass(&mut self, leg: usize) {
         if !self.bypassed.contains(&leg) {
             self.bypassed.push(leg);

@@ -1,16 +1,16 @@
-//! Computing strips from the others, finding which strips are wrong, and writing back what was
-//! proved.
+//! Reconstruction: computes strips from the others, identifies wrong strips, and writes verified
+//! bytes back.
 //!
-//! Not here: reading the strips (gather), parity itself (weir-codec).
+//! Not here: reading strips (`gather`), parity computation (weir-codec).
 //!
 //! Invariants:
-//! - which strips are wrong is not believed of any leg but found by trying: the checksum decides. A
-//!   leg is likely to be wrong in every row of a block, so whole legs are tried first;
-//! - a leg's bytes count as its errors only if it was not stale when it was asked for them;
-//! - only bytes that a checksum proved are written back. What the same reconstruction says of other
-//!   strips is not proved: errors of two legs can cancel each other out in the one strip that was
-//!   asked for (both overwritten with zeros, say, where they held the same bytes);
-//! - a strip that was not read is neither counted as wrong nor written: its leg may only be slow.
+//! - wrong strips are identified by trial: the checksum decides, no leg is trusted. A bad leg is
+//!   likely to be wrong in every row of a block, so whole legs are tried first;
+//! - bad bytes count as an error of a leg only if it was not stale when its read was issued;
+//! - only bytes that a checksum verified are written back. The same reconstruction proves nothing
+//!   about other strips: errors of two legs can cancel each other out in the wanted strip (for
+//!   example, if zeros overwrote both where they held the same bytes);
+//! - an unread strip is neither counted as wrong nor written: its leg may only be slow.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -26,7 +26,7 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 
 impl Reading {
-    /// What a strip would be if `lost` were lost.
+    /// Computes a strip as if the strips in `lost` were lost.
     fn computed(&self, recovery: &Recovery, lost: &[usize], strip: usize) -> IoBuf {
         let strips: Vec<Option<&[u8]>> = (0..self.strips.len())
             .map(|other| self.read(other).filter(|_| !lost.contains(&other)))
@@ -36,7 +36,7 @@ impl Reading {
         out
     }
 
-    /// Fills the slice's pieces of `out`, taking the strips in `lost` from the others.
+    /// Fills the slice's pieces of `out`; computes the strips in `lost` from the others.
     fn assemble(&self, rows: &Rows, lost: &[usize], out: &mut [u8]) {
         let recovery = Recovery::new(rows.data, rows.parity, lost);
         for piece in &self.slice.pieces {
@@ -71,8 +71,8 @@ impl Vdev {
         Ok(())
     }
 
-    /// Tries which strips of each slice to take for lost until `verify` accepts the result; `None`
-    /// if no combination is right.
+    /// Tries which strips of each slice to treat as lost until `verify` accepts the result; `None`
+    /// if no combination is accepted.
     pub(super) fn try_losses(
         &self,
         rows: &Rows,
@@ -98,7 +98,7 @@ impl Vdev {
             if verify(out) {
                 return Some(choices.iter().zip(current).map(|(all, n)| all[n].clone()).collect());
             }
-            // Counts up, the first slice fastest.
+            // Advance to the next combination; the first slice varies fastest.
             let mut slice = 0;
             loop {
                 let choice = current.get_mut(slice)?;
@@ -114,8 +114,8 @@ impl Vdev {
         None
     }
 
-    /// Takes the strips of the same legs for lost in every slice: each set of as many legs as there
-    /// is parity or fewer, small sets and legs in doubt first.
+    /// Treats the strips of the same legs as lost in every slice. Tries each set of at most
+    /// `parity` legs, small sets and doubtful legs first.
     fn try_legs(
         &self,
         rows: &Rows,
@@ -151,8 +151,8 @@ impl Vdev {
         })
     }
 
-    /// What may be lost of a slice, likely first: nothing but what is not there, then every set of
-    /// as many strips as there is parity that makes a difference.
+    /// Sets of strips that may be wrong or unread in a slice, most likely first: the unread strips
+    /// alone, then each set of `parity` strips that contains the unread ones and a wanted strip.
     fn choices(&self, rows: &Rows, reading: &Reading) -> Vec<Vec<usize>> {
         let unknown = reading.unknown();
         let Some(more) = rows.parity.checked_sub(unknown.len()) else { return Vec::new() };
@@ -178,7 +178,7 @@ impl Vdev {
         sets
     }
 
-    /// Counts damage that no combination explains and says what is the matter.
+    /// Counts damage that no combination explains, and returns the matching error.
     pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
         for reading in readings {
             for piece in &reading.slice.pieces {
@@ -197,7 +197,7 @@ impl Vdev {
         self.damaged(at)
     }
 
-    /// Rewrites those of the wanted bytes that were computed and differ from what is on their legs.
+    /// Rewrites the wanted bytes that were reconstructed and differ from those on their legs.
     pub(super) async fn heal_slice(
         &self,
         rows: &Rows,
@@ -219,7 +219,7 @@ impl Vdev {
         }
     }
 
-    /// Brings the proved bytes of one strip back if they differ.
+    /// Rewrites the verified bytes of one strip if they differ.
     async fn heal_strip(
         &self,
         rows: &Rows,
@@ -240,7 +240,7 @@ impl Vdev {
             }
             Strip::Missing => None,
         };
-        // Whole sectors, and no more of the neighbours than those hold.
+        // Whole sectors, with as few bytes of the neighbouring blocks as possible.
         let sector = self.sector_bytes() as usize;
         let start = proved.start - proved.start % sector;
         let sectors = start..proved.end.next_multiple_of(sector);
@@ -254,7 +254,7 @@ impl Vdev {
     }
 }
 
-/// Every set of `size` of these, in order.
+/// All subsets of `size` elements, in order.
 pub(crate) fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
     if size == 0 {
         return vec![Vec::new()];

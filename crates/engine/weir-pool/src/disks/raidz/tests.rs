@@ -1,6 +1,6 @@
-//! Raidz reads around legs that freeze or are slow.
+//! Tests of raidz reads with frozen or slow legs.
 //!
-//! Not here: damage and losses of legs that answer (weir-dataset's tests).
+//! Not here: damage and loss of legs that answer (weir-dataset's tests).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ const STRIP: usize = 4096;
 const DATA: usize = 3;
 const ROWS: usize = 8;
 const LEN: usize = ROWS * DATA * STRIP;
-/// Far more than any read takes that does not wait for a frozen leg.
+/// Far longer than any read that does not wait for a frozen leg.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A raidz vdev in memory whose rows are written, and what goes wrong with its disks.
+/// Raidz vdev in memory with written rows, and the fault injectors of its disks.
 struct Bench {
     vdev: Vdev,
     memory: Vec<Arc<MemoryDevice>>,
@@ -46,7 +46,7 @@ impl Bench {
         Self { vdev, memory, faults, content }
     }
 
-    /// Reads what must be there, verified, and not waiting for long.
+    /// Reads and verifies a range within [`LIMIT`].
     async fn read(&self, range: Range<usize>) {
         let must = &self.content[range.clone()];
         let verify = |bytes: &[u8]| bytes == must;
@@ -68,7 +68,7 @@ impl Bench {
         self.vdev.legs.iter().map(|leg| leg.figures().map_or(0, |seen| seen.bypassed)).collect()
     }
 
-    /// Reads that each leg completed.
+    /// Completed reads of each leg.
     fn reads(&self) -> Vec<u64> {
         let count = |leg: &Leg| leg.figures().map_or(0, |seen| seen.of(DiskOp::Read).count);
         self.vdev.legs.iter().map(count).collect()
@@ -79,7 +79,7 @@ impl Bench {
         self.vdev.legs.iter().map(|leg| leg.checksum_errors.total()).collect()
     }
 
-    /// Nothing was counted against any leg, and nothing written but the rows.
+    /// Asserts that no error was counted on any leg, and that only the rows were written.
     fn assert_nobody_blamed(&self) {
         let of = |leg: &Leg| leg.read_errors.load(Ordering::Relaxed);
         assert_eq!(
@@ -109,13 +109,13 @@ fn run(test: impl AsyncFn()) {
     new_runtime().unwrap().block_on(test());
 }
 
-/// The bytes of a strip of the first row, whose strips are on the legs of the same number.
+/// Bytes of a strip of row 0; strip n of that row is on leg n.
 fn strip(strip: usize) -> Range<usize> {
     strip * STRIP..(strip + 1) * STRIP
 }
 
 #[test]
-fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
+fn read_bypasses_frozen_leg_and_later_reads_avoid_it() {
     run(async || {
         for parity in 1..=3 {
             let bench = Bench::new(parity).await;
@@ -137,9 +137,9 @@ fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
 }
 
 // A read got old bytes from a stale leg and identified the wrong strip only after the resilver had
-// ended: the pool counted the missed write as an error of the disk.
+// ended. The pool counted the missed write as an error of the disk.
 #[test]
-fn bytes_read_while_a_leg_was_stale_are_no_error_after_its_resilver() {
+fn stale_bytes_are_no_disk_error_after_the_resilver() {
     run(async || {
         for parity in 1..=3 {
             let bench = Bench::new(parity).await;
@@ -148,7 +148,7 @@ fn bytes_read_while_a_leg_was_stale_are_no_error_after_its_resilver() {
             bench.damage(0, 0);
             bench.freeze(1..DATA + parity);
             let resilver_ends = async {
-                // The read asks the leg alone, then with all others.
+                // The read first uses this leg alone, then all legs.
                 while bench.reads()[0] < 2 {
                     compio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -163,10 +163,10 @@ fn bytes_read_while_a_leg_was_stale_are_no_error_after_its_resilver() {
     });
 }
 
-// Combinations were tried row by row: in a block of many rows a disk with wrong bytes in all of
-// them cost seconds of the pool's thread, and two such disks cost the block.
+// Combinations were tried row by row. In a block of many rows, a disk with wrong bytes in all of
+// them blocked the pool's thread for seconds, and two such disks made the block unreadable.
 #[test]
-fn legs_that_are_wrong_in_every_row_of_a_block_are_found() {
+fn legs_with_wrong_bytes_in_every_row_are_identified() {
     run(async || {
         for parity in 1..=3 {
             let bench = Bench::new(parity).await;
@@ -199,7 +199,7 @@ fn old_bytes_of_a_stale_leg_are_no_error_of_its_disk() {
 }
 
 #[test]
-fn unverified_reads_go_around_a_frozen_leg() {
+fn unverified_reads_bypass_a_frozen_leg() {
     run(async || {
         for parity in 1..=3 {
             let bench = Bench::new(parity).await;
@@ -212,13 +212,14 @@ fn unverified_reads_go_around_a_frozen_leg() {
 }
 
 #[test]
-fn as_many_legs_as_there_is_parity_may_freeze_wherever_they_are() {
+fn as_many_legs_as_parity_strips_may_freeze() {
     run(async || {
         for parity in 1..=3 {
             for first in 0..=DATA {
                 let bench = Bench::new(parity).await;
                 bench.freeze(first..first + parity);
-                // One strip, so that legs are met one by one; then all of them at once.
+                // One strip first, so that reads find the frozen legs one by one; then all strips
+                // at once.
                 bench.read(strip(first.min(DATA - 1))).await;
                 bench.read(0..LEN).await;
                 bench.read_unverified(0..LEN).await;
@@ -229,7 +230,7 @@ fn as_many_legs_as_there_is_parity_may_freeze_wherever_they_are() {
 }
 
 #[test]
-fn with_more_frozen_than_parity_a_read_waits_until_enough_answer() {
+fn read_waits_if_more_legs_freeze_than_parity_covers() {
     run(async || {
         for parity in 1..=3 {
             for (wanted, thawing) in [(0..1, 0), (0..1, 1), (0..DATA, 0), (0..DATA, 1)] {
@@ -251,9 +252,9 @@ fn with_more_frozen_than_parity_a_read_waits_until_enough_answer() {
 }
 
 #[test]
-fn a_damaged_strip_is_found_beside_a_frozen_leg() {
+fn damaged_strip_is_found_while_another_leg_is_frozen() {
     run(async || {
-        // The damaged one is wanted, or is what the frozen one is computed from.
+        // The damaged strip is wanted, or the frozen strip is computed from it.
         for (damaged, frozen, read) in [(0, 1, 0), (0, 4, 0), (1, 0, 0), (1, 0, 1), (0, 1, 1)] {
             let bench = Bench::new(2).await;
             bench.damage(damaged, 0);
@@ -275,7 +276,7 @@ fn a_damaged_strip_is_found_beside_a_frozen_leg() {
 }
 
 #[test]
-fn a_slow_leg_is_waited_for_where_the_others_are_wrong_fail_or_freeze() {
+fn read_waits_for_slow_leg_if_others_are_wrong_fail_or_freeze() {
     run(async || {
         let slow = Duration::from_millis(150);
         let wrong = Bench::new(1).await;
@@ -302,10 +303,10 @@ fn a_slow_leg_is_waited_for_where_the_others_are_wrong_fail_or_freeze() {
 }
 
 #[test]
-fn a_frozen_leg_is_gone_around_by_way_of_one_that_is_only_slow() {
+fn frozen_leg_is_bypassed_through_a_slow_one() {
     run(async || {
         let bench = Bench::new(1).await;
-        // Avoided for longer than anybody shall wait.
+        // Avoided for longer than the read may take.
         (0..5).for_each(|_| bench.vdev.legs[0].note_bypass());
         bench.faults[0].delay(Duration::from_millis(50));
         bench.freeze(2..3);
@@ -318,7 +319,7 @@ fn a_frozen_leg_is_gone_around_by_way_of_one_that_is_only_slow() {
 }
 
 #[test]
-fn a_leg_that_is_missing_counts_as_one_that_cannot_be_gone_around() {
+fn offline_leg_reduces_the_frozen_legs_that_parity_covers() {
     run(async || {
         let bench = Bench::new(2).await;
         bench.vdev.legs[1].set_offline();
@@ -336,7 +337,7 @@ fn a_leg_that_is_missing_counts_as_one_that_cannot_be_gone_around() {
 }
 
 #[test]
-fn a_leg_that_answers_again_is_used_again() {
+fn leg_that_answers_again_is_used_again() {
     run(async || {
         let bench = Bench::new(1).await;
         bench.freeze(0..1);
@@ -354,7 +355,7 @@ fn a_leg_that_answers_again_is_used_again() {
 }
 
 #[test]
-fn only_the_legs_that_hold_the_bytes_are_asked_while_they_answer_in_time() {
+fn only_legs_with_the_bytes_are_read_while_they_answer_in_time() {
     run(async || {
         let bench = Bench::new(2).await;
         bench.faults[1].delay(HEDGE_MIN / 4);

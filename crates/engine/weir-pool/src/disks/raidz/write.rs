@@ -1,10 +1,10 @@
-//! Writing raidz rows with their parity.
+//! Writes raidz rows with their parity.
 //!
-//! Not here: reading and reconstructing them (raidz), rewriting damaged strips (reconstruct,
-//! check).
+//! Not here: reading rows (`raidz`), reconstruction and rewriting of damaged strips (`reconstruct`,
+//! `check`).
 //!
-//! Invariant: rows are written whole, once, each strip with the others: there is no write hole and
-//! parity is never updated.
+//! Invariant: a row is written once and as a whole, all strips together. So there is no write hole,
+//! and parity is never updated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Vdev {
         self.enough(&join_all(writes).await)
     }
 
-    /// One buffer per leg with its strips of neighbouring rows, parity included.
+    /// Builds one buffer for each leg, with its strips of consecutive rows, parity included.
     fn spread(&self, rows: &Rows, first_row: u64, data: &[u8]) -> Vec<IoBuf> {
         let strip_bytes = rows.strip_bytes as usize;
         let count = data.len() / rows.row_bytes() as usize;
