@@ -174,8 +174,8 @@ impl Roots {
         &self.lines
     }
 
-    /// Finds the only version that can be the first to reference a block of this owner and birth,
-    /// and its volume.
+    /// Finds the version to check for a block of this owner and birth, and its volume. If any
+    /// version references the block, this one does.
     pub(crate) fn version_of(
         &self,
         owner: &BlockOwner,
