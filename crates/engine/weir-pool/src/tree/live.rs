@@ -4,9 +4,9 @@
 //! The cleaner moves live blocks, `scan::copies` verifies them.
 //!
 //! Invariants:
-//! - a block that was ever shared is live while its reference count is above zero. The count is
-//!   checked first: the index that the summary names may no longer reference the block while others
-//!   do;
+//! - a block that was ever shared is live while the reference table counts it. The table is checked
+//!   first, because the index that the summary names may have dropped the block while others
+//!   reference it;
 //! - any other block is live if the only index that can reference it (named in the summary) does
 //!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
 //! - the live bytes found must equal the segment's counter, unless a write-out changed either
