@@ -1,4 +1,4 @@
-//! Remap and reference tables in RAM: those that no commit has stored yet, and as many of the
+//! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
 //! others as fit.
 //!
 //! weir-format defines the tables. `victims` and `reference_counts` create them, `commit` stores
@@ -8,9 +8,9 @@
 //! - a table leaves RAM only while its stored form is current; the stored form is read and verified
 //!   again before the next use;
 //! - only the write-out changes tables; readers only load them;
-//! - stored tables take at most the budget, less the RAM of their list and the segment table, and
-//!   in any case a quarter of the budget. The table that was read last is exempt, so that its
-//!   reader can use it.
+//! - stored tables take at most the larger of two limits: the budget less the RAM of their list and
+//!   of the segment table, and a quarter of the budget. The table that was read last is exempt, so
+//!   that its reader can use it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

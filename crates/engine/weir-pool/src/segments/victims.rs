@@ -4,8 +4,8 @@
 //! The `cleaner` reads and writes the blocks.
 //!
 //! Invariants:
-//! - a cleaned segment keeps its number and its counter; its space is reclaimed as late as that of
-//!   a dead segment;
+//! - a cleaned segment keeps its number and its counter; its space is reclaimed no earlier than the
+//!   space of a dead segment;
 //! - a block of the clean class is found only through the remap table of the segment that its
 //!   pointer names.
 

@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     /// Addresses of shared blocks that a scrub found without a good copy. The pointers to them are
     /// still to be found.
     pub(crate) shared: HashSet<u64>,
-    /// Number of changes of the list; `stored` counts those that are stored.
+    /// Number of changes of the list; `stored` is the number at the last store.
     pub(crate) changes: u64,
     pub(crate) stored: u64,
     /// True once the list had an entry since the import.

@@ -152,7 +152,7 @@ impl Pool {
         });
     }
 
-    /// Removes records of which a scrub found a good copy.
+    /// Removes records after a scrub found a good copy of them.
     pub fn damage_healed(&self, of: &DamagedRange, records: &Range<u64>) {
         self.damage.change(|inner| {
             let is_of = |range: &DamagedRange| {

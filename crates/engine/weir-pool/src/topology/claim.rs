@@ -41,7 +41,7 @@ use crate::state::pool::Pool;
 pub(crate) struct Labelled<'a> {
     pub(crate) disk: &'a dyn Device,
     pub(crate) label: &'a Label,
-    /// Bytes of the disk in use; `None` for a disk that is not to be claimed.
+    /// Used bytes of the disk; `None` if it is not to be claimed: no slot is written to it.
     pub(crate) disk_bytes: Option<u64>,
     pub(crate) owner: Option<&'a Owner>,
 }

@@ -101,7 +101,7 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        // A pool needs no spare, and no log vdev while it is open.
+        // An open pool works without spares and log vdevs.
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
@@ -269,7 +269,7 @@ impl Pool {
         }
     }
 
-    /// True if a leg is in use and not stale.
+    /// True if a leg is in use and up to date.
     pub fn leg_is_up_to_date(&self, guid: Guid) -> bool {
         self.leg(guid).is_ok_and(|(_, leg)| leg.is_up_to_date())
     }

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;
-//! - all results that end at or before [`Walk::position`] were returned and no others, so that a
+//! - the walk has returned exactly the results that end at or before [`Walk::position`], so that a
 //!   later walk can resume there.
 
 use async_recursion::async_recursion as boxed;
@@ -167,7 +167,7 @@ impl Walk<'_> {
         self.damaged + self.kept > 0
     }
 
-    /// Returns the next blocks (at most those of one leaf) and the nodes that end with them. An
+    /// Returns the next blocks, at most one leaf of them, and the nodes that end with them. An
     /// empty list marks the end.
     ///
     /// # Errors

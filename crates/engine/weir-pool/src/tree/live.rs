@@ -36,7 +36,8 @@ use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Roots, node_above};
 
-/// Attempts to read a segment that write-outs keep changing, before its counter is left unchecked.
+/// Attempts to read a segment while write-outs change it. After the last one the counter stays
+/// unchecked.
 const LOOKS_MAX: usize = 4;
 
 const SEGMENT: &str = "segment";
@@ -271,7 +272,7 @@ impl Pool {
         Ok((entries, places))
     }
 
-    /// Returns those of `entries` whose blocks are still referenced and are now in segment `vseg`.
+    /// Finds the entries whose blocks are still referenced and are now in segment `vseg`.
     pub(crate) async fn find_live(
         &self,
         roots: &Roots,

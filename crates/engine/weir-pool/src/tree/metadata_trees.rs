@@ -55,8 +55,8 @@ pub struct OwnPlace {
     pub len: usize,
 }
 
-/// Unreadable parts of the segment, remap and reference tables. The engine in weir-dataset keeps
-/// those of the directory.
+/// Unreadable parts of the segment, remap and reference tables. The engine in weir-dataset lists
+/// unreadable parts of the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostTables {
     /// Parts of the segment table. Blocks in the segments that they describe cannot be read.

@@ -243,7 +243,7 @@ impl<'a> Tree<'a> {
     /// and stops if it returns false.
     ///
     /// # Errors
-    /// All except damage.
+    /// Any error except damage.
     #[boxed(?Send)]
     pub async fn scan_past_damage(
         &self,
@@ -361,7 +361,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Visits the records that a partial record replaced, and the lost nodes above them that are
-    /// not in `named`, except those that earlier versions hold.
+    /// not in `named`. Skips blocks that earlier versions hold.
     ///
     /// # Errors
     /// The partial record cannot be read.

@@ -66,7 +66,8 @@ impl<'p> Tracer<'p> {
     /// Traces the path to a record.
     ///
     /// # Errors
-    /// `NoSegment` if the root is out of date, or the pool is suspended. Damage is no error.
+    /// `NoSegment` if the root is out of date; another error if the pool is suspended. Damage is no
+    /// error.
     #[boxed(?Send)]
     pub async fn trace(&mut self, root: TreeRoot, record: u64) -> Result<Traced, PoolError> {
         let mut at = Traced { level: root.height, index: 0, ptr: root.ptr };

@@ -38,8 +38,9 @@ use crate::txg::write_out::WriteOut;
 /// Bootstrap copies per commit, both in one root segment. A bad sector then loses no part of the
 /// pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// Number of sealed root segments from which the metadata trees are rewritten if the segments are
-/// half dead. The cleaner never touches root segments, and the trees take a few MiB at most.
+/// The metadata trees are rewritten once there are this many sealed root segments and more than half
+/// of their space is dead. The cleaner never touches root segments, and the trees take a few MiB at
+/// most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 
 /// State of the datasets in the txg to be committed.
@@ -245,9 +246,9 @@ impl Pool {
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// Returns the legs that the uberblock lists as stale, then those that it lists as unconfirmed,
-    /// as many as fit. Recently detached legs are listed as stale too, because an old label may
-    /// still name them.
+    /// Returns the legs that the uberblock lists as stale, then those listed as unconfirmed.
+    /// Detached legs are listed as stale too, the most recent first, because an old label may still
+    /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
     /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
     /// logged after its failure, and it has the only durable copy of the log.

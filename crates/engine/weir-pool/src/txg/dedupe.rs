@@ -53,7 +53,7 @@ impl Hinted {
 pub enum Looked {
     /// Its pointer: the record was stored, or shared with one in the cache.
     Done(BlockPtr),
-    /// To be compared by [`WriteOut::write_hinted`].
+    /// A candidate on disk, to be compared by [`WriteOut::write_hinted`].
     Hinted(Hinted),
 }
 

@@ -3,7 +3,7 @@
 //! weir-dataset chooses the blocks; `commit` makes them part of the pool.
 //!
 //! Invariants:
-//! - a segment is written front to back in whole rows, and no row is overwritten;
+//! - a segment is written front to back in whole rows, each exactly once;
 //! - a block may cross buffers but never segments;
 //! - after its last block in a segment, a txg appends a summary of the blocks it wrote there. Root
 //!   segments have no summaries, because the cleaner never touches them;
