@@ -4,8 +4,8 @@
 //! of counts.
 //!
 //! Invariants:
-//! - counts change only in the write-out and so belong to its txg: after a crash an import finds the
-//!   counts of the last commit, which match its trees;
+//! - counts change only in the write-out and so belong to its txg: after a crash an import finds
+//!   the counts of the last commit, which match its trees;
 //! - references to blocks of the last commit are taken before the txg frees any block, or to a
 //!   block not yet freed: no dead block becomes live again;
 //! - a block is freed with its last reference, whichever that is;

@@ -15,6 +15,6 @@ pub(crate) enum LiveOf {
     Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
     /// A block with several references, by its address.
     Shared(u64),
-    /// A part of the pool's metadata: the dataset or segment number.
+    /// A part of the pool's metadata, with the number of its first dataset or segment.
     Part(PoolPart, u64),
 }

@@ -56,7 +56,7 @@ pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
 pub(crate) enum Marker {
     /// No marker names it.
     None,
-    /// A marker may depend on it; only the node that the marker names could tell.
+    /// A marker may need it. Only a read of the node that the marker names can decide.
     Unknown,
     /// A marker names it.
     Names,
@@ -67,7 +67,7 @@ pub(crate) enum Marker {
 pub(crate) struct Excess {
     pub(crate) vseg: VsegId,
     pub(crate) bytes: u64,
-    /// The leak was found as of this commit.
+    /// Commit at which the leak was found.
     pub(crate) seen: Txg,
 }
 

@@ -61,8 +61,8 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
-    /// Vdev on which an import after a crash looks for the log. After an import, this epoch logs to
-    /// another place until its first commit.
+    /// Vdev on which an import after a crash looks for the log. Until the first commit of this
+    /// import epoch it may differ from the vdev to which the epoch logs.
     pub(crate) log_vdev: u16,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct History {
     pub(crate) lineage: Vec<Opening>,
     /// Identity of this import epoch.
     pub(crate) opening: Guid,
-    /// Legs that the last uberblock lists as stale and that no label found names. A label on a
-    /// missing disk may name them.
+    /// Legs that the last uberblock lists as stale but that no label found at import names. A label
+    /// on a missing disk may name them.
     pub(crate) left: Vec<StaleLeg>,
 }
 
@@ -119,7 +119,7 @@ pub struct Pool {
     pub(crate) lost_nodes: LostNodes,
     /// Disks that belong to no leg any more but still have operations in flight.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
-    /// Detached legs, and legs of [`History::left`]; oldest first.
+    /// Detached legs, and the legs in `History::left`; oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// The current label, which may not yet be on all disks.
     pub(crate) config: Mutex<Label>,

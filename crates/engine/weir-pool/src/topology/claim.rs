@@ -81,8 +81,9 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
     PoolError::InUse { pool: pool.to_owned(), host: owner.host.clone(), pid: owner.pid, seconds }
 }
 
-/// Checks that no other process has the pool on these disks open. With `force` it signals a live
-/// owner to stop and returns false: the caller must then read the labels again.
+/// Checks that no other process has the pool on these disks open. With `force` it overwrites the
+/// slots of a live owner, which stops that owner, and returns false: the caller must then read the
+/// labels again.
 ///
 /// # Errors
 /// `InUse` without `force`; nothing was written.
@@ -165,7 +166,7 @@ impl Pool {
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
     }
 
-    /// Suspends the pool if a slot names another opening.
+    /// Suspends the pool if a slot names another import epoch.
     ///
     /// # Errors
     /// `TakenOver`.

@@ -274,9 +274,8 @@ impl Pool {
         self.leg(guid).is_ok_and(|(_, leg)| leg.is_up_to_date())
     }
 
-    /// Step 2: the leg joins the vdev, without its disk and fully stale. A commit must follow
-    /// before step
-    /// 3. Returns the leg that it replaced.
+    /// Step 2: the leg joins the vdev, without its disk and fully stale. A commit must follow this
+    /// call and precede step 3. Returns the leg that the new one replaced.
     ///
     /// # Errors
     /// As [`Self::check_joining`].

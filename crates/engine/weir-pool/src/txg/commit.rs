@@ -38,9 +38,9 @@ use crate::txg::write_out::WriteOut;
 /// Bootstrap copies per commit, both in one root segment. A bad sector then loses no part of the
 /// pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// The metadata trees are rewritten once there are this many sealed root segments and more than half
-/// of their space is dead. The cleaner never touches root segments, and the trees take a few MiB at
-/// most.
+/// The metadata trees are rewritten once there are this many sealed root segments and more than
+/// half of their space is dead. The cleaner never touches root segments, and the trees take a few
+/// MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 
 /// State of the datasets in the txg to be committed.
