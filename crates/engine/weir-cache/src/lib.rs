@@ -5,7 +5,7 @@
 //! Invariants:
 //! - an address names the same bytes while a tree references it, so no entry is ever stale; entries
 //!   that the next txg no longer needs are dropped only to save RAM;
-//! - nodes and data have separate budgets: a scan of data never evicts volume maps;
+//! - nodes and data have separate budgets: a scan of data never evicts tree nodes;
 //! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; each block of a
 //!   record is an entry of its own;
 //! - evictions depend only on the sequence of requests, so that a simulation can be replayed.

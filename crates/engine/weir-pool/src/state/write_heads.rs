@@ -37,8 +37,8 @@ impl OpenSegment {
     }
 }
 
-/// A write head: one open segment and its buffer. Data has a lane per vdev, so that all disks write
-/// concurrently.
+/// A write head: one open segment and its buffer. The data and clean classes have a lane per vdev,
+/// so that all disks write concurrently.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) open: Option<OpenSegment>,

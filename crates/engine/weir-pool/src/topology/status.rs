@@ -34,7 +34,7 @@ fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
 /// Health of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolHealth {
-    /// All legs are in use and up to date.
+    /// All legs except spares are in use and up to date.
     Online,
     /// Works with less redundancy than configured.
     Degraded,

@@ -5,9 +5,9 @@
 //! The list is in `state::damage`. Client reads report through weir-dataset's `damage`, to the same
 //! list.
 //!
-//! Reporting paths: scrub and resilver (`scan`), cleaner and evacuation (`cleaner`, `tree::live`),
-//! commit (`txg::apply_nodes`), recount (`tree::live`), segment tables (`segments::tables`), import
-//! (this file).
+//! Reporting paths: scrub and resilver (`scan::segment_scan`), cleaner and evacuation
+//! (`cleaner::mover` and `tree::live`), recount (`tree::live`), tree diffs (`tree::diff`), commit
+//! (`txg::apply_nodes`), remap and reference tables (`read::tables`), import (this file).
 //!
 //! Invariant: a path reports only data that is bad on every leg. An error of a missing disk is no
 //! loss.

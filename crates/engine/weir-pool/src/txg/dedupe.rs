@@ -65,7 +65,8 @@ impl Pool {
         })
     }
 
-    /// Returns a block that may hold this content, if reference counts still have room.
+    /// Returns a block that may hold this content, if RAM has room for more changed reference
+    /// counts.
     fn hint(&self, content: &Content) -> Option<BlockPtr> {
         let hint = self.hints.lock().get(content);
         hint.filter(|_| self.has_room_for_tables())
