@@ -1,14 +1,14 @@
-//! The RAM cache: decoded blocks and tree nodes by their immutable address.
+//! RAM cache: decoded blocks and tree nodes by their immutable address.
 //!
-//! Not here: dirty data (weir-dataset keeps it until it is written out), and filling the cache.
+//! Dirty data stays in weir-dataset until its write-out. The callers fill the cache.
 //!
 //! Invariants:
-//! - an address names the same bytes as long as a tree leads to it, so nothing is ever wrong here;
-//!   what the next txg no longer needs is forgotten only to save memory;
-//! - nodes and data have separate budgets: a scan of data never evicts the map;
-//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; of a record of
-//!   several blocks each block is an entry of its own;
-//! - what is evicted depends on what was asked for alone, so that a simulation can be replayed.
+//! - an address names the same bytes while a tree references it, so no entry is ever stale; entries
+//!   that the next txg no longer needs are dropped only to save RAM;
+//! - nodes and data have separate budgets: a scan of data never evicts tree nodes;
+//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; each block of a
+//!   record is an entry of its own;
+//! - evictions depend only on the sequence of requests, so that a simulation can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,32 +19,32 @@ use weir_base::hash::FixedState;
 use weir_block::Block;
 use weir_format::BlockPtr;
 
-/// What one entry costs beside its cell: key, value, index slot, ghost entries (measured).
+/// RAM of an entry in addition to its cell: key, value, index slot, ghost entries (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Part of the budget that holds tree nodes (design 5: a floor of 25 %).
+/// Part of the budget (a divisor) for tree nodes (design 5: a floor of 25 %).
 const NODE_SHARE: u64 = 4;
 
-/// Which budget an entry belongs to.
+/// Class of an entry: selects the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheClass {
-    /// Blocks of objects.
+    /// Blocks of data.
     Data,
     /// Tree nodes.
     Node,
 }
 
-/// Hits and misses since start.
+/// Hits and misses since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups answered.
+    /// Lookups that found a block.
     pub hits: u64,
-    /// Lookups not answered.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Bytes held.
+    /// Bytes of cached blocks.
     pub bytes: u64,
 }
 
-/// What an entry is found by: a pointer's address, and which block of its record.
+/// Key of an entry: a pointer's address, and the number of a block in its record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     address: u64,
@@ -102,19 +102,19 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache that holds about `bytes`.
+    /// Creates a cache that holds about `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self { data: Half::new(bytes - bytes / NODE_SHARE), nodes: Half::new(bytes / NODE_SHARE) }
     }
 
-    /// Changes the budget; what no longer fits is evicted.
+    /// Changes the budget. Entries that no longer fit are evicted.
     pub fn set_budget(&self, bytes: u64) {
         let nodes = bytes / NODE_SHARE;
         self.data.set_entries(Half::entries_in(bytes - nodes));
         self.nodes.set_entries(Half::entries_in(nodes));
     }
 
-    /// Forgets everything; for tests that have what is on disk read again.
+    /// Drops all entries; for tests that read from disk again.
     pub fn clear(&self) {
         self.data.entries.clear();
         self.nodes.entries.clear();
@@ -127,12 +127,12 @@ impl BlockCache {
         }
     }
 
-    /// As [`Self::get`], but counts for nothing: no client asked.
+    /// As [`Self::get`], without counting a hit or miss: for lookups that serve no client.
     pub fn peek(&self, class: CacheClass, ptr: &BlockPtr, part: usize) -> Option<Block> {
         self.half(class).entries.peek(&Key::new(ptr, part))
     }
 
-    /// Block number `part` of the record a pointer leads to, if it is here.
+    /// Returns block number `part` of the record at a pointer, if it is cached.
     pub fn get(&self, class: CacheClass, ptr: &BlockPtr, part: usize) -> Option<Block> {
         let half = self.half(class);
         let found = half.entries.get(&Key::new(ptr, part));
@@ -141,13 +141,13 @@ impl BlockCache {
         found
     }
 
-    /// Keeps a block of a record that was verified against its pointer, or is about to be written
-    /// under it.
+    /// Caches a block of a record. The block was verified against its pointer, or is about to be
+    /// written under it.
     pub fn insert(&self, class: CacheClass, ptr: &BlockPtr, part: usize, block: Block) {
         self.half(class).entries.insert(Key::new(ptr, part), block);
     }
 
-    /// Forgets a record that no tree of the next txg leads to: its memory serves others at once.
+    /// Drops a record that no tree of the next txg references, to free its RAM at once.
     pub fn remove(&self, class: CacheClass, ptr: &BlockPtr) {
         for part in 0..ptr.record.blocks() as usize {
             self.half(class).entries.remove(&Key::new(ptr, part));
@@ -166,7 +166,7 @@ mod tests {
     use weir_base::VsegId;
 
     #[test]
-    fn keeps_within_its_budget_and_classes_apart() {
+    fn data_stays_in_its_budget_and_never_evicts_nodes() {
         let cache = BlockCache::new(16 << 20);
         let ptr = |n| BlockPtr { vseg: VsegId(n), ..BlockPtr::default() };
         cache.insert(CacheClass::Node, &ptr(1), 0, Block::copy_of(&[1; BLOCK_BYTES]));

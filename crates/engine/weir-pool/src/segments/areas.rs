@@ -1,9 +1,9 @@
-//! The segment areas of a pool's vdevs: how many segments each has, and which take new ones.
+//! Segment areas of the vdevs: the number of segments on each vdev, and whether it takes new ones.
 //!
-//! Not here: which segments are free (segments).
+//! The free segments are in `entries`.
 //!
 //! Invariants:
-//! - an area has the number of its vdev, also when that was removed;
+//! - an area has the number of its vdev, even after the vdev was removed;
 //! - an area grows and never shrinks; its segments keep their size.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,12 +17,12 @@ pub(crate) struct SegmentArea {
     /// Data bytes of each segment: whole rows.
     pub(crate) segment_bytes: u64,
     pub(crate) row_bytes: u64,
-    /// Whether new segments are opened on it.
+    /// True if new segments may be opened on it.
     open: AtomicBool,
 }
 
 impl SegmentArea {
-    /// The area of a vdev as its label has it.
+    /// The area of a vdev, from its label.
     pub(crate) fn of(label: &Label, vdev: &VdevConfig) -> Self {
         Self {
             segments: AtomicU32::new(label.segments(vdev) as u32),
@@ -32,22 +32,22 @@ impl SegmentArea {
         }
     }
 
-    /// Physical segments.
+    /// Number of physical segments.
     pub(crate) fn segments(&self) -> u32 {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// Whether new segments are opened on it.
+    /// True if new segments may be opened on it.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Opens it to new segments or closes it.
+    /// Allows or forbids new segments on it.
     pub(crate) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::Release);
     }
 
-    /// Gives it more segments; returns the first new one and the end.
+    /// Adds segments; returns the range of the new ones.
     pub(crate) fn grow(&self, segments: u32) -> std::ops::Range<u32> {
         let before = self.segments.fetch_max(segments, Ordering::AcqRel);
         before..segments.max(before)
@@ -59,7 +59,7 @@ impl SegmentArea {
 pub(crate) struct Areas(boxcar::Vec<SegmentArea>);
 
 impl Areas {
-    /// Those of a label.
+    /// The areas of the vdevs in a label.
     pub(crate) fn of(label: &Label) -> Self {
         Self(label.vdevs.iter().map(|vdev| SegmentArea::of(label, vdev)).collect())
     }
@@ -76,7 +76,7 @@ impl Areas {
         self.0.iter().map(|(_, area)| area)
     }
 
-    /// Numbers of those that take new segments.
+    /// Numbers of the vdevs that take new segments.
     pub(crate) fn open(&self) -> Vec<u16> {
         let open = self.0.iter().filter(|(_, area)| area.is_open());
         open.map(|(index, _)| index as u16).collect()
@@ -86,17 +86,17 @@ impl Areas {
         self.iter().filter(|area| area.is_open())
     }
 
-    /// Physical segments of those that take new ones.
+    /// Number of physical segments of the vdevs that take new ones.
     pub(crate) fn total_segments(&self) -> u64 {
         self.open_areas().map(|area| u64::from(area.segments())).sum()
     }
 
-    /// Data bytes of those that take new segments.
+    /// Data bytes of the vdevs that take new segments.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.open_areas().map(|area| u64::from(area.segments()) * area.segment_bytes).sum()
     }
 
-    /// Size of the smallest segments among them.
+    /// Size of the smallest segments on these vdevs.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.open_areas().map(|area| area.segment_bytes).min().unwrap_or_default()
     }

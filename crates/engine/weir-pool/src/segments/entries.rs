@@ -1,8 +1,8 @@
-//! Segments in RAM: entries, places that are free, tables of segments.
+//! Segments in RAM: entries, free physical segments, and the tables of segments.
 //!
-//! Not here: the lock and the rules (`segment_table`).
+//! The lock and the rules are in `segment_table`.
 //!
-//! Invariant: a number of a segment is used once.
+//! Invariant: a segment number is used once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use weir_format::{
 use crate::segments::lost_part::LostPart;
 use crate::segments::tables::{HoldsTables, Table, Tables, Unread};
 
-/// Space of a pool in bytes of its segment area (one copy counted).
+/// Space of a pool in bytes of its segment area, counting one copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceUse {
     /// All segments.
@@ -26,7 +26,7 @@ pub struct SpaceUse {
     pub free_bytes: u64,
     /// Blocks that committed or written pointers refer to.
     pub live_bytes: u64,
-    /// What those would take beside if none were shared.
+    /// Additional bytes that the live blocks would take if none were shared.
     pub saved_bytes: u64,
 }
 
@@ -36,45 +36,46 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether so many bytes can go of what it counts: a counter may be wrong on disk.
+    /// True if its counter can drop by this many bytes. A stored counter may be wrong.
     pub(crate) const fn counts(&self, bytes: usize) -> bool {
         self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
     }
 
-    /// Whether its blocks are found through its remap table.
+    /// True if its blocks are found through its remap table.
     pub(crate) const fn is_moved(&self) -> bool {
         matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
     }
 }
 
-/// What a stored pool says of its segments.
+/// Stored state of a pool's segments.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
-    /// Where the remap tables are stored, and those that were read along.
+    /// Pointers to the remap tables, with the tables that the import already read.
     pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
-    /// Where the reference tables are stored.
+    /// Pointers to the reference tables.
     pub(crate) references: Vec<(VsegId, BlockPtr)>,
-    /// What sharing saves.
+    /// Bytes that sharing saves.
     pub(crate) saved_bytes: u64,
     /// Parts of the tables that cannot be read.
     pub(crate) lost: LostEntries,
 }
 
-/// What cannot be read of the segment table and of the tables of segments.
+/// Unreadable parts of the segment table and of the remap and reference tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LostEntries {
-    /// Segments that may exist, and whose entries are lost.
+    /// Segments that may exist but whose entries are lost.
     pub(crate) segments: Vec<Range<VsegId>>,
-    /// Places that no segment had at the last commit: others may belong to those segments.
+    /// Physical segments that were free at the last commit. All others may belong to those
+    /// segments.
     pub(crate) free: Vec<FreeRun>,
-    /// Cleaned segments whose remap tables cannot be found, and what of their tree is lost.
+    /// Cleaned segments whose remap tables cannot be found, and the lost parts of the remap tree.
     pub(crate) remaps: Vec<VsegId>,
     pub(crate) remap_parts: Vec<LostPart>,
-    /// Those that were found and cannot be read.
+    /// Remap tables that were found but cannot be read.
     pub(crate) unread_remaps: Vec<VsegId>,
-    /// Segments of which blocks may be shared, and how often is not known; what of their tree is
-    /// lost.
+    /// Segments whose reference counts are unknown: any block may be shared. Then the lost parts of
+    /// their tree.
     pub(crate) references: Vec<VsegId>,
     pub(crate) reference_parts: Vec<LostPart>,
 }
@@ -83,31 +84,31 @@ pub(crate) struct Inner {
     pub(crate) slots: HashMap<VsegId, Slot>,
     /// Remap tables of cleaned segments.
     pub(crate) remaps: Tables<RemapTable>,
-    /// Counts of the references to shared blocks, by the segment that their pointers name.
+    /// Reference counts of shared blocks, by the segment that their pointers name.
     pub(crate) references: Tables<ReferenceTable>,
-    /// Stored bytes of all references but the first of each block.
+    /// Stored bytes of all references except the first of each block.
     pub(crate) saved_bytes: u64,
     /// Segments that could not be cleaned; not tried again before the next import.
     pub(crate) unclean: HashSet<VsegId>,
-    /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
-    /// short and a disk is reused rather than spread over.
+    /// Free physical segments per vdev. The lowest is allocated first, so that a sparse file stays
+    /// short and writes reuse a disk's space before they spread out.
     pub(crate) free: Vec<BTreeSet<PsegIndex>>,
-    /// Segments whose places come back a few txgs later.
+    /// Segments whose space is reclaimed a few txgs later.
     pub(crate) dead: Vec<VsegId>,
-    /// Cleaned segments of which nothing lives any more. Readers of the tree before this txg still
-    /// ask where their blocks went, so they stay in the table until its commit.
+    /// Cleaned segments without live blocks. Readers of trees older than this txg still use their
+    /// remap tables, so they stay in the table until the commit.
     pub(crate) emptied: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     pub(crate) dirty_blocks: HashSet<u64>,
-    /// The segments that repeat root segments, by those.
+    /// Segments that hold third copies, by root segment.
     pub(crate) third_copies: HashMap<VsegId, VsegId>,
     pub(crate) next_vseg: VsegId,
     pub(crate) live_bytes: u64,
-    /// Segments whose entries are lost, ascending: what is in them cannot be found.
+    /// Segments whose entries are lost, ascending. Their blocks cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
-    /// Places per vdev that may be those of lost segments: they are never written.
+    /// Physical segments per vdev that may hold lost segments. They are not allocated.
     pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
-    /// The txg since which nothing refers to those, as far as was looked.
+    /// Txg since which, as far as checked, no tree references the lost segments.
     pub(crate) unreached_since: Option<Txg>,
 }
 
@@ -134,7 +135,7 @@ impl HoldsTables<ReferenceTable> for Inner {
 }
 
 impl Inner {
-    /// Notes that the stored table must change. Root segments are in the bootstrap table, which
+    /// Marks the stored table's block as changed. Root segments are in the bootstrap table, which
     /// every commit writes anyway.
     pub(crate) fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
         if class != SegmentClass::Root {
@@ -152,12 +153,12 @@ impl Inner {
         vseg
     }
 
-    /// Whether a segment's entry was lost.
+    /// True if a segment's entry was lost.
     pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
         self.lost.iter().any(|range| range.contains(&vseg))
     }
 
-    /// The segment a block stands in and its offset there, in 64-byte units.
+    /// The segment that holds a block and the block's offset there, in 64-byte units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
         let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
         if !slot.is_moved() {
@@ -171,14 +172,14 @@ impl Inner {
         Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
     }
 
-    /// Takes live bytes from a segment; its place comes back later if they were the last.
+    /// Subtracts live bytes from a segment. If they were the last, its space is reclaimed later.
     pub(crate) fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
         let slot = self.slots.get_mut(&vseg).expect("the caller found it");
         let entry = &mut slot.entry;
         entry.live_bytes -= bytes as u32;
         let class = entry.class;
         if entry.live_bytes == 0 && self.references.has(vseg) {
-            // Its counter was wrong on disk: what is referred to lives.
+            // The stored counter was wrong: referenced blocks are live.
             tracing::error!(vseg = vseg.0, "a segment with shared blocks counts none");
         } else if entry.live_bytes == 0 {
             match entry.state {
@@ -205,11 +206,11 @@ pub(crate) fn table_block(vseg: VsegId) -> u64 {
     vseg.0 / SEGMENT_ENTRIES_PER_BLOCK as u64
 }
 
-/// What freeing a pointer did.
+/// Result of freeing a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
-    /// Nothing leads to the block any more.
+    /// The block has no other references and is freed.
     Block,
-    /// Other pointers still do.
+    /// Other pointers still reference the block.
     Reference,
 }

@@ -1,6 +1,6 @@
-//! A part of one of the pool's own trees that cannot be read.
+//! Unreadable part of a metadata tree.
 //!
-//! Not here: the trees (`metadata_trees`).
+//! The trees are in `metadata_trees`.
 //!
 //! Invariant: a part is a range of keys.
 
@@ -13,12 +13,12 @@ use weir_format::TreeRoot;
 pub struct LostPart {
     /// Level of the node; 0 is a block.
     pub level: u8,
-    /// Position in its level.
+    /// Index in its level.
     pub index: u64,
 }
 
 impl LostPart {
-    /// The blocks below it.
+    /// Range of the blocks below it.
     pub fn blocks(&self) -> Range<u64> {
         let span = TreeRoot::capacity(self.level);
         self.index * span..(self.index + 1) * span

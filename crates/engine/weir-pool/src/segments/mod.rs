@@ -1,5 +1,5 @@
-//! Segments: the table of all segments in RAM, the tables that some of them have, and the cleaner's
-//! victims.
+//! Segments: the table of all segments in RAM, their remap and reference tables, and the choice of
+//! cleaner victims.
 
 pub(crate) mod areas;
 pub(crate) mod entries;

@@ -1,9 +1,8 @@
-//! Segments that a reader or a scan uses: the pool does not reuse their places.
+//! Pinned segments: a reader or scan uses them, and the pool does not reuse their space.
 //!
-//! Not here: finding the segment of a block (segments), places of second and third copies
-//! (root_copies).
+//! `segment_table` finds the segment of a block, `root_copies` places second and third copies.
 //!
-//! Invariant: the place of a segment becomes free only while its number of pins is zero.
+//! Invariant: the space of a segment becomes free only while its pin count is zero.
 
 use weir_base::{Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
@@ -13,21 +12,21 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::tables::Unread;
 
-/// Where a segment is; its place is not reused while this is held.
+/// Location of a segment. Its space is not reused while this exists.
 pub(crate) struct Pinned<'a> {
     segments: &'a Segments,
     vseg: VsegId,
     pub(crate) vdev: u16,
-    /// Where it is in the vdev's segment area.
+    /// Byte offset in the vdev's segment area.
     pub(crate) at: u64,
-    /// Vdev and place of the second and of the third copy.
+    /// Vdev and offset of the second and of the third copy.
     others: [Option<(u16, u64)>; 2],
-    /// The last txg that wrote to this place, or in which it died.
+    /// Last txg that wrote to this physical segment, or in which it died.
     pub(crate) last_txg: Txg,
 }
 
 impl Pinned<'_> {
-    /// Vdev and place of each copy.
+    /// Vdev and offset of each copy.
     pub(crate) fn copies(&self) -> [Option<(u16, u64)>; 3] {
         let [second, third] = self.others;
         [Some((self.vdev, self.at)), second, third]
@@ -43,7 +42,7 @@ impl Drop for Pinned<'_> {
 }
 
 impl Segments {
-    /// Pins a segment that has a place; the result names the byte `offset` in it.
+    /// Pins a segment that has a physical segment; the result names the byte `offset` in it.
     pub(crate) fn pin_offset(&self, inner: &mut Inner, vseg: VsegId, offset: u64) -> Pinned<'_> {
         let slot = inner.slots.get_mut(&vseg).expect("the caller found it");
         slot.pins += 1;
@@ -56,7 +55,7 @@ impl Segments {
 }
 
 impl Segments {
-    /// Where a segment is, pinned; `None` when it has no place.
+    /// Locates and pins a segment; `None` if it has no physical segment.
     pub(crate) fn pin(&self, vseg: VsegId) -> Option<Pinned<'_>> {
         let mut inner = self.inner.lock();
         let slot = inner.slots.get_mut(&vseg)?;
@@ -66,7 +65,7 @@ impl Segments {
         Some(self.pin_offset(&mut inner, vseg, 0))
     }
 
-    /// Where a block is, its segment pinned; `None` when it is no more.
+    /// Locates a block and pins its segment; `None` if the segment no longer exists.
     pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
         let mut inner = self.inner.lock();
         let place = inner.translate(ptr)?;
@@ -80,7 +79,7 @@ impl Segments {
         self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
     }
 
-    /// Pins the segment in which a block stands; `None` if it does not fit there.
+    /// Pins the segment that holds a block; `None` if the block exceeds the segment.
     fn pin_at(
         &self,
         inner: &mut Inner,

@@ -1,15 +1,15 @@
-//! References: several pointers that lead to one block, and counting them.
+//! Reference counts of blocks with several pointers.
 //!
-//! Not here: who makes them (weir-dataset), storing the counts (commit), what a table of counts
-//! says (weir-format).
+//! weir-dataset creates references, `commit` stores the counts, and weir-format defines the table
+//! of counts.
 //!
 //! Invariants:
-//! - counts change in the write-out alone, so they are part of its txg: a crash leaves those of the
-//!   last commit, which agree with the trees of the last commit;
-//! - of what the last commit led to, references are taken before anything of the txg is freed, or
-//!   for a block that was not freed yet: nothing that is dead comes back;
+//! - counts change only in the write-out and so belong to its txg: after a crash an import finds
+//!   the counts of the last commit, which match its trees;
+//! - references to blocks of the last commit are taken before the txg frees any block, or to a
+//!   block not yet freed: no dead block becomes live again;
 //! - a block is freed with its last reference, whichever that is;
-//! - only blocks of data are shared, never nodes.
+//! - only data blocks are shared, never nodes.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::segments::segment_table::Segments;
 use crate::segments::tables::Unread;
 
 impl Inner {
-    /// References to a block, if it is among those that are counted.
+    /// References to a block, if the segment's table counts it.
     pub(crate) fn references_to(&mut self, ptr: &BlockPtr) -> Result<Option<u32>, Unread> {
         let table = self.references.get(ptr.vseg)?;
         Ok(table.and_then(|table| table.count(ptr.offset_units)))
     }
 
-    /// Whether the counts of a segment were lost.
+    /// True if the counts of a segment were lost.
     pub(crate) fn is_uncounted(&mut self, vseg: VsegId) -> Result<bool, Unread> {
         Ok(self.references.get(vseg)?.is_some_and(|table| table.is_unknown()))
     }
 
-    /// Takes one reference of a counted block away; the caller asked for the count.
+    /// Drops one reference of a counted block. The caller has read the count.
     pub(crate) fn give_up(&mut self, ptr: &BlockPtr, bug: PlantedBug) {
         let is_empty = self.references.change(ptr.vseg, |table| {
             table.give_up(ptr.offset_units);
@@ -47,7 +47,7 @@ impl Inner {
         }
     }
 
-    /// Lowers the references of a block to `count`; the caller asked for the segment's table.
+    /// Lowers the references of a block to `count`. The caller has read the segment's table.
     pub(crate) fn lower(&mut self, vseg: VsegId, offset_units: u32, count: u32) {
         let is_empty = self.references.change(vseg, |table| {
             table.lower(offset_units, count);
@@ -59,17 +59,17 @@ impl Inner {
     }
 }
 
-/// What can be said of sharing some blocks of a segment.
+/// Result of checking whether blocks of a segment can gain references.
 pub(crate) enum Verdict {
     Fits,
-    /// One of them has as many references as can be counted.
+    /// One of them has the maximum number of references, or the counts are lost.
     Full,
-    /// No tree can lead there.
+    /// No tree can reference this segment.
     NoSegment,
 }
 
 impl Segments {
-    /// A segment's counts, if blocks of it were shared.
+    /// A segment's reference table, if blocks of it were shared.
     pub(crate) fn references_of(
         &self,
         vseg: VsegId,
@@ -77,7 +77,7 @@ impl Segments {
         self.table(vseg)
     }
 
-    /// Segments of which blocks were shared.
+    /// Segments with a reference table.
     pub(crate) fn with_references(&self) -> Vec<VsegId> {
         self.inner.lock().references.vsegs().collect()
     }
@@ -95,7 +95,7 @@ impl Segments {
         }
         let fits =
             |count: u32, more: usize| u64::from(count) + more as u64 <= u64::from(REFERENCES_MAX);
-        // Nearly always the most there are leave room for the most that are added.
+        // Fast path: the highest count plus the largest addition nearly always fits.
         let most = table.entries().map(|(_, count)| count).max().unwrap_or(1);
         let repeats = || offsets.chunk_by(|a, b| a == b);
         let fits = fits(most, repeats().map(<[u32]>::len).max().unwrap_or(0))

@@ -1,41 +1,41 @@
-//! How much of a pool is kept back, and for whom.
+//! Reserved free space of a pool, and the writers that may use it.
 //!
-//! Not here: who is let in (weir-dataset) and cleaning itself (clean).
+//! weir-dataset enforces the limits; the cleaner is in `cleaner`.
 //!
-//! Invariants: cleaner < writers < reserve; what a commit writes beside data fits below `cleaner`.
+//! Invariants: cleaner < writers < reserve; the metadata that a commit writes fits below `cleaner`.
 
-/// Part of the pool kept back in percent (design 1.5): what the cleaner works with.
+/// Reserved part of the pool in percent (design 1.5), the working space of the cleaner.
 const RESERVE_PERCENT: u64 = 8;
-/// Part that new data never takes.
+/// Part of the pool that client writes cannot use.
 const WRITERS_PERCENT: u64 = 2;
-/// Part that only commits take.
+/// Part of the pool that only commits can use.
 const CLEANER_PERCENT: u64 = 1;
-/// The least of each in segments: small pools have few, and each stream has one open.
+/// Minimum of each in segments: small pools have few, and each write head has one open.
 const RESERVE_SEGMENTS_MIN: u64 = 12;
 const WRITERS_SEGMENTS_MIN: u64 = 8;
 const CLEANER_SEGMENTS_MIN: u64 = 4;
-/// Free part in percent below which cheap victims are cleaned: always, and when nothing else is
-/// done.
+/// Cheap victims are cleaned below this free part in percent: always, or only when the pool is
+/// idle.
 const ALWAYS_PERCENT: u64 = 15;
 const IDLE_PERCENT: u64 = 25;
 
-/// Watermarks in segments, of all vdevs together.
+/// Watermarks in segments, over all vdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Live data may fill the pool up to here.
+    /// Segments that live data cannot fill.
     pub reserve: u64,
-    /// Free segments that new data leaves alone.
+    /// Free segments that client writes cannot use.
     pub writers: u64,
-    /// Free segments that the cleaner, TRIM and destroy leave alone.
+    /// Free segments that the cleaner, TRIM and destroy cannot use.
     pub cleaner: u64,
     /// Free segments below which cheap victims are always cleaned.
     pub always: u64,
-    /// And when the pool is idle.
+    /// Free segments below which cheap victims are cleaned when the pool is idle.
     pub idle: u64,
 }
 
 impl Reserve {
-    /// Of a pool of so many segments.
+    /// Watermarks of a pool with this many segments.
     pub fn of(segments: u64) -> Self {
         let part = |percent: u64, min: u64| (segments * percent).div_ceil(100).max(min);
         Self {

@@ -1,11 +1,11 @@
-//! Places of the second and third copies of root segments, which hold the pool's own trees.
+//! Placement of the second and third copies of root segments, which hold the metadata trees.
 //!
-//! Not here: reading the copies (read), writing them (write_out), scans (scan).
+//! `read` reads the copies, `write_out` writes them, `scan` scrubs them.
 //!
-//! The second copy is in the same segment, half a segment behind the first. The third copy has a
+//! The second copy is in the same segment, half a segment after the first. The third copy has a
 //! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
-//! protects the directory against damage of a whole region of a disk. It is optional. Small and
-//! nearly full pools have none, and the pool drops it if its vdev leaves or space is short.
+//! protects the directory against damage of a whole region of a disk. It is optional: small and
+//! nearly full pools have none, and the pool drops it if its vdev is evacuated or space is short.
 //!
 //! Invariants:
 //! - a third copy has the rows of its root segment at the same offsets from its own start;
@@ -19,10 +19,11 @@ use crate::segments::entries::Inner;
 use crate::segments::segment_table::Segments;
 use crate::segments::third_copies::fits;
 
-/// Free part of a vdev, as a divisor, and least free segments with which it takes a third copy.
+/// A vdev takes a third copy only with this part of it free (a divisor) and this many free
+/// segments.
 const TAKE_SHARE: u64 = 8;
 const TAKE_MIN: u64 = 64;
-/// With less, the pool drops the third copies on the vdev.
+/// With fewer free segments, the pool drops the third copies on the vdev.
 const KEEP_SHARE: u64 = 16;
 const KEEP_MIN: u64 = 32;
 
@@ -31,7 +32,7 @@ fn has_room(area: &SegmentArea, free: usize, (share, min): (u64, u64)) -> bool {
 }
 
 impl Inner {
-    /// Gives up the third copy of a root segment, if it has one. Its place becomes free a few txgs
+    /// Drops the third copy of a root segment, if it has one. Its space becomes free a few txgs
     /// later.
     pub(crate) fn drop_third_copy(&mut self, root: VsegId) {
         let Some(copy) = self.third_copies.remove(&root) else { return };
@@ -40,7 +41,7 @@ impl Inner {
         self.dead.push(copy);
     }
 
-    /// Gives up the third copies on a vdev.
+    /// Drops the third copies on a vdev.
     pub(crate) fn drop_third_copies_on(&mut self, vdev: u16) {
         let is_there = |copy: &VsegId| self.slots[copy].entry.vdev == vdev;
         let there = self.third_copies.iter().filter(|(_, copy)| is_there(copy));
@@ -48,7 +49,7 @@ impl Inner {
         roots.into_iter().for_each(|root| self.drop_third_copy(root));
     }
 
-    /// Records how far a root segment and its third copy are filled.
+    /// Records the fill of a root segment's third copy.
     pub(crate) fn fill_third_copy(&mut self, root: VsegId, fill: u32, txg: Txg) {
         let Some(copy) = self.third_copies.get(&root) else { return };
         let slot = self.slots.get_mut(copy).expect("a third copy has an entry");
@@ -57,7 +58,7 @@ impl Inner {
 }
 
 impl Segments {
-    /// Bytes that can be appended to a segment from its start on.
+    /// Bytes that a segment can hold, counted from its start.
     pub(crate) fn room(&self, entry: &SegmentEntry) -> u64 {
         match entry.second_at {
             0 => self.bytes_on(entry.vdev),
@@ -65,7 +66,7 @@ impl Segments {
         }
     }
 
-    /// Where the second copies in a new segment begin: root segments have some.
+    /// Byte offset of the second copies in a new segment; 0 for all classes except root.
     pub(crate) fn second_at(&self, class: SegmentClass, vdev: u16) -> u32 {
         let area = self.area(vdev);
         let rows = area.segment_bytes / area.row_bytes;
@@ -75,8 +76,8 @@ impl Segments {
         }
     }
 
-    /// After the allocation of a segment: reserves a place for its third copy if it is a root
-    /// segment, and drops third copies where space is short.
+    /// Runs after each allocation of a segment. Allocates the third copy of a root segment, and
+    /// drops third copies where space is short.
     pub(crate) fn place_third_copies(&self, inner: &mut Inner, new: VsegId) {
         for vdev in 0..inner.free.len() as u16 {
             let free = inner.free[usize::from(vdev)].len();
@@ -101,7 +102,7 @@ impl Segments {
         else {
             return;
         };
-        // The root segment took the first free place.
+        // The root segment took the first free physical segment.
         let pseg = free.pop_last().expect("it has room");
         let copy = inner.add(SegmentEntry {
             state: SegmentState::Sealed,
@@ -115,18 +116,18 @@ impl Segments {
         inner.third_copies.insert(new, copy);
     }
 
-    /// Vdev and start of the third copy of a root segment.
+    /// Vdev and start of a root segment's third copy.
     pub(crate) fn third_place(&self, inner: &Inner, root: VsegId) -> Option<(u16, u64)> {
         let entry = inner.slots[inner.third_copies.get(&root)?].entry;
         Some((entry.vdev, self.start(&entry)))
     }
 
-    /// The segment that repeats a root segment.
+    /// The segment that holds the third copy of a root segment.
     pub(crate) fn third_copy(&self, root: VsegId) -> Option<VsegId> {
         self.inner.lock().third_copies.get(&root).copied()
     }
 
-    /// As [`Self::third_place`], for writers.
+    /// As [`Self::third_place`], takes the lock; for writers.
     pub(crate) fn third_copy_place(&self, root: VsegId) -> Option<(u16, u64)> {
         self.third_place(&self.inner.lock(), root)
     }

@@ -1,10 +1,10 @@
-//! Judges decoded fields against the pool they are in. Decoders check what a field can hold by
-//! itself. Other structures bound the fields judged here: places inside vdevs and segments, txgs up
-//! to the newest one, numbers that were given out.
+//! Validates decoded fields against their pool. Decoders check each field alone; this file checks
+//! bounds set by other structures: locations inside vdevs and segments, txgs up to the newest one,
+//! numbers already assigned.
 //!
-//! Not here: checksums (read), the decoders (weir-format).
+//! Checksums are verified in `read`, the decoders are in weir-format.
 //!
-//! Invariant: a field that passes cannot make arithmetic on it overflow.
+//! Invariant: arithmetic on a field that passed cannot overflow.
 
 use std::ops::Range;
 
@@ -19,17 +19,17 @@ use weir_format::{
 
 use crate::segments::areas::{Areas, SegmentArea};
 
-/// Txgs that a pool can still commit: pointers have 44 bits for a birth, and a pool that commits a
-/// thousand times a second uses this many in 34 years.
+/// Txgs that a pool must still be able to commit. Pointers have 44 bits for a birth, and a pool
+/// that commits a thousand times a second uses this many in 34 years.
 const TXGS_LEFT_MIN: u64 = 1 << 40;
 const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
 /// Largest log epoch and batch number: far beyond any use, far below an overflow.
 const LOG_NUMBER_MAX: u64 = 1 << 62;
-/// Largest virtual segment number from which new ones are given out: pointers have 40 bits.
+/// Largest next virtual segment number: pointers have 40 bits for it.
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
-/// As [`NEXT_VSEG_MAX`], of datasets: the highest tree has 128^6 places.
+/// As [`NEXT_VSEG_MAX`], for datasets: the highest tree has 128^6 blocks.
 const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
-/// Longest bootstrap table: one vdev's worth of root segments, many times over.
+/// Largest bootstrap table: many times the root segments of one vdev.
 const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;
 
 fn bad(what: &'static str, field: &'static str, value: u64) -> FormatError {
@@ -71,7 +71,7 @@ pub(crate) fn uberblock(label: &Label, ub: &Uberblock) -> Result<(), FormatError
     Ok(())
 }
 
-/// Checks a bootstrap table against the uberblock that leads to it.
+/// Checks a bootstrap table against the uberblock that references it.
 pub(crate) fn bootstrap(ub: &Uberblock, table: &Bootstrap) -> Result<(), FormatError> {
     let what = "bootstrap table";
     ensure(table.txg <= ub.txg, what, "txg", table.txg.0)?;
@@ -101,7 +101,7 @@ pub(crate) fn bootstrap(ub: &Uberblock, table: &Bootstrap) -> Result<(), FormatE
     Ok(())
 }
 
-/// Checks the root of a tree as of a txg: a node above blocks, data where there is none.
+/// Checks the root of a tree as of a txg: a node, or a data block if the tree has no nodes.
 pub(crate) fn root(root: &TreeRoot, txg: Txg) -> Result<(), FormatError> {
     let what = "tree root";
     let kind = if root.height == 0 { PtrKind::Data } else { PtrKind::Node };
@@ -109,45 +109,45 @@ pub(crate) fn root(root: &TreeRoot, txg: Txg) -> Result<(), FormatError> {
     ensure(root.ptr.birth <= txg, what, "birth", root.ptr.birth.0)
 }
 
-/// Checks a pointer in a node of this level: to a node, or to a record in the lowest nodes.
+/// Checks a pointer in a node of this level: to a lower node, or to a record in a leaf.
 pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
     let fits = match ptr.kind {
         PtrKind::Hole => true,
         PtrKind::Data => level == 1,
         PtrKind::Node => level > 1,
-        // It names a node above its own place.
+        // It names a node above its own index.
         PtrKind::Damaged { level: named } => named >= level,
     };
     ensure(fits, "block pointer", "kind", ptr.kind.code())
 }
 
-/// Nodes that a walk has met. A node is in one place of a tree; a few nodes that lead to one
-/// another again and again could make a walk of 128^6 steps.
+/// Nodes that a walk has visited. A node is at one index of one tree. Without this check, a few
+/// nodes that reference one another in a cycle could cause a walk of 128^6 steps.
 #[derive(Default)]
 pub(crate) struct Met(HashSet<u64>);
 
 impl Met {
-    /// Notes a node of `level`. Those above the lowest level are enough: each then leads to 128 of
-    /// these at most.
+    /// Records a visit to a node of `level`. Leaves are not recorded: each recorded node has at
+    /// most 128 of them.
     ///
     /// # Errors
-    /// The walk was there before.
+    /// The walk visited the node before.
     pub(crate) fn note(&mut self, node: &BlockPtr, level: u8) -> Result<(), FormatError> {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
 
-    /// As [`Self::note`], of the lowest nodes and of blocks as well: for walks that hold what they
-    /// found, so that memory is bounded by what the pool stores.
+    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use it, so
+    /// that the size of the pool bounds their RAM.
     ///
     /// # Errors
-    /// The walk was there before.
+    /// The walk visited the node before.
     pub(crate) fn note_any(&mut self, node: &BlockPtr) -> Result<(), FormatError> {
         ensure(self.0.insert(node.address()), "tree node", "address", node.address())
     }
 }
 
-/// Where blocks of a summary overlap, or leave their stretch of the segment; they are in the order
-/// in which they were appended.
+/// Offset at which blocks of a summary overlap, or leave the summary's part of the segment. Entries
+/// are in append order.
 pub(crate) fn overlap(entries: &[SummaryEntry], stretch: Range<u32>) -> Option<u64> {
     let unit = PACK_BYTES as u64;
     let mut end = u64::from(stretch.start);
@@ -177,7 +177,7 @@ pub(crate) fn segment(
     ensure(aligned, what, "live_bytes", u64::from(entry.live_bytes))?;
     let is_empty = entry.state != SegmentState::Dead || entry.live_bytes == 0;
     ensure(is_empty, what, "live_bytes of a dead segment", u64::from(entry.live_bytes))?;
-    // A cleaned segment has no place, and its vdev may be gone.
+    // A cleaned segment has no physical segment, and its former vdev may be gone.
     let area = areas.get(entry.vdev).filter(|_| entry.state != SegmentState::Remapped);
     let fill = u64::from(entry.fill_bytes);
     let second = u64::from(entry.second_at);
@@ -188,7 +188,7 @@ pub(crate) fn segment(
     ensure(whole, what, "fill_bytes or second", fill)
 }
 
-/// Segments that claim the place of another one, or one they cannot have.
+/// Segments that claim the same physical segment as another one, or one outside their vdev.
 pub(crate) fn misplaced(areas: &Areas, entries: &[(VsegId, SegmentEntry)]) -> Vec<VsegId> {
     let mut taken: HashMap<(u16, PsegIndex), VsegId> = HashMap::default();
     let mut wrong = Vec::new();

@@ -1,16 +1,16 @@
-//! The segment table in RAM: which segment is where, how much of it lives, what is free.
+//! The segment table in RAM: location, live bytes and state of each segment, and free space.
 //!
-//! Not here: appending to a segment (write_out), storing the table (commit), what the cleaner does
-//! to it (moves).
+//! `write_out` appends to segments, `commit` stores the table, `victims` has the operations of the
+//! cleaner.
 //!
 //! Invariants:
 //! - I2: `next_vseg` only grows;
-//! - I3: a physical segment leaves `free` when it is allocated and comes back at the start of a
-//!   txg at least `REUSE_AFTER_TXGS` after the one in which its last block died, and only when no
-//!   reader has it pinned;
-//! - I5: live bytes are added when a block is appended and taken when its pointer is replaced; a
-//!   block that was moved counts in the segment its pointer names and in the one that holds it; a
-//!   shared one counts once, however many pointers lead to it.
+//! - I3: a physical segment leaves `free` when it is allocated. It returns at the start of a txg,
+//!   at least `REUSE_AFTER_TXGS` after the txg in which its last block died, and only if no reader
+//!   has it pinned;
+//! - I5: live bytes are added when a block is appended and subtracted when its pointer is replaced.
+//!   A moved block counts in the segment that its pointer names and in the one that holds it. A
+//!   shared block counts once, however many pointers reference it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// A table with these entries; everything no entry names is free.
+    /// Creates the table from its entries. All space that no entry names is free.
     pub(crate) fn new(
         areas: Areas,
         entries: Entries,
@@ -56,7 +56,7 @@ impl Segments {
                 let place = free.get_mut(usize::from(entry.vdev));
                 place.is_some_and(|free| free.remove(&entry.pseg))
             };
-            // A cleaned segment has no place; the vdev on which it once stood may be gone.
+            // A cleaned segment has no physical segment, and its former vdev may be gone.
             let placed = entry.state == SegmentState::Remapped
                 || (areas.get(entry.vdev).is_some_and(fits) && takes());
             if !placed || vseg >= next_vseg {
@@ -120,7 +120,7 @@ impl Segments {
         self.areas.segment_bytes()
     }
 
-    /// A new vdev's area: all of it is free.
+    /// Adds the area of a new vdev, entirely free.
     pub(crate) fn add_area(&self, area: SegmentArea) {
         let mut inner = self.inner.lock();
         inner.withheld.push(BTreeSet::new());
@@ -128,14 +128,14 @@ impl Segments {
         self.areas.push(area);
     }
 
-    /// A vdev's area has more segments from here on.
+    /// Adds segments to the area of a vdev.
     pub(crate) fn grow_area(&self, vdev: u16, segments: u32) {
         let mut inner = self.inner.lock();
         let new = self.area(vdev).grow(segments);
         inner.free[usize::from(vdev)].extend(new.map(PsegIndex));
     }
 
-    /// Lets new segments be opened on a vdev, or no more.
+    /// Allows or forbids new segments on a vdev.
     pub(crate) fn set_open(&self, vdev: u16, open: bool) {
         let mut inner = self.inner.lock();
         self.area(vdev).set_open(open);
@@ -144,7 +144,7 @@ impl Segments {
         }
     }
 
-    /// Segments that stand on a vdev, or whose places there are held, and what lives of them.
+    /// Number of segments that occupy space on a vdev, and the live bytes of those not yet cleaned.
     pub(crate) fn on_vdev(&self, vdev: u16) -> (usize, u64) {
         let inner = self.inner.lock();
         let placed = inner
@@ -159,13 +159,13 @@ impl Segments {
         placed.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + live(entry)))
     }
 
-    /// Where a segment starts in its vdev's segment area.
+    /// Byte offset of a segment in its vdev's segment area.
     pub(crate) fn start(&self, entry: &SegmentEntry) -> u64 {
         u64::from(entry.pseg.0) * self.bytes_on(entry.vdev)
     }
 
-    /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
-    /// write-out.
+    /// Frees the space of segments that died or were cleaned long enough ago. Called once at the
+    /// start of each txg's write-out.
     pub(crate) fn release_dead(&self, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -191,8 +191,8 @@ impl Segments {
         }
     }
 
-    /// Takes the cleaned segments of which nothing lives any more out of the table; called once
-    /// in each commit, when readers find the trees of its txg.
+    /// Removes cleaned segments without live blocks from the table. Called once in each commit,
+    /// when readers already use the trees of its txg.
     pub(crate) fn forget_emptied(&self) {
         let mut inner = self.inner.lock();
         for vseg in std::mem::take(&mut inner.emptied) {
@@ -203,7 +203,7 @@ impl Segments {
         }
     }
 
-    /// Opens a new segment on the wanted vdev, or else on the one with the most free ones.
+    /// Opens a new segment on the wanted vdev, or else on the vdev with the most free segments.
     pub(crate) fn allocate(
         &self,
         class: SegmentClass,
@@ -234,7 +234,7 @@ impl Segments {
         Some((vseg, entry, self.start(&entry)))
     }
 
-    /// The open segments of a class, and where each starts; read at import.
+    /// Open segments of a class, each with its start; read at import.
     pub(crate) fn open_of(&self, class: SegmentClass) -> Vec<(VsegId, SegmentEntry, u64)> {
         let inner = self.inner.lock();
         let mut open: Vec<_> = inner
@@ -247,7 +247,7 @@ impl Segments {
         open
     }
 
-    /// Counts a block that was appended.
+    /// Adds an appended block to the counters.
     pub(crate) fn add_live(&self, vseg: VsegId, bytes: usize) {
         let mut inner = self.inner.lock();
         let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
@@ -257,7 +257,7 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
-    /// Records how far a segment is filled; `sealed` ends appending to it.
+    /// Records the fill of a segment; `sealed` ends appending to it.
     pub(crate) fn set_fill(&self, vseg: VsegId, fill: u32, txg: Txg, sealed: bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -269,8 +269,8 @@ impl Segments {
         let mut died = false;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
-            // What the cleaner moved counts once it is installed; a clean segment that nothing
-            // counts in then is a victim like any other.
+            // Moved blocks are counted when the cleaner installs them. A clean segment that then
+            // has no live bytes is a victim like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
@@ -285,18 +285,19 @@ impl Segments {
         }
     }
 
-    /// Whether a segment cannot be found because its entry was lost.
+    /// True if a segment cannot be found because its entry was lost.
     pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
         let inner = self.inner.lock();
         inner.is_lost(vseg) && !inner.slots.contains_key(&vseg)
     }
 
-    /// A segment as it is now.
+    /// The current entry of a segment.
     pub(crate) fn entry(&self, vseg: VsegId) -> Option<SegmentEntry> {
         self.inner.lock().slots.get(&vseg).map(|slot| slot.entry)
     }
 
-    /// Segments with a place, in the order of their places, so that a disk reads ahead.
+    /// Segments with a physical segment, in the order of their offsets, so that a disk reads
+    /// sequentially.
     pub(crate) fn in_place_order(&self) -> Vec<(VsegId, SegmentEntry)> {
         let inner = self.inner.lock();
         let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
@@ -320,13 +321,13 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
-    /// Counts a pointer that was replaced in `txg`, and its block if nothing else leads there.
+    /// Frees a pointer that was replaced in `txg`, and its block if no other pointer references it.
     pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<Freed, Unread> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
         if inner.is_uncounted(ptr.vseg)? {
-            // Something else may lead there: it stays until its segment is counted again.
+            // The block may have other references: keep it until its segment is recounted.
             return Ok(Freed::Reference);
         }
         let references = inner.references_to(ptr)?;
@@ -337,14 +338,14 @@ impl Segments {
         }
         let holder = inner.translate(ptr)?.filter(|(holder, _)| inner.slots.contains_key(holder));
         let Some((holder, _)) = holder else {
-            // A damaged tree can name anything; counters of other segments must not suffer.
+            // A damaged tree can name any segment. Leave the counters of other segments alone.
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
             return Ok(Freed::Block);
         };
         let counts = |vseg: VsegId| inner.slots.get(&vseg).is_some_and(|slot| slot.counts(bytes));
         if !counts(holder) || !counts(ptr.vseg) {
-            // A wrong counter, or a tree that leads to a block twice. The rest of the segment stays
-            // where it is until a check tells: space that is not freed harms nothing.
+            // Either a counter is wrong, or a tree references a block twice. Keep the rest of the
+            // segment until a check decides: unfreed space does no harm.
             tracing::error!(vseg = ptr.vseg.0, "freed block is not counted in its segment");
             return Ok(Freed::Block);
         }
@@ -360,16 +361,16 @@ impl Segments {
         if let Some(slot) = dead
             && self.bug == PlantedBug::ReuseAtOnce
         {
-            // What it is about: the last uberblock still refers to this place.
+            // The planted bug: the last uberblock still refers to this physical segment.
             let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
             inner.free[vdev].insert(pseg);
         }
         Ok(Freed::Block)
     }
 
-    /// Counts a pointer that was replaced in `txg` where the remap table that says which segment
-    /// holds its block was lost. That one counts too much from here on, until it is counted again.
-    /// A block of which the references cannot be read stays.
+    /// Frees a pointer that was replaced in `txg` if the remap table that locates its block was
+    /// lost. The counter of the segment that holds the block is too high until a recount. If the
+    /// block's reference count cannot be read, the block stays.
     pub(crate) fn free_unplaced(&self, ptr: &BlockPtr, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -385,8 +386,8 @@ impl Segments {
         inner.live_bytes = inner.live_bytes.saturating_sub(bytes as u64);
     }
 
-    /// Takes bytes from a segment's counter that were found to be no block's; false if that cannot
-    /// be.
+    /// Subtracts leaked bytes, which belong to no block, from a segment's counter. Returns false,
+    /// and changes nothing, if the counter cannot drop by that much.
     pub(crate) fn take_excess(&self, vseg: VsegId, bytes: u64, txg: Txg) -> bool {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -399,7 +400,7 @@ impl Segments {
             return false;
         }
         inner.take_live(vseg, bytes as usize, txg);
-        // What was moved counts where its pointers say.
+        // Moved blocks are counted in the segment that their pointers name.
         if class != SegmentClass::Clean {
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }
@@ -407,7 +408,7 @@ impl Segments {
         true
     }
 
-    /// Segments of which something is elsewhere, cleaned out of their places.
+    /// Cleaned segments: their blocks are found through remap tables.
     pub(crate) fn moved(&self) -> Vec<VsegId> {
         let inner = self.inner.lock();
         let moved = inner.slots.iter().filter(|(_, slot)| slot.is_moved());
@@ -424,8 +425,8 @@ impl Segments {
         Ok(self.inner.lock().tables_of::<T>().get(vseg)?.cloned())
     }
 
-    /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments
-    /// are not part of it.
+    /// Changed blocks of the stored table, encoded; `None` for a block without entries. Root
+    /// segments are not in the table.
     pub(crate) fn take_dirty_blocks(
         &self,
         all: bool,
@@ -435,8 +436,8 @@ impl Segments {
         if all {
             blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
         }
-        // What a lost block said is not known: it stays as it is. Root segments alone have numbers
-        // in it, and they are not part of the table.
+        // The entries of a lost block are unknown, so it stays unchanged. Only root segments can
+        // get numbers in its range, and they are not in this table.
         blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
@@ -454,7 +455,7 @@ impl Segments {
             .collect()
     }
 
-    /// The root segments, for the bootstrap table, and the next number.
+    /// The root segments, for the bootstrap table, and the next segment number.
     pub(crate) fn root_segments(&self) -> (Vec<(VsegId, SegmentEntry)>, VsegId) {
         let inner = self.inner.lock();
         let mut roots: Vec<_> = inner
@@ -467,7 +468,7 @@ impl Segments {
         (roots, inner.next_vseg)
     }
 
-    /// Some of the places that no segment has, the longest runs first.
+    /// Free physical segments as runs, the longest first; at most [`FREE_RUNS_MAX`].
     pub(crate) fn free_runs(&self) -> Vec<FreeRun> {
         let inner = self.inner.lock();
         let mut runs = Vec::<FreeRun>::new();
@@ -485,18 +486,18 @@ impl Segments {
         runs
     }
 
-    /// The number that the next segment gets.
+    /// Number of the next new segment.
     pub(crate) fn next_vseg(&self) -> VsegId {
         self.inner.lock().next_vseg
     }
 
-    /// Live bytes of every segment, for checks.
+    /// Live bytes of every segment; for checks.
     pub(crate) fn live_by_segment(&self) -> Vec<(VsegId, u32)> {
         let inner = self.inner.lock();
         inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry.live_bytes)).collect()
     }
 
-    /// Live bytes of the segments that `wanted` picks by vdev and last txg.
+    /// Live bytes of the segments that `wanted` selects by vdev and last txg.
     pub(crate) fn live_bytes_where(&self, wanted: impl Fn(u16, Txg) -> bool) -> u64 {
         let inner = self.inner.lock();
         let entries = inner.slots.values().map(|slot| slot.entry);
@@ -504,8 +505,8 @@ impl Segments {
         picked.map(|entry| u64::from(entry.live_bytes)).sum()
     }
 
-    /// Space figures; dead segments count as free, they come back by themselves. A vdev that is
-    /// leaving has no space, but what lives on it counts.
+    /// Space figures. Dead segments count as free, because later commits reclaim them. A vdev that
+    /// is being evacuated has no free or total space, but its live bytes count.
     pub(crate) fn space(&self) -> SpaceUse {
         let inner = self.inner.lock();
         let open = self.areas.open();
@@ -522,9 +523,9 @@ impl Segments {
         }
     }
 
-    /// Segments that can be allocated this moment, and those that wait for later txgs. Root
-    /// segments do not count among these: on wide raidz rows every commit may kill and open one, so
-    /// that some wait at any time, and nothing is gained by waiting for them.
+    /// Number of segments that can be allocated now, and number that later txgs free. Root segments
+    /// are left out of the second number: on wide raidz rows every commit may kill one and open
+    /// one, so some always wait, and waiting for them gains nothing.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);
@@ -537,8 +538,8 @@ impl Segments {
     }
 }
 
-/// Keeps back the places that no entry claims and that were not free for sure, if entries are lost:
-/// a segment that cannot be found may be there.
+/// If entries are lost: withholds the physical segments that no entry claims and that were not free
+/// for certain. A lost segment may be there.
 fn withhold(
     free: &mut [BTreeSet<PsegIndex>],
     lost: &[Range<VsegId>],
@@ -560,8 +561,8 @@ fn withhold(
     all
 }
 
-/// The next number, behind the ones whose entries are lost: blocks of the table that were lost are
-/// not to be written again.
+/// Returns the next segment number, after all ranges of lost entries, because lost blocks of the
+/// table must not be rewritten.
 fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
     lost.iter().map(|range| range.end).fold(next, VsegId::max)
 }

@@ -1,16 +1,16 @@
-//! Tables that some segments have (remap tables, reference tables) in RAM: those that no commit has
-//! stored yet, and of the others as many as fit.
+//! Remap and reference tables in RAM: all tables that no commit has stored yet, and as many of the
+//! others as fit.
 //!
-//! Not here: what a table says (weir-format), making tables (moves, references), storing them
-//! (commit).
+//! weir-format defines the tables. `victims` and `reference_counts` create them, `commit` stores
+//! them.
 //!
 //! Invariants:
-//! - a table leaves RAM only while it is stored as it is; its stored form is read and checked again
-//!   before it is used again;
-//! - only the one who writes a txg out changes tables; readers only bring them back;
-//! - tables that are stored take at most the budget, or a quarter of it where the list of them and
-//!   the segment table take the rest; apart from the one that was just read: whoever read it gets
-//!   to use it.
+//! - a table leaves RAM only while its stored form is current; the stored form is read and verified
+//!   again before the next use;
+//! - only the write-out changes tables; readers only load them;
+//! - stored tables take at most the larger of two limits: the budget less the RAM of their list and
+//!   of the segment table, and a quarter of the budget. The table that was read last is exempt, so
+//!   that its reader can use it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -22,15 +22,15 @@ use weir_format::{BlockPtr, FormatError, PoolPart, ReferenceTable, RemapTable};
 use crate::planted_bugs::PlantedBug;
 use crate::segments::lost_part::LostPart;
 
-/// Something that a segment may have one of.
+/// A kind of table that a segment may have.
 pub(crate) trait Table: Clone + Sized {
-    /// What errors call it.
+    /// Name in errors.
     const WHAT: &'static str;
     const KIND: TableKind;
-    /// Its name on the list of damage.
+    /// Name in the list of permanent errors.
     const PART: PoolPart;
 
-    /// What a segment has whose table was lost.
+    /// Represents a table that was lost.
     fn unknown() -> Self;
     fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
@@ -38,7 +38,7 @@ pub(crate) trait Table: Clone + Sized {
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
 }
 
-/// The owner of all tables of a kind.
+/// Owner of all tables of a kind.
 pub(crate) trait HoldsTables<T: Table> {
     fn tables(&mut self) -> &mut Tables<T>;
 }
@@ -95,23 +95,23 @@ impl Table for ReferenceTable {
     }
 }
 
-/// The kinds of tables.
+/// Kinds of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableKind {
     Remap,
     References,
 }
 
-/// RAM of what is kept of every segment, whatever its size.
+/// RAM of per-segment data that a pool always keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Virtual segments: those with a place, and cleaned ones in which something lives.
+    /// Virtual segments: those with a physical segment, and cleaned ones with live blocks.
     pub segments: u64,
     /// Bytes of the segment table.
     pub segment_bytes: u64,
     /// Cleaned segments with a remap table, in RAM or not.
     pub remap_tables: u64,
-    /// Bytes of the list of them.
+    /// Bytes of the list of these tables.
     pub remap_list_bytes: u64,
     /// Bytes of the tables in RAM.
     pub remap_bytes: u64,
@@ -119,7 +119,7 @@ pub struct TableMemory {
     pub remap_stored_bytes: u64,
     /// Segments with a reference table, in RAM or not.
     pub reference_tables: u64,
-    /// Bytes of the list of them.
+    /// Bytes of the list of these tables.
     pub reference_list_bytes: u64,
     /// Bytes of the tables in RAM.
     pub reference_bytes: u64,
@@ -127,7 +127,7 @@ pub struct TableMemory {
     pub reference_stored_bytes: u64,
 }
 
-/// What is known of the tables of one kind.
+/// Figures of the tables of one kind.
 pub(crate) struct TableFigures {
     pub(crate) tables: u64,
     pub(crate) list_bytes: u64,
@@ -140,23 +140,23 @@ pub(crate) struct TableFigures {
 pub(crate) struct Unread {
     pub(crate) kind: TableKind,
     pub(crate) vseg: VsegId,
-    /// `None`: it was lost.
+    /// `None`: the table was lost.
     pub(crate) ptr: Option<BlockPtr>,
 }
 
 /// One table.
 struct Entry<T> {
-    /// Where it is stored, if a commit stored it as it is now.
+    /// Pointer to its stored form, if that is current.
     stored: Option<BlockPtr>,
     content: Option<Arc<T>>,
-    /// Asked for since the clock came by.
+    /// Used since the clock hand last passed it.
     used: bool,
-    /// In the clock.
+    /// In the clock's queue.
     queued: bool,
 }
 
 impl Unread {
-    /// A table of which is known that it was lost.
+    /// A table that is known to be lost.
     pub(crate) fn lost<T: Table>(vseg: VsegId) -> Self {
         Self { kind: T::KIND, vseg, ptr: None }
     }
@@ -171,23 +171,23 @@ impl<T> Default for Entry<T> {
 /// The tables of one kind in one pool.
 pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
-    /// Those that changed or went since the last commit took them.
+    /// Tables that changed or were deleted since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Ranges of the stored tree that cannot be read, and that the next commit takes out.
+    /// Unreadable ranges of the stored tree that the next commit removes.
     lost_parts: Vec<Range<u64>>,
-    /// Ranges of the stored tree that cannot be read, and that stay: a later import may read them.
+    /// Unreadable ranges of the stored tree that stay, because a later import may read them.
     kept_parts: Vec<Range<u64>>,
-    /// Segments whose tables are in those.
+    /// Segments with tables in `kept_parts`.
     missing: BTreeSet<VsegId>,
-    /// Tables that were lost, as far as they were looked at.
+    /// Tables that were found to be lost so far.
     unknown: BTreeSet<VsegId>,
-    /// Stored tables in RAM, and stale numbers; the hand is at the front.
+    /// Stored tables in RAM, and stale entries; the clock hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
-    /// Of those that are stored as they are.
+    /// Bytes of the current stored forms.
     stored_bytes: u64,
     bytes_max: u64,
-    /// Bytes of the segment table, which come out of the same budget.
+    /// Bytes of the segment table, which use the same budget.
     beside: u64,
     bug: PlantedBug,
 }
@@ -196,13 +196,13 @@ fn bytes_of(stored: Option<BlockPtr>) -> u64 {
     stored.map_or(0, |ptr| ptr.stored_bytes() as u64)
 }
 
-/// Part of the budget that tables have whatever else comes out of it.
+/// Tables always have this part of the budget (a divisor), whatever else uses it.
 const OWN_SHARE: u64 = 4;
-/// Stale numbers that the clock may hold beside one per table.
+/// Stale entries that the clock may hold in addition to one per table.
 const CLOCK_STALE_MAX: usize = 64;
 
 impl<T: Table> Tables<T> {
-    /// The stored tables of a pool; those that were read along stay in RAM.
+    /// Creates the set from the stored tables of a pool. Tables that were already read stay in RAM.
     pub(crate) fn new(
         stored: impl IntoIterator<Item = (VsegId, BlockPtr, Option<T>)>,
         bug: PlantedBug,
@@ -234,16 +234,16 @@ impl<T: Table> Tables<T> {
         all
     }
 
-    /// Some of the tree that leads to the tables cannot be read: the next commit takes it out, and
-    /// these segments have tables that say that they were lost.
+    /// Handles unreadable parts of the tree of tables: the next commit removes them, and the tables
+    /// of these segments count as lost.
     pub(crate) fn lose(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.lost_parts.extend(parts.iter().map(LostPart::blocks));
         self.lost_parts.sort_unstable_by_key(|range| range.start);
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Parts of the tree are unreadable, with the tables of these segments. The tree keeps them:
-    /// nothing is stored in the place of such a table.
+    /// Handles unreadable parts of the tree that stay in place, with the tables of these segments.
+    /// Commits store no replacement for such a table.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -256,7 +256,7 @@ impl<T: Table> Tables<T> {
         &self.kept_parts
     }
 
-    /// First segments of the unreadable ranges, and the segments with unreadable tables elsewhere.
+    /// First segments of the unreadable ranges, and segments with unreadable tables outside them.
     pub(crate) fn lost_numbers(&self) -> Vec<u64> {
         let parts = || self.kept_parts.iter().chain(&self.lost_parts);
         let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
@@ -264,17 +264,17 @@ impl<T: Table> Tables<T> {
         parts().map(|part| part.start).chain(tables).collect()
     }
 
-    /// A stored table cannot be read; true if that is news.
+    /// Records that a stored table cannot be read; true if that was unknown before.
     pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
         self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
     }
 
-    /// Tables that were lost, as far as they were looked at.
+    /// Number of tables that were found to be lost so far.
     pub(crate) fn unknown(&self) -> usize {
         self.unknown.len()
     }
 
-    /// What is to be taken out of the tree before anything else is stored there.
+    /// Takes the ranges to remove from the tree before anything else is stored there.
     pub(crate) fn take_lost_parts(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.lost_parts)
     }
@@ -288,18 +288,18 @@ impl<T: Table> Tables<T> {
         self.bytes_max
     }
 
-    /// What tables in RAM, the list of them and the segment table take at most: the budget, or what
-    /// cannot leave RAM and the part that tables have in any case.
+    /// Upper bound on the RAM of tables, their list and the segment table: the budget, or the parts
+    /// that cannot leave RAM plus the share that tables always have.
     pub(crate) fn bytes_promised(&self) -> u64 {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
-    /// As [`Self::bytes_promised`], of tables that a pool need not have.
+    /// As [`Self::bytes_promised`]; 0 if the pool has no such tables.
     pub(crate) fn bytes_promised_if_any(&self) -> u64 {
         if self.entries.is_empty() { 0 } else { self.bytes_promised() }
     }
 
-    /// A segment's table, `None` if it has none.
+    /// Returns a segment's table, `None` if it has none.
     pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
         if self.missing.contains(&vseg) {
             return Err(Unread::lost::<T>(vseg));
@@ -313,12 +313,12 @@ impl<T: Table> Tables<T> {
         }
     }
 
-    /// Where a segment's table is stored, if it is stored as it is now.
+    /// Pointer to the stored form of a segment's table, if that is current.
     pub(crate) fn stored_at(&self, vseg: VsegId) -> Option<BlockPtr> {
         self.entries.get(&vseg)?.stored
     }
 
-    /// Whether a segment has a table.
+    /// True if a segment has a table.
     pub(crate) fn has(&self, vseg: VsegId) -> bool {
         self.entries.contains_key(&vseg)
     }
@@ -328,7 +328,8 @@ impl<T: Table> Tables<T> {
         self.entries.keys().copied()
     }
 
-    /// Changes a segment's table where it is; [`Self::get`] just said that it is in RAM.
+    /// Changes a segment's table in place. The caller has checked with [`Self::get`] that it is in
+    /// RAM.
     pub(crate) fn change<R>(&mut self, vseg: VsegId, change: impl FnOnce(&mut T) -> R) -> R {
         let entry = self.entries.get_mut(&vseg).expect("the caller found it");
         let content = entry.content.as_mut().expect("the caller found it in RAM");
@@ -341,7 +342,7 @@ impl<T: Table> Tables<T> {
         done
     }
 
-    /// A segment has this table from here on.
+    /// Sets a segment's table.
     pub(crate) fn put(&mut self, vseg: VsegId, table: T) {
         if table.is_unknown() {
             self.unknown.insert(vseg);
@@ -359,7 +360,7 @@ impl<T: Table> Tables<T> {
         self.changed.insert(vseg);
     }
 
-    /// A segment has no table any more.
+    /// Removes a segment's table.
     pub(crate) fn remove(&mut self, vseg: VsegId) {
         self.unknown.remove(&vseg);
         self.missing.remove(&vseg);
@@ -370,7 +371,7 @@ impl<T: Table> Tables<T> {
         self.changed.insert(vseg);
     }
 
-    /// A table was read; it is forgotten if it is out of date.
+    /// Adds a table that was read; drops it if it is out of date.
     pub(crate) fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
         let Some(entry) = self.entries.get_mut(&vseg) else { return };
         if entry.stored == ptr && entry.content.is_none() {
@@ -388,7 +389,7 @@ impl<T: Table> Tables<T> {
         self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
     }
 
-    /// Tables to be stored by this commit, and those that went; or all.
+    /// Takes the changed and deleted tables for a commit to store; all tables if `all`.
     pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
         let mut vsegs = std::mem::take(&mut self.changed);
         if all {
@@ -397,7 +398,7 @@ impl<T: Table> Tables<T> {
         vsegs
     }
 
-    /// A commit stored these; the segment table takes `beside` bytes.
+    /// Records that a commit stored these tables. The segment table takes `beside` bytes.
     pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
         self.beside = beside;
         for (vseg, ptr) in tables {
@@ -422,8 +423,8 @@ impl<T: Table> Tables<T> {
         }
     }
 
-    /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for
-    /// lately last.
+    /// Evicts stored tables from RAM until the rest fits, recently used ones last. Never evicts
+    /// `keep`.
     fn shrink(&mut self, keep: Option<VsegId>) {
         let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
         let bytes_max = rest.max(self.bytes_max / OWN_SHARE);
@@ -434,7 +435,7 @@ impl<T: Table> Tables<T> {
             let Some(entry) = self.entries.get_mut(&vseg) else { continue };
             entry.queued = false;
             if entry.stored.is_none() {
-                // It comes back once it is stored.
+                // It is queued again once it is stored.
                 continue;
             }
             if Some(vseg) == keep || std::mem::take(&mut entry.used) {
@@ -481,13 +482,13 @@ mod tests {
         BlockPtr { vseg: VsegId(1 << 20), offset_units: n as u32, ..BlockPtr::default() }
     }
 
-    /// Room for four of ten, and for the list.
+    /// Budget for four of ten tables, and for the list.
     fn four() -> u64 {
         let list = 10 * (size_of::<(VsegId, Entry<RemapTable>)>() + size_of::<VsegId>());
         4 * table(0).memory_bytes() + list as u64
     }
 
-    /// Tables 0 to 9, stored, with room for four.
+    /// Tables 0 to 9, stored, with a budget for four.
     fn four_of_ten() -> Tables<RemapTable> {
         let mut remaps = Tables::new([], PlantedBug::None);
         remaps.set_max(four());
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_tables_keep_within_the_budget_and_others_stay() {
+    fn stored_tables_fit_the_budget_and_unstored_ones_stay() {
         let mut remaps = four_of_ten();
         assert_eq!(remaps.bytes(), 4 * table(0).memory_bytes());
         remaps.beside = 2 * table(0).memory_bytes();
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_changed_while_it_was_read_is_not_taken() {
+    fn table_changed_during_its_read_is_not_overwritten() {
         let mut remaps = four_of_ten();
         remaps.set_max(0);
         let unread = remaps.get(VsegId(3)).expect_err("no room for any");
@@ -540,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_does_not_grow_with_what_is_gone() {
+    fn clock_does_not_grow_with_removed_tables() {
         let mut remaps = Tables::new([], PlantedBug::None);
         remaps.set_max(u64::MAX);
         for n in 0..10_000 {

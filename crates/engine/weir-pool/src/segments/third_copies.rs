@@ -1,8 +1,8 @@
 //! Third copies of root segments: which segments hold them.
 //!
-//! Not here: taking and giving back places for them (`root_copies`).
+//! Allocation and release of their space is in `root_copies`.
 //!
-//! Invariant: a place belongs to one segment.
+//! Invariant: a physical segment belongs to one segment.
 
 use weir_base::VsegId;
 use weir_base::hash::HashMap;
@@ -16,8 +16,8 @@ pub(crate) fn fits(root: &SegmentEntry, (own, other): (&SegmentArea, &SegmentAre
     own.row_bytes == other.row_bytes && u64::from(root.second_at) <= other.segment_bytes
 }
 
-/// Finds the third copies among the segments of a pool that is being opened. Copies that repeat
-/// nothing become dead.
+/// Finds the third copies among the segments during an import. A copy without its root segment
+/// becomes dead.
 pub(crate) fn find_third_copies(
     areas: &Areas,
     slots: &mut HashMap<VsegId, Slot>,

@@ -1,12 +1,13 @@
-//! What the cleaner does to the segment table: victims, and installing where their blocks went.
+//! Cleaner operations on the segment table: selects victims and records the new locations of their
+//! blocks.
 //!
-//! Not here: reading and writing the blocks (clean).
+//! The `cleaner` reads and writes the blocks.
 //!
 //! Invariants:
-//! - a cleaned segment keeps its number and its counter; its place is held as long as that of a
-//!   dead one;
-//! - a block of the clean class is found through the table of the segment its pointer names, and
-//!   through nothing else.
+//! - a cleaned segment keeps its number and its counter; its space is reclaimed no earlier than the
+//!   space of a dead segment;
+//! - a block of the clean class is found only through the remap table of the segment that its
+//!   pointer names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +21,17 @@ use crate::segments::entries::{Inner, Slot};
 use crate::segments::segment_table::Segments;
 use crate::segments::tables::{TableMemory, Unread};
 
-/// Rows that cleaning a segment must gain at least: more than a commit pads.
+/// Rows that cleaning a segment must gain at least: more than the padding of a commit.
 const GAIN_ROWS_MIN: u64 = 4;
-/// And the part of the segment.
+/// Part of the segment (a divisor) that cleaning must gain at least.
 const GAIN_SHARE_MIN: u64 = 64;
 
-/// A block that stands somewhere else now.
+/// A block that was moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
     pub(crate) ptr: BlockPtr,
     pub(crate) host: VsegId,
-    /// Offset in the host in 64-byte units.
+    /// Offset in the host segment, in 64-byte units.
     pub(crate) new: u32,
 }
 
@@ -41,17 +42,17 @@ impl Moved {
     }
 }
 
-/// Which victims come first.
+/// Order of victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Cost-benefit: (1 - u) x age / (1 + u), so that cold segments are cleaned before hot ones.
     CostBenefit,
-    /// The emptiest.
+    /// Emptiest first.
     Greedy,
 }
 
 impl Segments {
-    /// Segments worth cleaning whose live part is at most `live_max` bytes, best first.
+    /// Segments worth cleaning with at most `live_max` live bytes, best first.
     pub(crate) fn victims(
         &self,
         txg: Txg,
@@ -77,14 +78,14 @@ impl Segments {
         victims
     }
 
-    /// Segments on vdevs that are leaving, in the order of their places.
+    /// Segments on vdevs that are being evacuated, in the order of their offsets.
     pub(crate) fn evacuees(&self) -> Vec<(VsegId, SegmentEntry)> {
         let mut evacuees = self.movable(|entry| !self.area(entry.vdev).is_open());
         evacuees.sort_unstable_by_key(|(_, entry)| (entry.pseg, entry.vdev));
         evacuees
     }
 
-    /// Segments that can be moved and are wanted.
+    /// Segments that can be moved and for which `wanted` returns true.
     fn movable(&self, wanted: impl Fn(&SegmentEntry) -> bool) -> Vec<(VsegId, SegmentEntry)> {
         let inner = self.inner.lock();
         let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
@@ -98,7 +99,7 @@ impl Segments {
         all.filter(movable).collect()
     }
 
-    /// Tries the segments of a vdev again that could not be moved.
+    /// Allows the cleaner to retry the segments of a vdev that could not be moved.
     pub(crate) fn forget_stuck_on(&self, vdev: u16) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -106,7 +107,7 @@ impl Segments {
         inner.unclean.retain(elsewhere);
     }
 
-    /// Segments of a vdev that could not be moved.
+    /// Number of segments of a vdev that could not be moved.
     pub(crate) fn stuck_on(&self, vdev: u16) -> usize {
         let inner = self.inner.lock();
         let slots = inner.unclean.iter().filter_map(|vseg| inner.slots.get(vseg));
@@ -114,7 +115,7 @@ impl Segments {
         slots.filter(|slot| stuck(slot.entry)).count()
     }
 
-    /// Whether a block stands at this place of this segment.
+    /// True if a block is at this offset of this segment.
     pub(crate) fn stands_at(
         &self,
         ptr: &BlockPtr,
@@ -124,13 +125,13 @@ impl Segments {
         Ok(self.inner.lock().translate(ptr)? == Some((vseg, units)))
     }
 
-    /// Leaves a segment alone until the next import.
+    /// Excludes a segment from cleaning until the next import.
     pub(crate) fn set_unclean(&self, vseg: VsegId) {
         self.inner.lock().unclean.insert(vseg);
     }
 
-    /// Makes every live block of `victim` be found where it was moved to. `tables`: the remap
-    /// tables of the segments that its blocks' pointers name, where they have one.
+    /// Redirects lookups of every live block of `victim` to its new location. `tables` holds the
+    /// existing remap tables of the segments that the blocks' pointers name.
     pub(crate) fn install(
         &self,
         victim: VsegId,
@@ -173,7 +174,7 @@ impl Segments {
         inner.mark(victim, entry.class);
     }
 
-    /// A commit stored these remap tables and reference tables.
+    /// Records that a commit stored these remap tables and reference tables.
     pub(crate) fn stored_tables(
         &self,
         remaps: Vec<(VsegId, BlockPtr)>,
@@ -185,7 +186,7 @@ impl Segments {
         inner.references.stored(references, 0);
     }
 
-    /// Sums of what hosts hold, from pointers of live blocks; for checks.
+    /// The segment that holds a block, if its pointer names another one; for checks.
     pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Result<Option<VsegId>, Unread> {
         let place = self.inner.lock().translate(ptr)?;
         Ok(place.map(|(host, _)| host).filter(|host| *host != ptr.vseg))
@@ -196,7 +197,7 @@ impl Segments {
         self.inner.lock().remaps.bytes()
     }
 
-    /// RAM of the segment table and the remap tables.
+    /// RAM of the segment table, the remap tables and the reference tables.
     pub(crate) fn table_memory(&self) -> TableMemory {
         let inner = self.inner.lock();
         let (remaps, references) = (inner.remaps.figures(), inner.references.figures());
@@ -218,11 +219,11 @@ impl Segments {
 impl Inner {
     /// RAM of the segment table.
     fn table_bytes(&self) -> u64 {
-        // A slot and a byte of the map's own; its room grows by doubling.
+        // Each slot plus one control byte of the map. The map doubles its capacity when it grows.
         (self.slots.capacity() * (size_of::<(VsegId, Slot)>() + 1) * 8 / 7) as u64
     }
 
-    /// Runs of a table that neither `left` holds nor a segment that is no more.
+    /// Runs of a table whose host is neither `left` nor a segment that no longer exists.
     fn runs_elsewhere(&self, table: Option<&Arc<RemapTable>>, left: VsegId) -> Vec<RemapRun> {
         let runs = table.into_iter().flat_map(|table| table.runs());
         runs.filter(|run| run.host != left && self.slots.contains_key(&run.host)).collect()

@@ -1,8 +1,8 @@
-//! Whose pool it is: the identity of this process, and the slot that an open pool keeps.
+//! Identity of this process as the owner of a pool, and the owner slot that an open pool holds.
 //!
-//! Not here: taking a pool (`topology::claim`).
+//! `topology::claim` claims a pool.
 //!
-//! Invariant: an opening of this process is on one list until its pool is closed or given up.
+//! Invariant: `OPEN` lists an import epoch of this process until its pool is closed or given up.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,26 +10,27 @@ use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_format::Owner;
 
-/// The process that runs this code, as owner slots name it.
+/// This process, as owner slots identify it.
 #[derive(Debug)]
 pub struct Identity {
-    /// Identity of the machine.
+    /// Machine id.
     pub machine: String,
-    /// Its name.
+    /// Host name.
     pub host: String,
-    /// Identity of its boot.
+    /// Boot id of the running kernel.
     pub boot: String,
     /// Inode of the PID namespace.
     pub pid_namespace: u64,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Its start, ticks since boot.
+    /// Start time of the process in ticks since boot.
     pub pid_start: u64,
-    /// Whether a process of this machine and PID namespace that started then still runs.
+    /// Returns true if a process of this machine and PID namespace with that start time still runs.
     pub runs: fn(pid: u32, start: u64) -> bool,
 }
 
-/// Openings of this process: its own slots tell nothing about a pool that it gave up.
+/// Open import epochs of this process. An owner slot of this process with another epoch belongs to
+/// a pool that it gave up.
 pub(crate) static OPEN: Mutex<Vec<Guid>> = Mutex::new(Vec::new());
 
 impl Identity {
@@ -71,7 +72,7 @@ impl Identity {
     }
 }
 
-/// The slot of an open pool.
+/// Owner slot of an open pool.
 pub(crate) struct Keeper {
     pub(crate) identity: &'static Identity,
     pub(crate) opening: Guid,
@@ -79,7 +80,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// From here on its slot counts as that of an owner that is gone.
+    /// Ends the epoch: from now on its slot counts as abandoned.
     pub(crate) fn end(&self) {
         OPEN.lock().retain(|opening| *opening != self.opening);
     }

@@ -1,25 +1,25 @@
-//! What the cleaner did: since the pool was opened, and lately.
+//! Cleaner statistics, since import and for the last 10 s.
 //!
-//! Not here: cleaning (clean), and when it is due (reserve).
+//! The cleaner is in `cleaner`, its watermarks in `segments::reserve`.
 //!
-//! Invariant: "lately" is bounded in time and in memory, however often txgs are committed.
+//! Invariant: recent statistics are bounded in time and memory, however often txgs commit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What counts as lately: two txgs of a pool that is not in a hurry.
+/// Time span of recent statistics: two commit intervals of 5 s.
 pub(crate) const LATELY: Duration = Duration::from_secs(10);
-/// Cleanings that are told apart within it; of more, neighbours count as one.
+/// Cleanings kept separately within that span. Further ones are added to the newest.
 const TOLD_APART_MAX: usize = 256;
 
-/// What was cleaned.
+/// Result of cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Segments whose place comes back.
+    /// Segments whose space is reclaimed.
     pub segments: u64,
-    /// Bytes of the blocks that were moved out of them, one copy.
+    /// Bytes of the blocks moved out of them, one copy.
     pub moved_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl Cleaned {
     }
 }
 
-/// Counts of one pool.
+/// Statistics of one pool.
 #[derive(Default)]
 pub(crate) struct Cleanings(Mutex<Counts>);
 
@@ -42,7 +42,7 @@ struct Counts {
 }
 
 impl Cleanings {
-    /// Counts what one commit cleaned.
+    /// Adds the cleanings of one commit.
     pub(crate) fn add(&self, now: Duration, cleaned: Cleaned) {
         let mut counts = self.0.lock();
         counts.total.add(cleaned);
@@ -54,7 +54,7 @@ impl Cleanings {
         }
     }
 
-    /// Since the pool was opened, and lately.
+    /// Totals since import and of the last 10 s.
     pub(crate) fn at(&self, now: Duration) -> (Cleaned, Cleaned) {
         let mut counts = self.0.lock();
         counts.forget(now);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_ago_counts_in_the_total_alone() {
+    fn old_cleanings_count_only_in_the_total() {
         let cleanings = Cleanings::default();
         let one = Cleaned { segments: 2, moved_bytes: 100 };
         for second in 0..30 {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn many_cleanings_take_no_more_memory() {
+    fn many_cleanings_use_bounded_memory() {
         let cleanings = Cleanings::default();
         for ms in 0..5000 {
             let one = Cleaned { segments: 1, moved_bytes: 1 };

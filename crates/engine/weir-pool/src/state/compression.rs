@@ -1,12 +1,13 @@
-//! Compressing records for write-out and decompressing what was read: the contexts, and what is not
-//! even tried.
+//! Compression of records for write-out and decompression for reads: contexts, and skipping of
+//! incompressible data.
 //!
-//! Not here: the compressors (weir-codec), the property of a volume (weir-dataset), placing
-//! (write_out), verifying (read).
+//! The compressors are in weir-codec, the volume property in weir-dataset, placement in
+//! `write_out`, verification in `read`.
 //!
 //! Invariants:
-//! - what is stored compressed is smaller by at least an eighth;
-//! - one history is of one dataset and its present setting: a miss of lz4 says enough about zstd.
+//! - a record is stored compressed only if that saves at least an eighth;
+//! - a history belongs to one dataset and its current setting: a miss of lz4 also predicts one of
+//!   zstd.
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, RecordSize};
@@ -17,15 +18,15 @@ use weir_codec::compress::{
 use weir_format::layout::PACK_BYTES;
 use weir_format::{Codec, Compression};
 
-/// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
-/// (design 6): incompressible data then costs next to nothing.
+/// After this many consecutive blocks that did not compress, only one in [`TRY_ONE_IN`] is tried
+/// (design 6). Incompressible data then costs almost no CPU time.
 const MISSES_BEFORE_SPARING: u32 = 32;
 const TRY_ONE_IN: u32 = 16;
 
-/// What compression did lately for one dataset.
+/// Recent compression results of one dataset.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompressHistory {
-    /// Blocks in a row that were tried in vain or not at all.
+    /// Consecutive blocks that did not compress or were skipped.
     misses: u32,
 }
 
@@ -35,31 +36,32 @@ impl CompressHistory {
     }
 
     fn note(&mut self, hit: bool) {
-        // Around, to a number that is tried: a volume may see more misses than there are numbers.
+        // On overflow, continue at a value that is tried: a volume may have more misses than a
+        // `u32` holds.
         let next = self.misses.checked_add(1).unwrap_or(MISSES_BEFORE_SPARING);
         self.misses = if hit { 0 } else { next };
     }
 }
 
-/// A record that is to be stored.
+/// An uncompressed record to store.
 #[derive(Clone, Copy)]
 pub struct RawRecord<'a> {
-    /// Its blocks, which the cache takes.
+    /// Its blocks, for the cache.
     blocks: &'a [Block],
-    /// What these hold, one behind the other.
+    /// Content of the blocks, concatenated.
     bytes: &'a [u8],
     size: RecordSize,
 }
 
 impl<'a> RawRecord<'a> {
-    /// A record of these blocks and their bytes.
+    /// A record of several blocks, with their content in `bytes`.
     pub fn new(size: RecordSize, blocks: &'a [Block], bytes: &'a [u8]) -> Self {
         assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
         assert_eq!(bytes.len(), size.bytes(), "records are whole");
         Self { blocks, bytes, size }
     }
 
-    /// A record that is a block.
+    /// A record of one block.
     pub fn of(block: &'a Block) -> Self {
         Self::new(RecordSize::BLOCK, std::slice::from_ref(block), &block[..])
     }
@@ -77,9 +79,9 @@ impl<'a> RawRecord<'a> {
     }
 }
 
-/// Compresses the records of one write-out, one after the other.
+/// Compresses the records of one write-out, one at a time.
 pub(crate) struct Packer {
-    /// As large as the largest of them asked for.
+    /// As large as the largest record so far required.
     scratch: Vec<u8>,
     zstd: Option<ZstdPacker>,
 }
@@ -95,7 +97,7 @@ fn scratch_bytes(raw_bytes: usize) -> usize {
 }
 
 impl Packer {
-    /// The stored form of a record, in whole units, and what made it.
+    /// Returns the stored form of a record, in whole units, and its codec.
     pub(crate) fn pack<'s>(
         &'s mut self,
         raw: &'s [u8],
@@ -103,7 +105,7 @@ impl Packer {
         history: &mut CompressHistory,
     ) -> (&'s [u8], Codec) {
         let codec = match compression {
-            // How a volume that is set to off compresses is not known.
+            // With compression off, the history learns nothing about the data.
             Compression::Off => return (raw, Codec::Raw),
             Compression::Lz4 | Compression::Auto => Codec::Lz4,
             Compression::Zstd(_) => Codec::Zstd,
@@ -131,15 +133,15 @@ impl Packer {
     }
 }
 
-/// Decompresses records on as many threads as read at the same time.
+/// Decompresses records on any number of concurrent reader threads.
 #[derive(Default)]
 pub(crate) struct Unpackers {
-    /// Contexts that nobody uses now; never more than were used at the same time.
+    /// Unused contexts, never more than were in use at the same time.
     idle: Mutex<Vec<ZstdUnpacker>>,
 }
 
 impl Unpackers {
-    /// Fills `raw` from its verified stored form.
+    /// Decompresses a verified stored form into `raw`.
     pub(crate) fn unpack(
         &self,
         codec: Codec,
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_comes_back_through_one_reader() {
+    fn every_setting_round_trips_through_one_reader() {
         let (mut packer, readers) = (Packer::default(), Unpackers::default());
         let mut history = CompressHistory::default();
         let text: [u8; BLOCK_BYTES] = std::array::from_fn(|at| (at * at % 251 / 16) as u8);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_compresses_is_hardly_tried_and_off_teaches_nothing() {
+    fn incompressible_data_is_rarely_tried_and_off_keeps_no_history() {
         let mut history = CompressHistory::default();
         let mut packer = Packer::default();
         for _ in 0..1000 {

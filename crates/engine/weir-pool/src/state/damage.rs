@@ -1,8 +1,8 @@
-//! Damaged ranges of the pool, merged and bounded.
+//! List of permanent errors: damaged ranges of the pool, merged and bounded.
 //!
-//! Not here: noting and clearing damage of a pool (`damage_list`).
+//! `damage_list` adds and removes entries on behalf of the pool.
 //!
-//! Invariant: ranges of one list do not overlap.
+//! Invariant: ranges of one list do not overlap in the same version.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use weir_base::hash::HashSet;
 use weir_base::limits::DAMAGED_RANGES_MAX;
 use weir_format::{DamagedPart, DamagedRange, PoolPart};
 
-/// What is on the list.
+/// Entries of the list of permanent errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageList {
-    /// Ranges of volumes, by volume and place.
+    /// Ranges of volumes, by volume and first record.
     pub ranges: Vec<DamagedRange>,
-    /// Parts of the pool's own structures.
+    /// Parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Damage that was found and had no room.
+    /// Number of further damaged items for which the list had no room.
     pub more: u64,
 }
 
 impl DamageList {
-    /// Whether everything has a good copy, as far as that is known.
+    /// True if no damage is known.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.parts.is_empty() && self.more == 0
     }
@@ -33,25 +33,25 @@ impl DamageList {
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) list: DamageList,
-    /// Ranges whose sharing with other versions and volumes is to be looked up.
+    /// True if ranges may be shared with other versions or volumes that were not yet looked up.
     pub(crate) unsettled: bool,
-    /// What the scrub under way noted: parts, and damage that had no room.
+    /// Findings of the running scrub: parts, and the number of items without room.
     pub(crate) scrub: Option<(HashSet<(PoolPart, u64)>, u64)>,
-    /// Blocks with several references, by address, that a scrub found without a good copy: the
-    /// pointers to them are still to be found.
+    /// Addresses of shared blocks that a scrub found without a good copy. The pointers to them are
+    /// still to be found.
     pub(crate) shared: HashSet<u64>,
-    /// Changes of the list, and how many of them are stored.
+    /// Number of changes of the list; `stored` is the number at the last store.
     pub(crate) changes: u64,
     pub(crate) stored: u64,
-    /// True once the list had an entry since the pool was opened.
+    /// True once the list had an entry since the import.
     pub(crate) ever: bool,
 }
 
-/// The list of a pool.
+/// The list of permanent errors of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     pub(crate) inner: Mutex<Inner>,
-    /// Whether there is anything, so that a pool without damage pays one load.
+    /// True if the list has an entry. A pool without damage pays one atomic load.
     pub(crate) any: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ fn with_records(range: &DamagedRange, records: &Range<u64>) -> DamagedRange {
     DamagedRange { first: records.start, count: records.end - records.start, ..*range }
 }
 
-/// What of a range is outside of some records.
+/// Parts of a range outside `cut`.
 fn outside(range: &DamagedRange, cut: &Range<u64>) -> impl Iterator<Item = DamagedRange> {
     let own = records(range);
     let parts = [
@@ -78,7 +78,7 @@ fn outside(range: &DamagedRange, cut: &Range<u64>) -> impl Iterator<Item = Damag
     parts.into_iter().filter(|part| !part.is_empty()).map(move |part| with_records(&range, &part))
 }
 
-/// Whether two ranges have a record in a version in common.
+/// True if two ranges have a record of a version in common.
 fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
     a.volume == b.volume
         && !overlap(&records(a), &records(b)).is_empty()
@@ -87,7 +87,7 @@ fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
 }
 
 impl Inner {
-    /// Adds a range; where it meets others, those versions are joined.
+    /// Adds a range. Where it overlaps others in a version, their version ranges are joined.
     pub(crate) fn insert(&mut self, new: DamagedRange) {
         let mut pending = vec![new];
         while let Some(piece) = pending.pop() {
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     fn push(&mut self, range: DamagedRange) {
-        // A neighbour that is in the same versions takes it in, also where the list is full.
+        // Extend a neighbour of the same versions; this also works if the list is full.
         let joins = |old: &&mut DamagedRange| {
             (old.volume, old.born, old.until) == (range.volume, range.born, range.until)
                 && (old.end() == range.first || range.end() == old.first)
@@ -134,8 +134,8 @@ impl Inner {
         }
     }
 
-    /// Counts damage for which there is no room. A scrub meets each block once; elsewhere the same
-    /// error may repeat for ever, and is counted once.
+    /// Counts damage for which the list has no room. A scrub visits each block once. Other callers
+    /// may repeat the same error without end, so it is counted once.
     pub(crate) fn count_more(&mut self) {
         match &mut self.scrub {
             Some((_, more)) => *more += 1,
@@ -147,7 +147,7 @@ impl Inner {
         }
     }
 
-    /// Sorts the list and joins neighbours that are in the same versions.
+    /// Sorts the list and joins neighbours of the same versions.
     fn tidy(&mut self) {
         let ranges = &mut self.list.ranges;
         ranges.sort_unstable_by_key(|r| (r.volume, r.born, r.until, r.first));
@@ -164,7 +164,8 @@ impl Inner {
         ranges.sort_unstable_by_key(|r| (r.volume, r.first, r.born));
     }
 
-    /// Cuts records out of the ranges that `of` names; `left` says what stays of what is cut.
+    /// Removes the records `cut` from the ranges that `of` selects. `left` returns the remainder,
+    /// if any, of each removed piece.
     pub(crate) fn cut(
         &mut self,
         cut: &Range<u64>,

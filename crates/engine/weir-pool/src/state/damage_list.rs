@@ -1,19 +1,19 @@
-//! The list of what has no good copy on any disk, in RAM.
+//! The list of permanent errors in RAM: data without a good copy on any disk.
 //!
-//! Not here: finding which snapshots and clones share it, storing it, clearing it after a scrub
-//! (weir-dataset's `damage`); its records on disk (weir-format's).
+//! weir-dataset's `damage` finds the snapshots and clones that share an entry, stores the list and
+//! clears it after a scrub. weir-format defines its records on disk.
 //!
-//! Code that meets damage calls [`Pool::note_damage`] with what it knows: the volume, the records
-//! and the txg that made the pointer which cannot be followed. A block keeps its place in the
-//! versions of a volume from that txg on until it is overwritten (see `line`), so two txgs name all
-//! snapshots that share it, those to come included.
+//! Code that finds damage calls [`Pool::note_damage`] with the volume, the records, and the birth
+//! txg of the pointer that cannot be followed. A block keeps its index in the versions of a volume
+//! from that txg until it is overwritten (see `snapshot_chain`). So two txgs identify all snapshots
+//! that share it, future ones included.
 //!
 //! Invariants:
-//! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; beyond that damage is
+//! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
 //!   counted;
-//! - of one volume no two ranges have a record in a version in common;
-//! - noting what is on the list already changes nothing, so that an error that repeats writes
-//!   nothing.
+//! - no two ranges of a volume have a record of a version in common;
+//! - adding an entry that is on the list changes nothing, so an error that repeats causes no
+//!   writes.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -26,13 +26,12 @@ use weir_format::{DamagedPart, DamagedRange, PoolPart, TreeRoot};
 use crate::state::damage::{DamageList, overlap, records};
 use crate::state::pool::Pool;
 
-/// What volumes and the pool itself lost.
+/// Permanent errors of volumes and metadata.
 impl Pool {
-    /// Notes that records of a volume have no good copy: in the versions of the volume from the one
-    /// of txg `born`, which made the pointer that cannot be followed, up to the one of `until`.
+    /// Notes that records of a volume have no good copy, in the versions from txg `born`, the birth
+    /// of the pointer that cannot be followed, up to txg `until`.
     ///
-    /// Does nothing where the list has that already. Callers from the paths of clients need not
-    /// limit how often they call.
+    /// Does nothing if the list has the entry. Client paths may call it without a rate limit.
     pub fn note_damage(&self, volume: DatasetId, records: Range<u64>, born: Txg, until: Txg) {
         let records = overlap(&records, &(0..TreeRoot::capacity(TreeRoot::HEIGHT_MAX)));
         if records.is_empty() || born > until {
@@ -60,7 +59,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a part of the pool's own structures has no good copy.
+    /// Notes that a part of the pool's metadata has no good copy.
     pub fn note_damaged_part(&self, part: PoolPart, number: u64) {
         let found_unix_ms = self.clock.unix_ms();
         let is_new = self.damage.change(|inner| {
@@ -100,12 +99,12 @@ impl Pool {
         self.damage.any.load(Ordering::Acquire)
     }
 
-    /// True once the list had an entry since the pool was opened.
+    /// True once the list had an entry since the import.
     pub fn had_damage(&self) -> bool {
         self.damage.inner.lock().ever
     }
 
-    /// What is on the list now.
+    /// Returns the current list.
     pub fn damage(&self) -> DamageList {
         let inner = self.damage.inner.lock();
         let mut list = inner.list.clone();
@@ -113,8 +112,8 @@ impl Pool {
         list
     }
 
-    /// If a record of a volume is on the list, as the version of this txg has it: the first record
-    /// behind the range that it is in.
+    /// If the list has this record of a volume, in the version of this txg: returns the first
+    /// record after the damaged range.
     pub fn damaged_to(&self, volume: DatasetId, record: u64, version: Txg) -> Option<u64> {
         if !self.has_damage() {
             return None;
@@ -129,8 +128,8 @@ impl Pool {
         of.map(DamagedRange::end).max()
     }
 
-    /// Takes off the list what a volume holds no more: records that were overwritten or freed. What
-    /// snapshots up to the `newest` share stays damaged in those.
+    /// Removes records that a volume overwrote or freed. Entries that snapshots up to `newest`
+    /// share stay for those snapshots.
     pub fn damage_overwritten(
         &self,
         volume: DatasetId,
@@ -153,7 +152,7 @@ impl Pool {
         });
     }
 
-    /// Takes records off the list of which a scrub found a good copy.
+    /// Removes records after a scrub found a good copy of them.
     pub fn damage_healed(&self, of: &DamagedRange, records: &Range<u64>) {
         self.damage.change(|inner| {
             let is_of = |range: &DamagedRange| {
@@ -163,8 +162,8 @@ impl Pool {
         });
     }
 
-    /// Notes that a volume is again what it was at the end of txg `to`; what it was before is a
-    /// version of txg `left`.
+    /// Adjusts the list after a rollback of a volume to the end of txg `to`. The former head became
+    /// a version of txg `left`.
     pub fn damage_rolled_back(&self, volume: DatasetId, to: Txg, left: Txg) {
         if !self.has_damage() {
             return;
@@ -190,7 +189,7 @@ impl Pool {
         });
     }
 
-    /// Puts other ranges in the place of one, which is as it was when it was asked for.
+    /// Replaces a range, if the list still has it unchanged, by other ranges.
     pub fn replace_damage(&self, old: &DamagedRange, new: &[DamagedRange]) {
         self.damage.change(|inner| {
             let Some(at) = inner.list.ranges.iter().position(|range| range == old) else { return };
@@ -203,14 +202,14 @@ impl Pool {
         });
     }
 
-    /// Asks for the sharing of all damage to be looked up anew: snapshots changed hands.
+    /// Requests a new lookup of the sharing of all damage, because snapshots changed owners.
     pub fn unsettle_damage(&self) {
         if self.has_damage() {
             self.damage.change(|inner| inner.unsettled = true);
         }
     }
 
-    /// The ranges whose sharing is to be looked up, if any is.
+    /// Returns the ranges whose sharing must be looked up, if any.
     pub fn take_unsettled_damage(&self) -> Option<Vec<DamagedRange>> {
         if !self.has_damage() {
             return None;
@@ -219,7 +218,8 @@ impl Pool {
         std::mem::take(&mut inner.unsettled).then(|| inner.list.ranges.clone())
     }
 
-    /// Addresses of damaged blocks with several references; what led to them is looked for now.
+    /// Takes the addresses of damaged blocks with several references. The caller searches the
+    /// pointers to them.
     pub fn take_shared_damage(&self) -> HashSet<u64> {
         if !self.has_damage() {
             return HashSet::default();
@@ -227,14 +227,15 @@ impl Pool {
         self.damage.change(|inner| std::mem::take(&mut inner.shared))
     }
 
-    /// Forgets the damaged parts and the counted blocks of the last scrub: the scrub that begins
-    /// finds both again.
+    /// Clears the damaged parts that the last scrub found, and the set of blocks with counted
+    /// checksum errors: the new scrub finds both again.
     pub(crate) fn begin_damage_scrub(&self) {
         self.vdevs.legs().for_each(|leg| leg.checksum_errors.forget_all());
         self.damage.change(|inner| inner.scrub = Some((HashSet::default(), 0)));
     }
 
-    /// The scrub ended; if it saw everything, what it did not note is whole.
+    /// Ends a scrub. If it visited everything, parts that it did not report are intact and are
+    /// removed.
     pub fn end_damage_scrub(&self, saw_all: bool) {
         self.damage.change(|inner| {
             let Some((seen, more)) = inner.scrub.take() else { return };
@@ -250,22 +251,23 @@ impl Pool {
         });
     }
 
-    /// Whether the stored list is another one.
+    /// True if the stored list is out of date.
     pub fn damage_is_unstored(&self) -> bool {
         let inner = self.damage.inner.lock();
         inner.changes != inner.stored
     }
 
-    /// The list to be stored by the commit under way; with all other records if that is `whole`.
+    /// Returns the list if the current commit must store it: after a change, or with all other
+    /// records if `whole`.
     pub fn damage_to_store(&self, whole: bool) -> Option<DamageList> {
         let mut inner = self.damage.inner.lock();
         let is_wanted = inner.changes != inner.stored || (whole && !inner.list.is_empty());
-        // A commit that fails closes the pool: nothing is noted back.
+        // A failed commit closes the pool, so the change count is not restored.
         inner.stored = inner.changes;
         is_wanted.then(|| inner.list.clone())
     }
 
-    /// Puts the stored list of a pool that is being opened in place.
+    /// Adds the stored list during an import.
     pub(crate) fn load_damage(&self, list: DamageList) {
         self.damage.change(|inner| {
             let before = inner.changes;
@@ -281,7 +283,7 @@ impl Pool {
                 }
             }
             inner.list.more = inner.list.more.saturating_add(list.more);
-            // What was noted since the pool was read stays to be stored.
+            // Entries added since the pool was read still have to be stored.
             inner.stored += inner.changes - before;
             inner.unsettled = !inner.list.ranges.is_empty();
         });

@@ -1,17 +1,18 @@
-//! The dedupe hint index: maps content to blocks that may hold it, in bounded RAM.
+//! The dedupe index: maps content to blocks that may hold it, in bounded RAM.
 //!
-//! Not here: comparing contents, and counting references.
+//! The comparison of contents is in `txg::dedupe`, reference counts in
+//! `segments::reference_counts`.
 //!
-//! A hint may be wrong: its user compares the stored bytes before it shares the block. A lost hint
-//! costs dedupe savings, never data.
+//! An index entry (`hint`) may be wrong: dedupe compares the stored bytes before it shares the
+//! block. A lost entry costs dedupe savings, never data.
 //!
-//! Open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum), address,
-//! and the other fields that must match. The other half of the checksum selects the bucket. A full
-//! bucket evicts a slot that had no hit since the clock hand last passed it.
+//! Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
+//! address, and the other fields that must match. The other half of the checksum selects the
+//! bucket. A full bucket evicts a slot that had no hit since the clock hand last passed it.
 //!
 //! Invariants:
-//! - freeing a block removes its hint, because the block's pointer has the key;
-//! - when a read or a scrub finds no good copy of a block, the block loses its hint until the next
+//! - freeing a block removes its entry, because the block's pointer has the key;
+//! - when a read or a scrub finds no good copy of a block, the block has no entry until the next
 //!   import: dedupe must not refer restored content to the lost block;
 //! - the index uses no more RAM than configured, however many blocks pass through it.
 
@@ -19,20 +20,20 @@ use weir_base::hash::HashSet;
 use weir_base::{RecordSize, VsegId};
 use weir_format::{BlockPtr, Codec, PtrKind};
 
-/// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
-/// to be searched in a fraction of a microsecond.
+/// Slots per bucket. Enough that nearly all buckets are nearly full before the first one is full,
+/// and few enough to search one in a fraction of a microsecond.
 const WAYS: usize = 32;
-/// RAM of a slot: what the index takes for one block that may be found again.
+/// RAM per slot: cost of one block in the index.
 pub const SLOT_BYTES: u64 = 20;
-/// Maximum number of remembered blocks without a good copy. Beyond it the index drops all hints,
-/// which costs dedupe savings only.
+/// Maximum number of tracked blocks without a good copy. Beyond it the index drops all entries,
+/// which costs only dedupe savings.
 const DISTRUSTED_MAX: usize = 4096;
 const USED: u64 = 1 << 63;
 const HIT: u64 = 1 << 62;
 const VSEG_BITS: u32 = 40;
 const OFFSET_BITS: u32 = 19;
 
-/// Key that blocks of equal content share.
+/// Key of a block: equal for blocks of equal content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) checksum: u128,
@@ -56,7 +57,7 @@ impl Content {
         u32::from(self.stored_units) | u32::from(codec) << 16 | u32::from(shift) << 24
     }
 
-    /// A pointer to a block of this content at an address, as far as that says.
+    /// Builds a pointer to a block of this content at an address; the other fields are defaults.
     fn at(&self, place: u64) -> BlockPtr {
         BlockPtr {
             kind: PtrKind::Data,
@@ -71,28 +72,28 @@ impl Content {
     }
 }
 
-/// What the index did since it was made, and how large it is.
+/// Size of the index, and statistics since the import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintFigures {
-    /// Bytes of RAM it takes.
+    /// RAM in use, in bytes.
     pub bytes: u64,
-    /// Blocks it can know.
+    /// Capacity in blocks.
     pub slots: u64,
-    /// Blocks it knows.
+    /// Blocks in the index.
     pub used: u64,
-    /// Hints that led to a block of the same content.
+    /// Entries whose block had the same content.
     pub hits: u64,
-    /// Hints that led nowhere: other content, or a block that could not be read.
+    /// Entries whose block had other content or could not be read.
     pub false_hits: u64,
-    /// Hints given up for newer ones.
+    /// Entries evicted for newer ones.
     pub evicted: u64,
 }
 
-/// The index of one pool.
+/// The dedupe index of one pool.
 #[derive(Default)]
 pub(crate) struct Hints {
     tags: Vec<u64>,
-    /// Address, [`USED`] and [`HIT`].
+    /// One per slot: address, [`USED`] and [`HIT`].
     places: Vec<u64>,
     forms: Vec<u32>,
     /// Addresses of blocks without a good copy.
@@ -106,8 +107,8 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Changes the most RAM it may take; what it knew is forgotten. It takes none before the first
-    /// hint.
+    /// Changes the RAM limit and drops all entries. The index allocates no RAM before the first
+    /// entry.
     pub(crate) fn set_max(&mut self, bytes: u64) {
         if bytes != self.max_bytes {
             let Self { hits, false_hits, evicted, .. } = *self;
@@ -121,7 +122,8 @@ impl Hints {
 
     fn bucket(&self, content: &Content) -> Option<std::ops::Range<usize>> {
         let buckets = self.buckets() as u128;
-        // The high half, scaled: no division, and no power of two needed.
+        // Scales the high half to the number of buckets: no division, and any number of buckets
+        // works.
         let high = content.checksum >> 64;
         let first = ((high * buckets) >> 64) as usize * WAYS;
         (buckets > 0).then_some(first..first + WAYS)
@@ -129,7 +131,7 @@ impl Hints {
 
     fn find(&self, content: &Content, place: Option<u64>) -> Option<usize> {
         let mut bucket = self.bucket(content)?;
-        // Mostly it is in none, which a look at all of them at once tells soonest.
+        // Most lookups miss, and comparing all tags at once detects a miss fastest.
         let tags: &[u64; WAYS] = self.tags[bucket.start..].first_chunk()?;
         if !tags.iter().fold(false, |any, tag| any | (*tag == content.tag())) {
             return None;
@@ -142,7 +144,7 @@ impl Hints {
         })
     }
 
-    /// Where a block of this content may be.
+    /// Returns a block that may hold this content.
     pub(crate) fn get(&mut self, content: &Content) -> Option<BlockPtr> {
         let slot = self.find(content, None)?;
         let place = self.places[slot] & !(USED | HIT);
@@ -154,7 +156,7 @@ impl Hints {
     }
 
     /// Records that a read or a scrub found no good copy of a block. Dedupe no longer refers to the
-    /// block. The caller passes the address, because the pointer with the hint's key may be
+    /// block. The caller passes the address, because the pointer with the entry's key may be
     /// unknown.
     pub(crate) fn distrust(&mut self, address: u64) {
         if self.distrusted.len() >= DISTRUSTED_MAX {
@@ -165,7 +167,7 @@ impl Hints {
         self.distrusted.insert(address);
     }
 
-    /// Notes whether a hint led to what it said; one that did not goes.
+    /// Records whether an entry's block had the expected content. Drops the entry if not.
     pub(crate) fn judge(&mut self, ptr: &BlockPtr, right: bool) {
         if right {
             self.hits += 1;
@@ -180,7 +182,7 @@ impl Hints {
         }
     }
 
-    /// A block was written.
+    /// Adds a block that was written.
     pub(crate) fn insert(&mut self, ptr: &BlockPtr) {
         if self.tags.is_empty() {
             let slots = (self.max_bytes / SLOT_BYTES) as usize / WAYS * WAYS;
@@ -190,7 +192,7 @@ impl Hints {
         }
         let content = Content::of(ptr);
         let Some(bucket) = self.bucket(&content) else { return };
-        // The newest block of a content is the one to refer to.
+        // Replace an entry of the same content: dedupe refers to the newest block.
         let known = self.find(&content, None);
         let free = || {
             let places = &self.places[bucket.clone()];
@@ -204,7 +206,7 @@ impl Hints {
         self.forms[slot] = content.form();
     }
 
-    /// The slot of a full bucket that is given up: the next one that was not hit lately.
+    /// Selects the slot to evict from a full bucket: the next one without a recent hit.
     fn evict(&mut self, first: usize) -> usize {
         self.evicted += 1;
         loop {
@@ -217,7 +219,7 @@ impl Hints {
         }
     }
 
-    /// A block is freed.
+    /// Drops the entry of a block that is freed.
     pub(crate) fn remove(&mut self, ptr: &BlockPtr) {
         if let Some(slot) = self.find(&Content::of(ptr), Some(ptr.address())) {
             self.clear(slot);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_found_and_what_is_freed_is_not() {
+    fn entries_within_capacity_are_found_until_freed() {
         let mut hints = index(64 << 10);
         assert_eq!(hints.figures().bytes, 0, "none before the first hint");
         (0..40_000).for_each(|n| hints.insert(&ptr(n)));
@@ -268,7 +270,7 @@ mod tests {
         assert!((0..20_000).all(|n| !known(&mut hints, n)));
         let left = (20_000..40_000).filter(|n| known(&mut hints, *n)).count() as u64;
         assert_eq!(hints.figures().used, left);
-        // Another block of the same content is not the one that is freed.
+        // A block of the same content at another address keeps its entry.
         let twin = BlockPtr { vseg: VsegId(7), ..ptr(30_000) };
         hints.remove(&twin);
         assert_eq!(hints.figures().used, left);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_and_what_was_hit_stays_longest() {
+    fn memory_is_bounded_and_hit_entries_stay_longest() {
         let mut hints = index(4096);
         (0..1000).for_each(|n| hints.insert(&ptr(n)));
         (0..1000).for_each(|n| hints.judge(&ptr(n), true));
@@ -294,7 +296,7 @@ mod tests {
         assert!(!known(&mut hints, 40_999));
     }
     #[test]
-    fn block_without_a_good_copy_is_found_no_more_and_its_successor_is() {
+    fn block_without_a_good_copy_loses_its_entry_to_its_replacement() {
         let mut hints = index(4096);
         (0..10).for_each(|n| hints.insert(&ptr(n)));
         hints.distrust(ptr(3).address());

@@ -1,19 +1,20 @@
-//! Which owner a live block has, for reports of damage.
+//! Owner of a live block, for reports of damage.
 //!
-//! Not here: finding live blocks (`tree::live`).
+//! The search for live blocks is in `tree::live`.
 //!
 //! Invariant: a block has one owner, or is shared.
 
 use weir_base::{DatasetId, Txg};
 use weir_format::PoolPart;
 
-/// What is lost with something that lives in a segment.
+/// The data that is lost with a block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiveOf {
-    /// A record or node of a volume, in the version that ended with this txg and maybe later ones.
+    /// A record or node of a volume, in the version that ended with this txg and possibly later
+    /// ones.
     Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
     /// A block with several references, by its address.
     Shared(u64),
-    /// A part of the pool's own structures.
+    /// A part of the pool's metadata, with the number of its first dataset or segment.
     Part(PoolPart, u64),
 }

@@ -1,8 +1,8 @@
 //! Unreadable tree nodes, and the counters that are wrong because of them.
 //!
-//! Not here: the search for them (`tree`), the recount (`damage`).
+//! The search for them is in `tree`, the recount in `damage`.
 //!
-//! Invariant: one piece of work tries an unreadable node once.
+//! Invariant: one operation tries an unreadable node once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -14,36 +14,36 @@ use weir_format::{BlockPtr, set_node_pointer};
 
 use crate::error::PoolError;
 
-/// Nodes that were found unreadable in one piece of work, by address, so that each is tried once.
+/// Nodes that one operation found unreadable, by address, so that each is tried once.
 pub(crate) type Unreadable = HashMap<u64, PoolError>;
 
-/// Where stored bytes are.
+/// Location of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPlace {
-    /// Vdev, by place in the label.
+    /// Number of the vdev in the label.
     pub vdev: u16,
     /// Byte offset on each of its disks.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// What a pool knows of its damaged trees.
+/// State of a pool with damaged trees.
 #[derive(Default)]
 pub(crate) struct LostNodes {
-    /// Txg; 0: none.
+    /// First txg with damage; 0: none.
     pub(crate) since: AtomicU64,
-    /// Counts up whenever damage is met by something that changes the pool.
+    /// Number of times that a change of the pool found damage.
     pub(crate) met: AtomicU64,
-    /// Whether something went since the last recount.
+    /// True if a recount was requested.
     pub(crate) recount: AtomicBool,
-    /// What the next write-out takes from counters.
+    /// Leaked bytes that the next write-out subtracts from counters.
     pub(crate) excess: Mutex<Vec<Excess>>,
-    /// Copies of the pool's own trees that were bad at the last look, by segment and place there.
+    /// Copies of metadata blocks that were bad at the last scan, by segment and offset.
     pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
 }
 
-/// A node in which the first `slots` are this marker. The others are holes.
+/// Builds a node with this marker in the first `slots` slots and holes in the others.
 pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
     assert!(marker.is_damaged(), "{marker:?} is no marker");
     let mut node = BlockMut::zeroed();
@@ -51,51 +51,51 @@ pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
     node
 }
 
-/// What damage markers tell of a node that is not at its place.
+/// Result of searching a tree for damage markers that name a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Marker {
-    /// None needs it.
+    /// No marker names it.
     None,
-    /// One may need it: that cannot be told before the node that it names is read.
+    /// A marker may need it. Only a read of the node that the marker names can decide.
     Unknown,
-    /// One names it.
+    /// A marker names it.
     Names,
 }
 
-/// What a segment counts beyond what lives of it.
+/// Space leak: bytes that a segment counts in addition to its live blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Excess {
     pub(crate) vseg: VsegId,
     pub(crate) bytes: u64,
-    /// As of this commit.
+    /// Commit at which the leak was found.
     pub(crate) seen: Txg,
 }
 
-/// A count of references that is not what the trees say.
+/// A stored count of references that disagrees with the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongCount {
-    /// Of one block.
+    /// Count of one block.
     References {
-        /// Segment that pointers to it name.
+        /// The segment in the block's pointers.
         vseg: VsegId,
         /// Byte offset in it.
         offset: u64,
-        /// As the segment's table says; 0 if the block is not in it.
+        /// Count in the segment's reference table; 0 if the table lacks the block.
         counted: u64,
-        /// Pointers that lead to it.
+        /// Number of pointers to the block.
         found: u64,
     },
-    /// Of all: the bytes that sharing saves.
+    /// Count of the whole pool: bytes that sharing saves.
     Saved {
-        /// As the pool says.
+        /// Counter of the pool.
         counted: u64,
-        /// As the trees say.
+        /// Sum over the trees.
         found: u64,
     },
 }
 
 impl WrongCount {
-    /// Whether more is counted than was found.
+    /// True if the stored count is too high.
     pub(crate) fn exceeds(&self) -> bool {
         match self {
             Self::References { counted, found, .. } | Self::Saved { counted, found } => {

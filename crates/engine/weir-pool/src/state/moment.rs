@@ -1,8 +1,8 @@
 //! Points in a pool's history, and the check that refuses disks whose history ends earlier.
 //!
-//! Not here: recording them (the server), detection of stale legs (confirm).
+//! The server records them; `import::confirm` detects stale legs.
 //!
-//! Invariant: an import that knows such a moment opens no older state without `force`
+//! Invariant: an import that knows such a point opens no older state without `force`
 //! (docs/decisions/0020).
 
 use std::time::Duration;
@@ -13,21 +13,21 @@ use weir_format::{LINEAGE_MAX, Uberblock};
 use crate::disks::lineage::shared_with;
 use crate::error::PoolError;
 
-/// A point in a pool's history: a txg and the opening that committed it.
+/// A point in a pool's history: a txg and the import epoch that committed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMoment {
-    /// The opening that committed the txg.
+    /// Import epoch that committed the txg.
     pub opening: Guid,
     /// The committed txg.
     pub txg: Txg,
-    /// Wall clock when a server recorded it; printed, never compared.
+    /// Wall clock when a server recorded it; for messages only, never compared.
     pub unix_ms: u64,
 }
 
 impl PoolMoment {
-    /// Returns true if an uberblock's history ends before this moment or omits it. A history names
-    /// at most [`LINEAGE_MAX`] openings. If it names that many and all of them began after this
-    /// txg, the history contains this moment.
+    /// Returns true if an uberblock's history ends before this point or omits it. A history names
+    /// at most [`LINEAGE_MAX`] import epochs. If it names that many and all of them began after
+    /// this txg, the history contains this point.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
         match shared_with(self.opening, lineage, uberblock.txg) {
@@ -39,8 +39,8 @@ impl PoolMoment {
         }
     }
 
-    /// Checks that a history that ends with `newest` contains this moment. `by`: subject and verb
-    /// of the clause that names the source of the moment.
+    /// Checks that a history that ends with `newest` contains this point. `by`: subject and verb of
+    /// the clause that names the source of the point.
     ///
     /// # Errors
     /// `OlderThanSeen`.
@@ -78,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn history_has_a_moment_of_an_opening_up_to_its_last_txg() {
-        // Opening 7 committed txgs 5 to 9; opening 8 commits from txg 10.
+    fn history_contains_an_import_epoch_up_to_its_last_txg() {
+        // Import epoch 7 committed txgs 5 to 9; epoch 8 commits from txg 10.
         let now = uberblock(12, &[(8, 10), (7, 5)]);
         assert!(!is_missing(8, 12, &now) && is_missing(8, 13, &now));
         assert!(!is_missing(7, 9, &now) && is_missing(7, 10, &now), "7 went on elsewhere");

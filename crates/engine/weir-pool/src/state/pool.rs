@@ -1,10 +1,10 @@
-//! The `Pool` itself: what is open, what is committed, and whether it may still be written.
+//! The open pool, `Pool`: its disks, its committed state, and whether it still accepts writes.
 //!
-//! Not here: reading blocks (read), writing them (write_out), committing (commit).
+//! `read` reads blocks, `txg::write_out` writes them, `txg::commit` commits.
 //!
 //! Invariants:
-//! - one commit at a time, by the one owner of the pool;
-//! - once poisoned, for ever poisoned: only a new import clears it.
+//! - one commit at a time, by the only owner of the pool;
+//! - a poisoned pool stays poisoned: only a new import clears it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,20 +38,21 @@ use crate::state::moment::PoolMoment;
 use crate::state::scans::Scans;
 use crate::state::write_heads::Streams;
 
-/// Why a destroyed pool takes no more writes.
+/// Reason for which a destroyed pool refuses writes.
 const DESTROYED: &str = "the pool was destroyed";
 
-/// Part of the caches' budget that holds remap tables, and as much again for reference tables where
-/// there are any: enough for all of them in most pools, and a block whose table is not in RAM costs
-/// one more read.
+/// Part of the cache budget (a divisor) for remap tables, and again for reference tables if the
+/// pool has any. Most pools fit all their tables. A block whose table is not in RAM takes one more
+/// read.
 const TABLE_SHARE: u64 = 8;
-/// Part of it that blocks and nodes have, however large the tables of segments are.
+/// Part of the cache budget (a divisor) that blocks and nodes always have, however large the tables
+/// are.
 const CACHE_SHARE_MIN: u64 = 4;
 
-/// Data and nodes.
+/// Cache classes that reads count: data and nodes.
 const READ_CLASSES: usize = CacheClass::Node as usize + 1;
 
-/// What the newest committed uberblock says.
+/// State of the newest committed uberblock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Committed {
     pub(crate) txg: Txg,
@@ -60,25 +61,25 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
-    /// Where an import after a crash looks for the log. After an import that is not where this
-    /// opening logs, until its first commit.
+    /// Vdev on which an import after a crash looks for the log. Until the first commit of this
+    /// import epoch it may differ from the vdev to which the epoch logs.
     pub(crate) log_vdev: u16,
 }
 
-/// What the openings of a pool before this one leave to it.
+/// State that a new import epoch inherits from earlier ones.
 pub(crate) struct History {
-    /// Epoch of the log from here on.
+    /// First log epoch of this import epoch.
     pub(crate) log_epoch: u64,
-    /// Openings before this one, newest first.
+    /// Earlier import epochs, newest first.
     pub(crate) lineage: Vec<Opening>,
-    /// Identity of this one.
+    /// Identity of this import epoch.
     pub(crate) opening: Guid,
-    /// Legs that the last uberblock calls stale and no label that was found names. One that is
-    /// away may.
+    /// Legs that the last uberblock lists as stale but that no label found at import names. A label
+    /// on a missing disk may name them.
     pub(crate) left: Vec<StaleLeg>,
 }
 
-/// The first log vdev that can be written, or else the first vdev that stays.
+/// The first usable log vdev, or else the first data vdev that is not being evacuated.
 fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
     let open = || vdevs.iter().filter(|vdev| !vdev.is_closed_to_log());
     let log = open().find(|vdev| vdev.role() == VdevRole::Log && vdev.is_alive());
@@ -88,45 +89,45 @@ fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
 
 /// An open pool.
 pub struct Pool {
-    /// As it was found. Vdevs and legs come and go: `config` has what the labels say now.
+    /// The label at import. Vdevs and legs change later: `config` has the current label.
     pub(crate) label: Label,
     pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
-    /// This opening of the pool and those before it, newest first.
+    /// This import epoch and earlier ones, newest first.
     pub(crate) lineage: Vec<Opening>,
     pub(crate) cache: BlockCache,
     pub(crate) unpackers: Unpackers,
-    /// Where blocks of volumes with dedupe may be found by what they hold.
+    /// Dedupe index: blocks of volumes with dedupe, by content.
     pub(crate) hints: Mutex<Hints>,
-    /// Budget of the cache and of the tables of segments.
+    /// Budget of the cache and of the remap and reference tables.
     cache_bytes: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committed: Mutex<Committed>,
     pub(crate) streams: Mutex<Option<Streams>>,
     pub(crate) bug: PlantedBug,
-    /// Bytes of one leg written to the segments of each class.
+    /// Bytes written to the segments of each class, one copy.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
-    /// Bytes that were read for pointers, by what the cache calls them.
+    /// Bytes read for pointers, by cache class.
     pub(crate) reads: [AtomicU64; READ_CLASSES],
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
     pub(crate) damage: Damage,
-    /// Something of the pool's own trees was read from its second copy.
+    /// True if metadata was unreadable, or readable only from its second copy, since the last
+    /// rewrite.
     pub(crate) roots_are_damaged: AtomicBool,
     pub(crate) lost_nodes: LostNodes,
-    /// Disks that no leg has any more, while operations of theirs are under way.
+    /// Disks that belong to no leg any more but still have operations in flight.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
-    /// Legs that left the pool, and such as joined it in an opening that ended before this one
-    /// learned of them; oldest first.
+    /// Detached legs, and the legs in `History::left`; oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
-    /// What the labels say, or are just being made to say.
+    /// The current label, which may not yet be on all disks.
     pub(crate) config: Mutex<Label>,
     /// Ring slots to zero with the next commit.
     pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
-    /// Held while labels are written.
+    /// Locked while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,
-    /// Its slot in the labels; none where no server has it.
+    /// This epoch's owner slot; unset if no server has the pool open.
     pub(crate) owner: OnceLock<Keeper>,
     poisoned: OnceLock<String>,
 }
@@ -181,12 +182,12 @@ impl Pool {
         pool
     }
 
-    /// Name.
+    /// Name of the pool.
     pub fn name(&self) -> &str {
         &self.label.name
     }
 
-    /// Identity.
+    /// Identity of the pool.
     pub fn guid(&self) -> Guid {
         self.label.pool
     }
@@ -196,18 +197,18 @@ impl Pool {
         self.committed.lock().txg
     }
 
-    /// The newest committed txg as a moment that a later import can be held to.
+    /// The newest committed txg as a point in history that a later import can require.
     pub fn moment(&self) -> PoolMoment {
         let (opening, txg) = (self.lineage[0].id, self.committed_txg());
         PoolMoment { opening, txg, unix_ms: self.clock.unix_ms() }
     }
 
-    /// The deliberate fault, if any.
+    /// The planted bug, if any.
     pub fn bug(&self) -> PlantedBug {
         self.bug
     }
 
-    /// Root of the dataset directory and the next dataset number, as committed.
+    /// Committed root of the dataset directory, and the next dataset id.
     pub fn datasets(&self) -> (TreeRoot, u64) {
         let committed = self.committed.lock();
         (committed.datasets, committed.next_dataset)
@@ -218,7 +219,7 @@ impl Pool {
         &self.cache
     }
 
-    /// Time, as the pool was given it.
+    /// The pool's clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -228,15 +229,15 @@ impl Pool {
         self.segments.space()
     }
 
-    /// Changes the budget of the caches.
+    /// Changes the budget of the caches and tables.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.cache_bytes.store(bytes, Ordering::Release);
         self.set_table_bytes(bytes / TABLE_SHARE);
         self.fit_cache();
     }
 
-    /// Gives blocks and nodes what the tables of segments and the dedupe index leave: those cannot
-    /// leave RAM and grow with the pool.
+    /// Gives blocks and nodes the part of the budget that tables and the dedupe index leave. Those
+    /// grow with the pool and partly cannot leave RAM.
     pub(crate) fn fit_cache(&self) {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
         let tables = {
@@ -247,59 +248,57 @@ impl Pool {
         self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
     }
 
-    /// Changes the budgets of the remap tables and of the reference tables alone.
+    /// Changes only the budgets of the remap tables and of the reference tables, to `bytes` each.
     pub fn set_table_bytes(&self, bytes: u64) {
         let mut inner = self.segments.inner.lock();
         inner.remaps.set_max(bytes);
         inner.references.set_max(bytes);
     }
 
-    /// Changes the most RAM that the dedupe index may take; it is emptied by that.
+    /// Changes the RAM limit of the dedupe index, and empties the index.
     pub fn set_hint_bytes(&self, bytes: u64) {
         self.hints.lock().set_max(bytes);
     }
 
-    /// What the dedupe index does.
+    /// Statistics of the dedupe index.
     pub fn hint_figures(&self) -> HintFigures {
         self.hints.lock().figures()
     }
 
-    /// Whether more reference tables can change before the next commit: those that did stay in RAM
+    /// True if more reference tables can change before the next commit. Changed tables stay in RAM
     /// until then.
     pub fn has_room_for_tables(&self) -> bool {
         let inner = self.segments.inner.lock();
         inner.references.bytes() <= inner.references.max()
     }
 
-    /// RAM of what is kept of every segment.
+    /// RAM of the segment table, the remap tables and the reference tables.
     pub fn table_memory(&self) -> TableMemory {
         self.segments.table_memory()
     }
 
-    /// Bytes written to segments of a class since the pool was opened, one copy, padding and
-    /// summaries included.
+    /// Bytes written to segments of a class since the import, one copy, with padding and summaries.
     pub fn written_bytes(&self, class: SegmentClass) -> u64 {
         self.traffic[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes read from disks for pointers to data or to nodes since the pool was opened, what lay
-    /// between neighbours included; not for scans and tables of segments, nor further copies where
-    /// one was bad.
+    /// Bytes read from disks for pointers to data or nodes since the import, with the gaps between
+    /// neighbours. Scans, tables of segments and retries on other copies are not counted.
     pub fn read_bytes(&self, kind: PtrKind) -> u64 {
         self.reads[Self::class_of(kind) as usize].load(Ordering::Relaxed)
     }
 
-    /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.
+    /// Size of the smallest segments. The segments of a vdev hold as many whole rows as fit.
     pub fn segment_bytes(&self) -> u64 {
         self.segments.segment_bytes()
     }
 
-    /// Free segments now, and dead ones that later txgs bring back for data.
+    /// Number of free segments now, and of dead ones that later txgs reclaim for data.
     pub fn free_segments(&self) -> (usize, usize) {
         self.segments.free_now_and_later()
     }
 
-    /// Stops every further acknowledgement; the first reason is kept.
+    /// Suspends the pool: no write is acknowledged any more. The first reason is kept.
     pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
         let taken = self.taken_over().map(|error| error.to_string());
         let why = taken.unwrap_or_else(|| why.to_string());
@@ -309,7 +308,7 @@ impl Pool {
         self.check_alive().expect_err("just poisoned")
     }
 
-    /// Poisons a pool that a person had destroyed: no write is acknowledged any more. Unlike
+    /// Poisons a pool that an administrator destroyed: no write is acknowledged any more. Unlike
     /// [`Self::poison`] it logs no error.
     pub(crate) fn note_destroyed(&self) {
         if self.poisoned.set(DESTROYED.to_owned()).is_ok() {
@@ -317,7 +316,7 @@ impl Pool {
         }
     }
 
-    /// True once a person had the pool destroyed.
+    /// True once an administrator destroyed the pool.
     pub fn is_destroyed(&self) -> bool {
         self.poisoned.get().is_some_and(|why| why == DESTROYED)
     }
@@ -332,13 +331,13 @@ impl Pool {
         }
     }
 
-    /// Logs one batch; the caller lets no two calls overlap.
+    /// Writes one batch to the intent log. Calls must not overlap.
     ///
     /// # Durability
     /// On stable media of every leg in use when this returns `Ok`.
     ///
     /// # Errors
-    /// `Full` until the next commit; anything else has poisoned the pool.
+    /// `Full` until the next commit; any other error has poisoned the pool.
     #[boxed(?Send)]
     pub async fn log_write(
         &self,
@@ -352,7 +351,7 @@ impl Pool {
             if vdev.role() != VdevRole::Log {
                 return Err(LogWriteError::Pool(self.poison(error)));
             }
-            // What is logged is also in RAM: the next commit makes it durable without the log.
+            // Logged changes are also in RAM: the next commit makes them durable without the log.
             tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
             self.log.move_to(self.wanted_log_vdev());
             return Err(LogWriteError::Full);
@@ -360,12 +359,12 @@ impl Pool {
         done
     }
 
-    /// Where the intent log belongs.
+    /// Number of the vdev that should hold the intent log.
     pub(crate) fn wanted_log_vdev(&self) -> u16 {
         wanted_log_vdev(&self.vdevs)
     }
 
-    /// Whether the intent log wants a commit.
+    /// True if the intent log needs a commit.
     pub fn log_half_full(&self) -> bool {
         self.log.half_full()
     }

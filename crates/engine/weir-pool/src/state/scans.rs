@@ -1,8 +1,8 @@
-//! The scan of a pool: its kind, state, pace and place.
+//! Status of a pool's scrub or resilver: kind, state, pace and position.
 //!
-//! Not here: the scan (`scan`).
+//! The scan itself is in `scan`.
 //!
-//! Invariant: a pool has one scan.
+//! Invariant: a pool has at most one scan.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use weir_base::Clock;
 
 use crate::disks::scan_kind::ScanKind;
 
-/// How far a scan is.
+/// State of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanState {
-    /// Under way.
+    /// In progress.
     Running,
-    /// Waits to be continued.
+    /// Paused by the user.
     Paused,
-    /// It saw everything.
+    /// It visited everything.
     Finished,
-    /// A person stopped it, or it could not go on.
+    /// An administrator stopped it, or it could not continue.
     Stopped,
 }
 
-/// A scan as it is now.
+/// Current status of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStatus {
-    /// What it is for.
+    /// Scrub or resilver.
     pub kind: ScanKind,
-    /// How far it is.
+    /// State.
     pub state: ScanState,
-    /// When it began, ms since 1970.
+    /// Start time in ms since 1970.
     pub started_unix_ms: u64,
-    /// When it ended.
+    /// End time in ms since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Time it ran, pauses left out.
+    /// Running time without pauses.
     pub ran: Duration,
-    /// Stored bytes it has to look at; an estimate, data changes meanwhile.
+    /// Stored bytes to examine; an estimate, because data changes meanwhile.
     pub total_bytes: u64,
-    /// Stored bytes it looked at.
+    /// Stored bytes examined so far.
     pub examined_bytes: u64,
     /// Bytes written to legs whose copy was bad or missing.
     pub repaired_bytes: u64,
@@ -49,37 +49,37 @@ pub struct ScanStatus {
     pub damaged: u64,
 }
 
-/// How much a step takes on.
+/// Limits of one step of a scan.
 #[derive(Clone, Copy)]
 pub struct ScanPace<'a> {
-    /// Blocks at most.
+    /// Maximum number of blocks.
     pub blocks: usize,
-    /// Runs of blocks at the same time ...
+    /// Maximum number of concurrent runs of blocks ...
     pub runs_in_flight: usize,
-    /// ... and bytes of all legs; one run is always taken.
+    /// ... and of their bytes on all legs; one run is always allowed.
     pub bytes_in_flight: usize,
-    /// Legs of a run that are read at the same time. Beside clients it is one: what all legs give
-    /// at once may be a mebibyte, and a client waits behind all of it where disks share a device.
+    /// Legs of a run that are read concurrently. Under client load it is one: reads of all legs may
+    /// total a mebibyte, and where disks share a device, a client waits for all of it.
     pub legs_in_flight: usize,
-    /// Asked before each run but the first: false ends the step early.
+    /// Called before each run except the first; false ends the step early.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// A place in the order in which scans look at segments.
+/// Position in the order in which scans visit segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScanPlace {
-    /// Number of a segment's place on its vdev.
+    /// Number of the physical segment on its vdev.
     pub segment: u32,
     /// Number of the vdev.
     pub vdev: u16,
 }
 
-/// The newest scan of a pool.
+/// The newest scan of a pool, with the time of its last start.
 #[derive(Default)]
 pub(crate) struct Scans(pub(crate) Mutex<Option<(ScanStatus, Duration)>>);
 
 impl Scans {
-    /// A scan that runs counts its time up to now.
+    /// Returns the status. The time of a running scan counts up to now.
     pub(crate) fn status(&self, clock: &dyn Clock) -> Option<ScanStatus> {
         let (mut status, since) = (*self.0.lock())?;
         if status.state == ScanState::Running {

@@ -1,8 +1,8 @@
-//! Segments that are open for appending, one for each stream of a class.
+//! Write heads: the segments that are open for appending, by class.
 //!
-//! Not here: writing (`write_out`).
+//! Writes are in `write_out`.
 //!
-//! Invariant: a segment is open in one stream.
+//! Invariant: a segment is open in one lane only.
 
 use weir_base::{Txg, VsegId};
 use weir_block::IoBuf;
@@ -15,9 +15,9 @@ use crate::segments::segment_table::Segments;
 pub(crate) struct OpenSegment {
     pub(crate) vseg: VsegId,
     pub(crate) vdev: u16,
-    /// Start in the vdev's segment area.
+    /// Byte offset in the vdev's segment area.
     pub(crate) start: u64,
-    /// Bytes that can be appended from the start on.
+    /// Bytes that the segment can hold, counted from its start.
     pub(crate) room: u64,
     /// True if the write-out writes each row twice, and a third time if the segment has a third
     /// copy.
@@ -37,7 +37,8 @@ impl OpenSegment {
     }
 }
 
-/// One open segment per lane; data has a lane per vdev, so that all disks stream at once.
+/// A write head: one open segment and its buffer. The data and clean classes have a lane per vdev,
+/// so that all disks write concurrently.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) open: Option<OpenSegment>,
@@ -46,7 +47,7 @@ pub(crate) struct Lane {
     pub(crate) used: usize,
     /// Blocks since the last summary.
     pub(crate) entries: Vec<SummaryEntry>,
-    /// Blocks in the segment, as far as this process knows.
+    /// Blocks in the segment that this process wrote.
     pub(crate) blocks: u32,
 }
 
@@ -57,7 +58,7 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) lanes: Vec<Lane>,
-    /// The vdev that each lane opens its segments on while that has room.
+    /// Preferred vdev of each lane for new segments, while that vdev has space.
     pub(crate) homes: Vec<u16>,
     pub(crate) current: usize,
 }
@@ -67,7 +68,7 @@ pub(crate) struct Stream {
 pub(crate) struct Streams(pub(crate) Vec<Stream>);
 
 impl Streams {
-    /// Picks up the segments that were open at the last commit: what lies beyond their fill was
+    /// Resumes with the segments that were open at the last commit. Bytes beyond their fill were
     /// never committed.
     pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
         let stream = |class| {
@@ -83,14 +84,14 @@ impl Streams {
         streams
     }
 
-    /// Open segments of a class, and how far each is filled.
+    /// Open segments of a class, each with its fill.
     pub(crate) fn fills(&self, class: SegmentClass) -> Vec<(VsegId, u64)> {
         let open = self.0[class as usize].lanes.iter().filter_map(|lane| lane.open);
         open.map(|open| (open.vseg, open.cursor)).collect()
     }
 
-    /// One lane for each vdev that takes new segments, and nothing open on any other; called
-    /// between txgs.
+    /// Provides one lane for each vdev that takes new segments, and seals open segments on other
+    /// vdevs. Called between txgs.
     pub(crate) fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
         let seal = |lane: &mut Lane| {
             assert_eq!(lane.used, 0, "nothing is buffered between txgs");

@@ -1,19 +1,19 @@
-//! Who has a pool open: the owner slot in the labels, and the activity check before a pool or a
-//! disk is taken.
+//! Pool ownership: the owner slot in the labels, and the activity check before a pool or a disk is
+//! claimed.
 //!
-//! Not here: locks between processes of one machine (weir-device), the slot's bytes (weir-format).
+//! Locks between processes of one machine are in weir-device, the slot's encoding in weir-format.
 //!
 //! Invariants:
-//! - an owner rewrites its slot every [`OWNER_BEAT`], also while the pool is idle; a rewrite that
-//!   fails or takes long changes nothing else;
-//! - a pool is taken at once only where its last owner closed it, or is a process or a boot of this
-//!   machine that is gone; else the slots are watched for [`OWNER_WATCH`];
-//! - a pool whose slot moves is taken by force alone: the new owner writes its slot, waits
-//!   [`TAKEOVER_WAIT`], and reads the labels anew;
+//! - an owner rewrites its slot every [`OWNER_BEAT`], even while the pool is idle; a rewrite that
+//!   fails or is slow has no other effect;
+//! - a pool is claimed at once only if its last owner closed it, or was a process or a boot of this
+//!   machine that no longer runs. Otherwise the slots are watched for [`OWNER_WATCH`];
+//! - a pool whose slot changes can only be claimed by force: the new owner writes its slot, waits
+//!   [`TAKEOVER_WAIT`], and reads the labels again;
 //! - the txg in the slot is durable: an import that finds no uberblock of it refuses the pool
-//!   (found);
-//! - an owner that finds another opening in its slot suspends the pool. It reads the slot with each
-//!   beat, before each commit, and before a write that follows a pause (guard).
+//!   (`import::found`);
+//! - an owner that finds another import epoch in its slot suspends the pool. It reads the slot with
+//!   each heartbeat, before each commit, and before a write that follows a pause (`owner_guard`).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,16 +37,16 @@ use crate::error::PoolError;
 use crate::state::claim::{Identity, Keeper, OPEN};
 use crate::state::pool::Pool;
 
-/// A disk of a pool and what its label says.
+/// A disk of a pool, with its label.
 pub(crate) struct Labelled<'a> {
     pub(crate) disk: &'a dyn Device,
     pub(crate) label: &'a Label,
-    /// Bytes of it that are used, if it is a disk of the pool.
+    /// Used bytes of the disk; `None` if it is not to be claimed: no slot is written to it.
     pub(crate) disk_bytes: Option<u64>,
     pub(crate) owner: Option<&'a Owner>,
 }
 
-/// Watches the slots of owners that may be alive; the one whose slot moved.
+/// Watches the slots of owners that may be alive. Returns the first owner whose slot changed.
 async fn watch(disks: &[Labelled<'_>], identity: &Identity, clock: &dyn Clock) -> Option<Owner> {
     let suspects: Vec<_> = disks
         .iter()
@@ -81,8 +81,9 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
     PoolError::InUse { pool: pool.to_owned(), host: owner.host.clone(), pid: owner.pid, seconds }
 }
 
-/// Checks that no other process has the pool on these disks open. Returns false where one had and
-/// was told to stop: then the labels must be read anew.
+/// Checks that no other process has the pool on these disks open. With `force` it overwrites the
+/// slots of a live owner, which stops that owner, and returns false: the caller must then read the
+/// labels again.
 ///
 /// # Errors
 /// `InUse` without `force`; nothing was written.
@@ -114,7 +115,7 @@ pub(crate) async fn settle(
     let end = clock.monotonic() + TAKEOVER_WAIT;
     while clock.monotonic() < end {
         clock.sleep(OWNER_LOOK).await;
-        // Disks that are asked nothing would be taken for disks that do not answer.
+        // Keep reading from the disks, because idle ones would count as unresponsive.
         let reads = disks.iter().map(|disk| async move {
             let read = pin!(read_slot(disk.disk));
             drop(select(read, clock.sleep(OWNER_BEAT)).await);
@@ -124,8 +125,8 @@ pub(crate) async fn settle(
     Ok(false)
 }
 
-/// Refuses a disk that is part of a pool which another process has open. A person's force does not
-/// help: a live owner can be asked to give the disk up.
+/// Refuses a disk of a pool that another process has open. The administrator's `force` does not
+/// override this, because a live owner can release the disk.
 ///
 /// # Errors
 /// `InUse`, or the disk fails.
@@ -148,15 +149,15 @@ pub async fn refuse_owned(
 }
 
 impl Pool {
-    /// Writes the owner slot of this opening to every leg in use. `before`: the openings that the
-    /// slots name now.
+    /// Writes the owner slot of this import epoch to every leg in use. `before`: the epochs that
+    /// the slots name now.
     #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
         let opening = self.lineage[0].id;
         let keeper = Keeper { identity, opening, beat: AtomicU64::new(0) };
         if self.owner.set(keeper).is_ok() {
             OPEN.lock().push(opening);
-            // A slot that cannot be rewritten still names an earlier opening.
+            // A slot that cannot be rewritten still names an earlier epoch.
             let earlier = self.lineage.iter().map(|opening| opening.id);
             let openings = earlier.chain(before.iter().copied()).collect();
             self.vdevs.guard().start(self.guid(), openings);
@@ -165,7 +166,7 @@ impl Pool {
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
     }
 
-    /// Suspends the pool if a slot names another opening.
+    /// Suspends the pool if a slot names another import epoch.
     ///
     /// # Errors
     /// `TakenOver`.
@@ -186,20 +187,20 @@ impl Pool {
         None
     }
 
-    /// Why another server has the pool, once a slot said so.
+    /// Error that names the other server, once a slot named it.
     pub(crate) fn taken_over(&self) -> Option<PoolError> {
         let Owner { host, pid, .. } = self.vdevs.guard().other()?.clone();
         Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
     }
 
-    /// Writes the slot to a disk that is about to become a leg: until then it names another owner.
+    /// Writes the slot to a disk that is about to become a leg. Until then it names another owner.
     pub(crate) async fn mark_joining(
         &self,
         disk: &dyn Device,
         disk_bytes: u64,
     ) -> Result<(), PoolError> {
         let Some(keeper) = self.owner.get() else { return Ok(()) };
-        // The disk lacks the txgs that this opening has committed.
+        // The disk lacks the txgs that this epoch has committed.
         let slot = Owner { txg: Txg(0), ..self.slot(keeper) };
         write_slot(disk, &slot, disk_bytes).await.map_err(Arc::new)?;
         Ok(())
@@ -208,8 +209,8 @@ impl Pool {
     fn slot(&self, keeper: &Keeper) -> Owner {
         let beat = keeper.beat.load(Ordering::Acquire);
         let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
-        // The first txg of an opening leads where the last one of the opening before led. Without
-        // it nothing is lost.
+        // The first txg of an epoch references the same trees as the txg before. Its loss would
+        // lose no data, so the slot does not name it.
         let txg = self.committed_txg();
         Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
     }
@@ -223,8 +224,8 @@ impl Pool {
         }
     }
 
-    /// Rewrites the owner slot now and then until the pool is suspended. A leg whose last rewrite
-    /// has not ended is left out meanwhile.
+    /// Rewrites the owner slot every [`OWNER_BEAT`] until the pool is suspended. Skips legs whose
+    /// last rewrite is still in flight.
     pub async fn keep_owner<S: Future<Output = ()>>(&self, sleep: impl Fn(Duration) -> S) {
         let Some(keeper) = self.owner.get() else { return };
         let mut writes = FuturesUnordered::new();
@@ -241,7 +242,7 @@ impl Pool {
                     Either::Right(_) => break,
                 }
             }
-            // A disk that hangs must not stop the beats on the others.
+            // A disk that hangs must not stop the heartbeats on the others.
             let check = pin!(self.check_owner());
             if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_BEAT))).await {
                 break;
@@ -260,14 +261,14 @@ impl Pool {
         }
     }
 
-    /// Its slot counts as that of an owner that is gone, whatever the disks still say.
+    /// Ends ownership: its slot counts as abandoned, whatever the disks still store.
     pub(crate) fn end_owner(&self) {
         if let Some(keeper) = self.owner.get() {
             keeper.end();
         }
     }
 
-    /// Says in the labels that the pool is closed; after the last commit.
+    /// Marks the pool as closed in the labels; called after the last commit.
     #[boxed(?Send)]
     pub async fn release_owner(&self) {
         if self.owner.get().is_none() || self.check_owner().await.is_err() {

@@ -1,22 +1,22 @@
-//! Taking a leg out of use and back into it, and changing which legs a pool has, by a person's
-//! word.
+//! Taking legs offline and bringing them online, and changing the legs of a pool, at an
+//! administrator's request.
 //!
-//! Not here: finding and opening the disk (the server), the commits between the steps of a change
-//! (weir-dataset), copying what a leg misses (scan).
+//! The server finds and opens the disk, weir-dataset runs the commits between the steps of a
+//! change, and `scan` copies the data that a leg misses.
 //!
 //! Invariants:
-//! - only a leg that others can stand in for is taken out;
-//! - one that comes back or is new is stale before anybody can read from it;
-//! - no label names a new leg before an uberblock calls it stale, and an uberblock calls a leg that
-//!   left stale for as long as some label may name it: whichever label and uberblock a crash
-//!   leaves, no leg is taken for better than it is. An opening that was not told of such a leg goes
-//!   on calling it stale: the label that names it may be on a disk that is away.
+//! - a leg is taken offline only if the other legs of its vdev hold all data;
+//! - a leg that returns or is new is stale before any reader can use it;
+//! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
+//!   detached leg as stale for as long as any label may name it. So whichever label and uberblock a
+//!   crash leaves, no leg counts as more complete than it is. An import that finds no label of such
+//!   a leg still lists it as stale: the label may be on a missing disk.
 //!
-//! Crash safety: of offline and online nothing is written here. A leg that is taken out is noted as
-//! stale by the next commit, and one that comes back is stale from the first moment; an import
-//! after a crash finds what the last uberblock said, and what a leg missed since that uberblock was
-//! never committed.
-//! Being offline is not stored: an import uses every disk it finds, and resilvers it.
+//! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
+//! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a
+//! crash uses the last uberblock, and writes that a leg missed after that uberblock were never
+//! committed. The offline state is not stored: an import uses every disk it finds, and resilvers
+//! it.
 
 use std::sync::Arc;
 
@@ -39,34 +39,34 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::state::pool::Pool;
 
-/// Legs that left which uberblocks go on calling stale, at most.
+/// Maximum number of detached legs that uberblocks list as stale.
 const LEFT_LEGS_MAX: usize = 32;
 
-/// By how much the first labels of an opening are newer than those that were found: a disk that was
-/// away may have later ones, of changes that a crash cut short. Each change commits at least once,
-/// so there are few beyond the txg they were made in.
+/// Increase of the label txg at the first label change of an import epoch. A missing disk may have
+/// newer labels, from changes that a crash interrupted. Each change commits at least once, so such
+/// labels are at most a few txgs newer.
 const OPENING_LEAD: u64 = 16;
 
-/// How a disk comes in for another one.
+/// Order in which a disk replaces another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
-    /// Both are legs until the new one has everything.
+    /// Both are legs until the new one is resilvered.
     Beside,
-    /// In its place at once; it was not in use, or lacked something.
+    /// Immediately; the old disk was out of use or stale.
     Instead,
-    /// In its place at once, and that one was good: the vdev can do with less until the new one has
-    /// everything.
+    /// Immediately, although the old disk was up to date: the vdev has less redundancy until the
+    /// new one is resilvered.
     InsteadOfGood,
 }
 
-/// A leg that left, with its disk if that answers.
+/// A detached leg, with its disk if that responds.
 pub struct DetachedLeg {
     pub(crate) device: Option<Arc<dyn Device>>,
     pub(crate) disk_bytes: u64,
 }
 
 impl Pool {
-    /// Guid, path and state of the leg that `disk` names: by path, by its last part, or by guid.
+    /// Guid, path and state of the leg called `disk`: a path, the last part of a path, or a guid.
     ///
     /// # Errors
     /// `NoSuchDisk`.
@@ -92,16 +92,16 @@ impl Pool {
         })
     }
 
-    /// Takes a leg out of use. Returns whether it was in use or might have come back by itself.
+    /// Takes a leg offline. Returns true unless it was already offline.
     ///
     /// # Errors
-    /// `OnlyCopy`: the other legs of its vdev do not hold everything.
+    /// `OnlyCopy`: the other legs of its vdev do not hold all data.
     pub fn take_leg_offline(&self, guid: Guid) -> Result<bool, PoolError> {
         let (vdev, leg) = self.leg(guid)?;
         if leg.is_offline() {
             return Ok(false);
         }
-        // A pool can do without a spare, and without a log vdev while it is open.
+        // An open pool works without spares and log vdevs.
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
@@ -109,7 +109,7 @@ impl Pool {
         leg.set_offline();
         if let Some(device) = leg.take_device() {
             if let Some(watch) = device.watch().filter(|_| silent) {
-                // Who waits for it must not wait for ever.
+                // Fail its I/O, so that no task waits for the unresponsive disk.
                 watch.let_go();
             }
             self.depart(&device);
@@ -118,7 +118,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Lets go of a leg's disk, so that it can be opened anew. Returns false if it is in use.
+    /// Releases a leg's disk, so that it can be opened again. Returns false if it is in use.
     pub fn let_go_of_leg(&self, guid: Guid) -> Result<bool, PoolError> {
         let (_, leg) = self.leg(guid)?;
         if leg.usable().is_some() {
@@ -130,12 +130,12 @@ impl Pool {
         Ok(true)
     }
 
-    /// Takes a leg into use again, on a disk whose label says that it is that leg, and brings its
-    /// labels up to date; a resilver is wanted from here on. All labels name the path that the disk
-    /// has now.
+    /// Brings a leg online on a disk whose label names that leg, and updates its labels. The leg
+    /// then needs a resilver. All labels get the current path of the disk.
     ///
     /// # Errors
-    /// The disk is another one, or the leg left meanwhile (`NoSuchDisk`); nothing was changed.
+    /// The disk is another one, or the leg was detached meanwhile (`NoSuchDisk`); nothing was
+    /// changed.
     #[boxed(?Send)]
     pub async fn bring_leg_back(
         &self,
@@ -155,10 +155,10 @@ impl Pool {
             let why = format!("{path} is another disk now: its label is not that of this leg");
             return Err(PoolError::Layout { why });
         }
-        // Its labels may be of before a change that it missed; a scan must not meet them and count
-        // them as damage.
+        // Its labels may predate a change that it missed; a scan must not find them and count them
+        // as damage.
         let _labels = self.labels.lock().await;
-        // A leg that was being replaced leaves as soon as its successor has everything.
+        // A replaced leg is detached as soon as its replacement is resilvered.
         let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
@@ -176,7 +176,7 @@ impl Pool {
             self.next_config();
         }
         if vdev.role() == VdevRole::Spare {
-            // Nothing was ever written to it.
+            // No data was ever written to it.
             leg.take_as_it_is();
         }
         self.write_changed_labels().await;
@@ -184,7 +184,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets the error counts of one leg or of all to zero.
+    /// Resets the error counts of one leg or of all.
     pub fn clear_leg_errors(&self, guid: Option<Guid>) {
         let legs = self.vdevs.legs();
         legs.filter(|leg| guid.is_none_or(|guid| leg.guid == guid)).for_each(Leg::clear_errors);
@@ -200,10 +200,10 @@ impl Pool {
         Ok(())
     }
 
-    /// What is done about the leg `old` when a disk is to replace it.
+    /// Chooses how a disk can replace the leg `old`.
     ///
     /// # Errors
-    /// `OnlyCopy` where the disk cannot stand beside `old` and `old` cannot be done without.
+    /// `OnlyCopy` if both cannot be legs at the same time and the vdev needs `old`.
     pub fn plan_replacement(&self, old: Guid) -> Result<Replacement, PoolError> {
         let (vdev, leg) = self.leg(old)?;
         let room = vdev.mirrors() && vdev.legs.len() < MIRROR_LEGS_MAX;
@@ -215,8 +215,8 @@ impl Pool {
         Ok(if still_good { Replacement::InsteadOfGood } else { Replacement::Instead })
     }
 
-    /// Step 1 of a new leg: checks that the disk can be one and readies its log region; the pool
-    /// does not know of it yet. `beside`: a leg of the vdev it is for.
+    /// Step 1 of a new leg: checks the disk and prepares its log region. The pool does not list it
+    /// yet. `beside`: a leg of the destination vdev.
     ///
     /// # Errors
     /// The disk is too small, or fails.
@@ -228,7 +228,7 @@ impl Pool {
         zero_log(device, self.label.log_bytes).await
     }
 
-    /// Whether a disk is large enough for the vdev of a leg.
+    /// Checks that a disk is large enough for the vdev of a leg.
     ///
     /// # Errors
     /// `TooSmall`.
@@ -241,10 +241,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a vdev takes a new leg like this.
+    /// Checks that a vdev can take this new leg.
     ///
     /// # Errors
-    /// `Layout` where it takes no more, `OnlyCopy` where the leg to be replaced is needed.
+    /// `Layout` if it takes no more legs, `OnlyCopy` if the vdev needs the leg to be replaced.
     pub fn check_joining(&self, beside: Guid, how: Replacement) -> Result<(), PoolError> {
         let (vdev, old) = self.leg(beside)?;
         match how {
@@ -269,13 +269,13 @@ impl Pool {
         }
     }
 
-    /// Whether a leg is in use and misses nothing.
+    /// True if a leg is in use and up to date.
     pub fn leg_is_up_to_date(&self, guid: Guid) -> bool {
         self.leg(guid).is_ok_and(|(_, leg)| leg.is_up_to_date())
     }
 
-    /// Step 2: the leg is part of the vdev, without its disk, and misses everything. A commit must
-    /// follow before step 3. Returns the leg whose place it took.
+    /// Step 2: the leg joins the vdev, without its disk and fully stale. A commit must follow this
+    /// call and precede step 3. Returns the leg that the new one replaced.
     ///
     /// # Errors
     /// As [`Self::check_joining`].
@@ -303,11 +303,11 @@ impl Pool {
         }
     }
 
-    /// Step 3: the disk gets its label, all labels name the leg, and it is in use: a resilver is
-    /// wanted from here on.
+    /// Step 3: writes the disk's label, updates all labels and takes the leg into use. It then
+    /// needs a resilver.
     ///
     /// # Errors
-    /// The disk fails: the leg stays without one, and may be replaced or detached.
+    /// The disk fails: the leg stays without a disk, and may be replaced or detached.
     #[boxed(?Send)]
     pub async fn install_leg(&self, new: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
         let (vdev, leg) = self.leg(new)?;
@@ -322,10 +322,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Step 1 of detaching: the leg is not used any more. A commit must follow before step 2.
+    /// Step 1 of detaching: stops using the leg. A commit must follow before step 2.
     ///
     /// # Errors
-    /// `OnlyCopy`; `Layout` where the vdev is no mirror.
+    /// `OnlyCopy`; `Layout` if the vdev is no mirror.
     pub fn detach_leg(&self, guid: Guid) -> Result<DetachedLeg, PoolError> {
         let (vdev, leg) = self.leg(guid)?;
         if !vdev.mirrors() || vdev.legs.len() < 2 {
@@ -339,7 +339,7 @@ impl Pool {
         Ok(left)
     }
 
-    /// Step 2: no label names the leg any more, its own least of all.
+    /// Step 2: removes the leg from all labels and erases its own.
     #[boxed(?Send)]
     pub async fn forget_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
         let _labels = self.labels.lock().await;
@@ -349,7 +349,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Erases the label of a disk that left, if it answers: other labels do not name it any more.
+    /// Erases the label of a detached disk, if it responds. Other labels no longer name it.
     #[boxed(?Send)]
     pub async fn erase_left(left: DetachedLeg) {
         if let Some(device) = left.device
@@ -359,7 +359,7 @@ impl Pool {
         }
     }
 
-    /// Takes a leg out of use for good; the next uberblocks call it stale.
+    /// Takes a leg out of use permanently; the next uberblocks list it as stale.
     fn note_leaving(&self, vdev: &Vdev, leg: &Leg) -> DetachedLeg {
         let answers = leg.silent().is_none_or(|silent| silent < DISK_SILENT);
         let device = leg.usable().filter(|_| answers);
@@ -374,7 +374,8 @@ impl Pool {
         DetachedLeg { device, disk_bytes: vdev.disk_bytes() }
     }
 
-    /// Labels written from here on have the legs as they are now, and are newer than all before.
+    /// Builds the next label, with the current vdevs and legs and a higher txg than all labels
+    /// before.
     pub(crate) fn next_config(&self) -> Label {
         let mut config = self.config.lock();
         let lead = if config.txg == self.label.txg { OPENING_LEAD } else { 1 };
@@ -383,7 +384,7 @@ impl Pool {
         config.clone()
     }
 
-    /// Brings the labels of every leg in use up to date.
+    /// Updates the labels of every leg in use.
     ///
     /// # Durability
     /// Durable on every leg in use when this returns.
@@ -392,8 +393,8 @@ impl Pool {
         self.flush_all().await
     }
 
-    /// Brings labels up to date that a crash left as they were before a change, or that are
-    /// damaged. A disk that fails meanwhile is faulted.
+    /// Rewrites labels that are damaged, or that a crash left older than a change. A disk that
+    /// fails meanwhile is faulted.
     #[boxed(?Send)]
     pub async fn refresh_labels(&self) {
         let _labels = self.labels.lock().await;
@@ -402,7 +403,7 @@ impl Pool {
         }
     }
 
-    /// Looks for damaged ring slots on every leg in use; the next commit zeroes them.
+    /// Searches every leg in use for damaged ring slots; the next commit zeroes them.
     pub(crate) async fn scan_rings(&self) {
         for vdev in self.vdevs.in_service() {
             for leg in &vdev.legs {
@@ -414,8 +415,8 @@ impl Pool {
         }
     }
 
-    /// Rewrites config copies, on every leg in use, that are not as they must be; tells on which
-    /// disks, and how many bytes. A leg that fails is faulted. The caller holds `labels`.
+    /// Rewrites outdated or damaged label copies on every leg in use. Returns the disks and the
+    /// number of bytes written on each. A leg that fails is faulted. The caller holds `labels`.
     ///
     /// # Durability
     /// None before the next flush.

@@ -1,8 +1,8 @@
-//! What a person asks about a pool: health, errors and space; and taking a pool apart.
+//! Pool status for administrators: health, errors and space; and destroying a pool.
 //!
-//! Not here: printing.
+//! The callers print the status.
 //!
-//! Invariant: answers come from RAM; a dead disk cannot hold them up.
+//! Invariant: the status comes from RAM, so a dead disk cannot delay it.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::state::pool::Pool;
 use crate::state::scans::ScanStatus;
 use crate::topology::vdevs::Evacuation;
 
-/// Compares the disks of a pool that are in use.
+/// Compares the speed of the pool's disks in use.
 fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
     let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
     let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
@@ -34,15 +34,15 @@ fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
 /// Health of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolHealth {
-    /// Everything in use and up to date.
+    /// All legs except spares are in use and up to date.
     Online,
-    /// Works with less redundancy than it was made with.
+    /// Works with less redundancy than configured.
     Degraded,
-    /// Acknowledges nothing any more.
+    /// Acknowledges no more writes.
     Suspended,
 }
 
-/// One disk.
+/// Status of one disk.
 #[derive(Clone, Debug)]
 pub struct LegStatus {
     /// Path.
@@ -51,11 +51,11 @@ pub struct LegStatus {
     pub guid: Guid,
     /// State.
     pub state: LegState,
-    /// Txg after which it misses writes, or may.
+    /// Txg after which it misses, or may miss, writes.
     pub stale_after: Option<Txg>,
-    /// It counts as whole: only its own newest uberblock is one txg older than the pool's.
+    /// Counts as up to date, although its own newest uberblock is one txg older than the pool's.
     pub unconfirmed: bool,
-    /// What is wrong with its disk, beside its state.
+    /// Problem with the disk, in addition to its state.
     pub note: Option<String>,
     /// Reads that failed.
     pub read_errors: u64,
@@ -63,41 +63,41 @@ pub struct LegStatus {
     pub write_errors: u64,
     /// Reads whose bytes failed their checksum.
     pub checksum_errors: u64,
-    /// Counts and times; `None` while the disk is missing.
+    /// Operation counts and latencies; `None` while the disk is missing.
     pub io: Option<DiskFigures>,
-    /// What is wrong with its speed.
+    /// Problem with its speed.
     pub slow: Option<Slowness>,
 }
 
-/// One vdev.
+/// Status of one vdev.
 #[derive(Clone, Debug)]
 pub struct VdevStatus {
-    /// As people call it: its kind and number.
+    /// Name for users: kind and number.
     pub name: String,
-    /// Its number.
+    /// Number of the vdev.
     pub number: u16,
     /// Redundancy.
     pub kind: VdevKind,
-    /// What it is for.
+    /// Role.
     pub role: VdevRole,
-    /// Whether enough of its disks are in use.
+    /// True if enough of its disks are in use.
     pub works: bool,
     /// Its disks.
     pub legs: Vec<LegStatus>,
 }
 
-/// A pool.
+/// Status of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
     /// Health.
     pub health: PoolHealth,
-    /// Why it is suspended.
+    /// Reason for which it is suspended.
     pub suspended: Option<String>,
-    /// Vdevs in label order, without those that were removed.
+    /// Vdevs in label order, without removed ones.
     pub vdevs: Vec<VdevStatus>,
-    /// Vdevs that are leaving, and how far.
+    /// Vdevs that are being evacuated, with their progress.
     pub evacuations: Vec<Evacuation>,
-    /// Bytes that data would gain if all of every disk were used.
+    /// Bytes that [`Pool::expand`] would gain for data.
     pub expandable_bytes: u64,
     /// Space.
     pub space: SpaceUse,
@@ -105,7 +105,7 @@ pub struct PoolStatus {
     pub remap_bytes: u64,
     /// Newest committed txg.
     pub txg: Txg,
-    /// The scan under way, or the last one since the pool was opened.
+    /// The running scan, or the last one since the import.
     pub scan: Option<ScanStatus>,
 }
 
@@ -122,7 +122,7 @@ impl Leg {
 }
 
 impl Pool {
-    /// The pool as it is now.
+    /// Returns the current status.
     pub fn status(&self) -> PoolStatus {
         let mut vdevs: Vec<VdevStatus> = self
             .vdevs
@@ -175,10 +175,10 @@ impl Pool {
         }
     }
 
-    /// Erases the labels of every disk. The pool takes no further call but `drop`.
+    /// Erases the labels of every disk. Afterwards the pool may only be dropped.
     ///
     /// # Durability
-    /// No import finds the pool once this returns `Ok`.
+    /// Once this returns `Ok`, no import finds the pool.
     #[boxed(?Send)]
     pub async fn erase(&self) -> Result<(), PoolError> {
         self.note_destroyed();

@@ -1,12 +1,12 @@
-//! Disks that are slow or do not answer: who they are, and letting go of them.
+//! Unresponsive disks: finds them and stops I/O to them.
 //!
-//! Not here: measuring (weir-device), going around a slow leg (hedge), telling people (the server).
+//! weir-device measures latencies, `disks::hedge` reads around slow legs, the server reports them.
 //!
 //! Invariants:
-//! - a disk is called slow only by comparison with the pool's other disks: a kind of disk is not a
-//!   fault;
-//! - a leg is let go of by itself only where the others of its vdev that are up to date and answer
-//!   have everything: one of a mirror, as many as there are data strips of raidz.
+//! - a disk is called slow only in comparison with the pool's other disks, because a slow model of
+//!   disk is no fault;
+//! - the pool stops I/O to a leg by itself only if responsive legs of its vdev that are up to date
+//!   hold all data: one leg of a mirror, as many legs as data strips of raidz.
 
 use std::io;
 use std::pin::pin;
@@ -19,12 +19,12 @@ use weir_device::{Device, DeviceError, DeviceOp};
 
 use crate::state::pool::Pool;
 
-/// How often the legs of a pool that is being opened are looked at.
+/// Poll interval for the legs of a pool that is being imported.
 const OPEN_LOOK: Duration = Duration::from_millis(500);
 
 impl Pool {
-    /// Disks that have completed nothing for `limit` though they were asked: any of them holds up
-    /// commits and flushes, also one that was taken out of use meanwhile.
+    /// Disks with requests in flight that have completed none for `limit`. Any of them delays
+    /// commits and flushes, even one that was taken offline meanwhile.
     pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
         let legs = self.vdevs.legs();
         let legs = legs.filter_map(|leg| Some((leg.path().to_owned(), leg.silent()?)));
@@ -35,8 +35,8 @@ impl Pool {
         legs.chain(departed).filter(|(_, silent)| *silent >= limit).collect()
     }
 
-    /// Remembers a disk that a leg has no more for as long as operations of it are under way: who
-    /// waits for them must not wait for ever.
+    /// Keeps track of a disk that no longer belongs to a leg while it has operations in flight, so
+    /// that [`Self::let_go_of_silent_legs`] can fail them.
     pub(crate) fn depart(&self, device: &Arc<dyn Device>) {
         let mut departed = self.departed.lock();
         departed.retain(|disk| disk.strong_count() > 0);
@@ -47,13 +47,13 @@ impl Pool {
         self.departed.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets go of every leg that was silent for `limit` and that its vdev can do without.
+    /// Stops I/O to every leg that was unresponsive for `limit` and that its vdev does not need.
     /// Returns their paths.
     pub fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
         let legs = self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit));
         let mut gone: Vec<String> = legs.collect();
         for disk in self.departed() {
-            // Its vdev does without it already.
+            // Its vdev already works without it.
             if let Some(watch) = disk.watch()
                 && watch.silent().is_some_and(|silent| silent >= DISK_SILENT.min(limit))
                 && !watch.is_let_go()
@@ -65,8 +65,8 @@ impl Pool {
         gone
     }
 
-    /// Faults every leg whose disk became shorter than the pool uses, where its vdev can do without
-    /// it. Elsewhere the first write beyond the end does.
+    /// Faults every leg whose disk became shorter than the pool uses, if its vdev does not need the
+    /// leg. If it does, the first write beyond the end fails the leg.
     pub fn check_lengths(&self) {
         for vdev in self.vdevs.iter() {
             for leg in &vdev.legs {
@@ -88,8 +88,8 @@ impl Pool {
         }
     }
 
-    /// Drives `work`, which opens the pool, and meanwhile lets go of legs that do not answer and
-    /// that their vdevs can do without.
+    /// Runs `work`, which imports the pool. Meanwhile stops I/O to unresponsive legs that their
+    /// vdevs do not need.
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -101,11 +101,11 @@ impl Pool {
         }
     }
 
-    /// Suspends the pool and fails every disk operation under way, so that nobody waits for its
-    /// disks any more. Only dropping it makes sense after that.
+    /// Suspends the pool and fails all disk operations in flight, so that no task waits for its
+    /// disks. Afterwards the pool may only be dropped.
     ///
     /// # Durability
-    /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
+    /// Flushed data is safe; data that was only acknowledged is lost, as in a crash.
     pub fn abandon(&self, why: &dyn std::fmt::Display) {
         self.poison(why);
         self.end_owner();

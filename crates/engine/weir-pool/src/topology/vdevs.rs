@@ -1,15 +1,15 @@
-//! Vdevs that join a pool, grow or leave it, and spares that become legs.
+//! Adding, growing and removing vdevs, and spares that become legs.
 //!
-//! Not here: the commits between these steps and moving what a leaving vdev holds (weir-dataset,
-//! clean), disks of a vdev (legs), opening disks (the caller).
+//! weir-dataset runs the commits between these steps, and the `cleaner` moves data off an
+//! evacuating vdev. The disks of a vdev are in `legs`; the caller opens disks.
 //!
 //! Invariants:
-//! - a new vdev holds nothing before the labels of all other disks name it;
-//! - a vdev leaves only when nothing stands on it any more, not even what a rewind would need;
-//! - whichever labels a crash leaves, the newest of them describes the pool: labels on new disks
-//!   are older than all others until these name the new disks.
+//! - a new vdev holds no data before the labels of all other disks name it;
+//! - a vdev is removed only when it holds no segments, not even segments that a rewind would need;
+//! - whichever labels a crash leaves, the newest one describes the pool: labels on new disks are
+//!   older than all others until those name the new disks.
 //!
-//! Crash safety: that a vdev is leaving is stored in the labels, so an import goes on with it.
+//! Crash safety: the labels store that a vdev is evacuating, so an import resumes the removal.
 
 use std::sync::Arc;
 
@@ -32,24 +32,24 @@ use crate::segments::reserve::Reserve;
 use crate::state::pool::Pool;
 use crate::topology::legs::DetachedLeg;
 
-/// Segments that a new vdev has at least: the streams keep one open each.
+/// Minimum number of segments of a new vdev: each write head keeps one open.
 const SEGMENTS_MIN: u64 = 8;
 
-/// A vdev that is leaving, and what is still on it.
+/// A vdev that is being evacuated, and its remaining contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evacuation {
-    /// Its number.
+    /// Number of the vdev.
     pub vdev: u16,
     /// Live bytes on it.
     pub live_bytes: u64,
-    /// Segments on it, dead ones whose places are still held among them.
+    /// Segments on it, including dead ones whose space is not yet reclaimed.
     pub segments: usize,
-    /// Segments that cannot be moved because something in them cannot be read.
+    /// Segments that cannot be moved because data in them is unreadable.
     pub stuck: usize,
 }
 
 impl Pool {
-    /// Number of the vdev that `name` means: `mirror-0` and the like, or its only disk.
+    /// Number of the vdev called `name`: `mirror-0` and the like, or its only disk.
     ///
     /// # Errors
     /// `NoSuchDisk`; `Layout` for one disk of several.
@@ -67,12 +67,12 @@ impl Pool {
         Ok(vdev.index)
     }
 
-    /// What a vdev is for.
+    /// Role of a vdev.
     pub fn vdev_role(&self, vdev: u16) -> VdevRole {
         self.vdevs[usize::from(vdev)].role()
     }
 
-    /// Whether a vdev like this can join.
+    /// Checks whether this vdev can join the pool.
     ///
     /// # Errors
     /// `Layout`, `TooSmall`: nothing was changed.
@@ -100,13 +100,13 @@ impl Pool {
         check_disks(spec, min.next_multiple_of(BLOCK_BYTES as u64))
     }
 
-    /// Adds a vdev on open disks; `guid` draws random identities.
+    /// Adds a vdev on open disks; `guid` returns random identities.
     ///
     /// # Durability
-    /// It belongs to the pool after any crash once this returns.
+    /// Once this returns, the vdev belongs to the pool after any crash.
     ///
     /// # Errors
-    /// As [`Self::check_new_vdev`], or a new disk fails: the pool is as it was.
+    /// As [`Self::check_new_vdev`], or a new disk fails: the pool is unchanged.
     #[boxed(?Send)]
     pub async fn add_vdev(
         &self,
@@ -123,7 +123,8 @@ impl Pool {
         for (disk, leg) in spec.disks.iter().zip(&config.legs) {
             forget_disk(&**disk, config.disk_bytes).await?;
             zero_log(&**disk, self.label.log_bytes).await?;
-            // Older than any other: until the pool's own disks name this one, theirs count.
+            // Older than all other labels: until the pool's own disks name this one, their labels
+            // count.
             let label = Label { disk: leg.guid, txg: Txg(0), ..planned.clone() };
             write_labels(&**disk, &label).await.map_err(Arc::new)?;
         }
@@ -134,10 +135,11 @@ impl Pool {
         let legs = config.legs.iter().zip(&spec.disks).map(leg).collect();
         let options = PoolOptions { cache_bytes: 0, clock: Arc::clone(&self.clock), bug: self.bug };
         let vdev = Vdev::new(&planned, index, legs, &options);
-        // An uberblock that says where the log is must not come before the labels that name it.
+        // An uberblock that places the log here must not precede the labels that name the vdev.
         vdev.set_closed_to_log(true);
         self.vdevs.push(vdev);
-        // Its own disks get their new labels with the others: by now they are found by any of them.
+        // The new disks get their final labels together with the others. An import can find them by
+        // now.
         self.next_config();
         let area = SegmentArea::of(&planned, &config);
         area.set_open(false);
@@ -149,32 +151,32 @@ impl Pool {
         Ok(index as u16)
     }
 
-    /// Lets new segments be opened on a vdev for data, or no more; nothing of it is stored.
+    /// Allows or forbids new segments on a data vdev. The setting is not stored.
     pub fn set_vdev_open(&self, vdev: u16, open: bool) {
         assert_eq!(self.vdev_role(vdev), VdevRole::Data, "the others never take new segments");
         self.segments.set_open(vdev, open);
     }
 
-    /// Whether the intent log is on this vdev.
+    /// True if the intent log is on this vdev.
     pub fn log_is_on(&self, vdev: u16) -> bool {
         self.log.vdev() == vdev
     }
 
-    /// The log is not kept on this vdev from the next commits on.
+    /// Moves the log off this vdev with the next commits.
     pub fn retire_log(&self, vdev: u16) {
         assert_eq!(self.vdev_role(vdev), VdevRole::Log);
         self.vdevs[usize::from(vdev)].set_closed_to_log(true);
     }
 
-    /// Takes [`Self::retire_log`] back.
+    /// Reverts [`Self::retire_log`].
     pub fn keep_log(&self, vdev: u16) {
         self.vdevs[usize::from(vdev)].set_closed_to_log(false);
     }
 
-    /// Begins to remove a vdev for data that takes no new segments any more.
+    /// Starts the removal of a data vdev that no longer takes new segments.
     ///
     /// # Durability
-    /// An import after a crash goes on with it once this returns.
+    /// Once this returns, an import after a crash resumes the removal.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -189,12 +191,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Tries to move again what could not be read when it was tried before.
+    /// Retries to move segments that were unreadable before.
     pub fn retry_evacuation(&self, vdev: u16) {
         self.segments.forget_stuck_on(vdev);
     }
 
-    /// Whether the others can take what a vdev for data holds.
+    /// Checks whether the other data vdevs have space for the contents of this one.
     ///
     /// # Errors
     /// `Layout` for the last one, `NoRoomElsewhere`.
@@ -219,14 +221,14 @@ impl Pool {
         Ok(())
     }
 
-    /// The error of a vdev that cannot leave.
+    /// Error for a vdev that cannot be removed.
     pub fn no_room_elsewhere(&self, vdev: u16, room_bytes: u64) -> PoolError {
         let vdev = self.vdevs[usize::from(vdev)].name();
         let (pool, live_bytes) = (self.name().to_owned(), self.space().live_bytes);
         PoolError::NoRoomElsewhere { pool, vdev, room_bytes, live_bytes }
     }
 
-    /// Lets a vdev that is leaving stay. Returns false if it was not leaving.
+    /// Cancels the removal of a vdev. Returns false if it was not being evacuated.
     ///
     /// # Durability
     /// As [`Self::begin_removal`].
@@ -245,7 +247,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Vdevs that are leaving.
+    /// Vdevs that are being evacuated.
     pub fn evacuations(&self) -> Vec<Evacuation> {
         let leaving = self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Leaving);
         leaving.map(|vdev| self.evacuation(vdev.index)).collect()
@@ -256,8 +258,8 @@ impl Pool {
         Evacuation { vdev, live_bytes, segments, stuck: self.segments.stuck_on(vdev) }
     }
 
-    /// Whether nothing stands on a vdev any more, for the last uberblocks either. No write-out may
-    /// be under way.
+    /// True if a vdev holds no segments, not even segments that the last uberblocks need. No
+    /// write-out may be in progress.
     pub fn can_leave(&self, vdev: u16) -> bool {
         let leaves = match self.vdev_role(vdev) {
             VdevRole::Leaving | VdevRole::Spare => true,
@@ -269,15 +271,15 @@ impl Pool {
             PlantedBug::VdevLeavesEarly => left.live_bytes == 0,
             _ => left.segments == 0,
         };
-        // What an opening replayed is in the log where it was until the first commit.
+        // Until the first commit after an import, the log stays where replay found it.
         let logs = self.log.vdev() == vdev || self.committed.lock().log_vdev == vdev;
         leaves && !logs && empty
     }
 
-    /// Takes a vdev out of the pool for good: its number stays taken.
+    /// Removes a vdev permanently. Its number is not reused.
     ///
     /// # Durability
-    /// No import asks for its disks any more once this returns.
+    /// Once this returns, no import needs its disks.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -302,10 +304,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets every vdev for data use all of its disks; returns the bytes that data gained.
+    /// Expands every data vdev to the full size of its disks. Returns the bytes gained for data.
     ///
     /// # Durability
-    /// The new size holds after any crash once this returns.
+    /// Once this returns, the new size is kept after any crash.
     ///
     /// # Errors
     /// A label could not be written.
@@ -316,7 +318,7 @@ impl Pool {
         let mut grown = Vec::new();
         for vdev in self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Data) {
             let Some(bytes) = self.expandable_to(vdev) else { continue };
-            // The second label first, where the new end is: nobody looks for it there yet.
+            // Write the second label at the new end first: no reader looks for it there yet.
             let mut config = self.config.lock().clone();
             config.vdevs = self.vdevs.all().map(Vdev::config).collect();
             config.vdevs[usize::from(vdev.index)].disk_bytes = bytes;
@@ -342,7 +344,7 @@ impl Pool {
         Ok(self.space().total_bytes - before)
     }
 
-    /// The length to which a vdev's disks can be used, if that gains a segment.
+    /// The size to which a vdev's disks can be used, if that gains a segment.
     fn expandable_to(&self, vdev: &Vdev) -> Option<u64> {
         let lengths = vdev.legs.iter().map(|leg| {
             let device = leg.usable().filter(|_| leg.state() == LegState::Online)?;
@@ -368,7 +370,7 @@ impl Pool {
         data.filter_map(gain).sum()
     }
 
-    /// The first spare that can take the place of a leg.
+    /// The first spare that can replace a leg.
     pub fn spare_for(&self, leg: Guid) -> Option<Guid> {
         let (vdev, _) = self.leg(leg).ok()?;
         let fits = |spare: &&Vdev| {
@@ -378,8 +380,8 @@ impl Pool {
         spare.filter(|leg| leg.usable().is_some()).map(|leg| leg.guid).next()
     }
 
-    /// Hands out the disk of a spare that is about to become a leg: it is no spare any more, as the
-    /// next labels say. `None` if it is not there any more.
+    /// Takes the disk of a spare that is about to become a leg. The next labels no longer list the
+    /// spare. `None` if it is no longer available.
     pub fn take_spare(&self, spare: Guid) -> Option<Arc<dyn Device>> {
         let (vdev, leg) = self.leg(spare).ok()?;
         leg.usable().filter(|_| vdev.role() == VdevRole::Spare)?;
@@ -388,7 +390,7 @@ impl Pool {
         leg.take_device()
     }
 
-    /// Takes a spare back that did not become a leg.
+    /// Restores a spare that did not become a leg.
     pub fn give_spare_back(&self, spare: Guid, device: Arc<dyn Device>) {
         let owner = self.vdevs.all().find(|v| v.legs.iter().any(|leg| leg.guid == spare));
         let vdev = owner.expect("it was a spare of this pool");

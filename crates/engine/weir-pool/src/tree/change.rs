@@ -1,10 +1,10 @@
-//! Changes to a tree: what its blocks become.
+//! Changes to a tree: new pointers for ranges of blocks.
 //!
-//! Not here: applying them (tree), what clients changed (weir-dataset).
+//! `txg::apply_nodes` applies them; weir-dataset derives them from the writes of clients.
 //!
 //! Invariants:
-//! - changes of one tree are disjoint, and applied in the order of their blocks;
-//! - a run lies within one leaf, so that it is applied whole.
+//! - the changes of one tree are disjoint and are applied in block order;
+//! - a run lies within one leaf, so one leaf update applies it completely.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use weir_format::{BlockPtr, NODE_FANOUT};
 
 use crate::tree::delta::Delta;
 
-/// A change to a tree: blocks `start .. start + count` become something else.
+/// A change to a tree: gives blocks `start .. start + count` new pointers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// First block.
     pub start: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub count: u64,
     /// New pointers of the blocks.
     pub to: Becomes,
@@ -34,25 +34,25 @@ pub enum Becomes {
 }
 
 impl Becomes {
-    /// True for this very pointer.
+    /// True if the new pointer is exactly `ptr`.
     pub(crate) fn is(&self, ptr: &BlockPtr) -> bool {
         matches!(self, Self::Pointer(to) if to == ptr)
     }
 }
 
 impl Change {
-    /// Blocks that become a hole.
+    /// Turns a range of blocks into a hole.
     pub fn hole(blocks: Range<u64>) -> Self {
         let Range { start, end } = blocks;
         Self { start, count: end - start, to: Becomes::Pointer(BlockPtr::HOLE) }
     }
 
-    /// One block that becomes what `ptr` leads to.
+    /// Points one block to `ptr`.
     pub fn one(start: u64, ptr: BlockPtr) -> Self {
         Self { start, count: 1, to: Becomes::Pointer(ptr) }
     }
 
-    /// Neighbouring blocks of one leaf that become what these lead to.
+    /// Points neighbouring blocks of one leaf to `ptrs`, in order.
     pub fn run(start: u64, ptrs: &[BlockPtr]) -> Self {
         if let [ptr] = ptrs {
             return Self::one(start, *ptr);
@@ -67,12 +67,12 @@ impl Change {
         self.start + self.count
     }
 
-    /// Whether nothing is there afterwards.
+    /// True if the change leaves a hole.
     pub fn is_hole(&self) -> bool {
         matches!(&self.to, Becomes::Pointer(ptr) if ptr.is_hole())
     }
 
-    /// The pointer, if it is one for all of `blocks`.
+    /// The new pointer, if this change covers all of `blocks` with one pointer.
     pub(crate) fn covers(&self, blocks: &Range<u64>) -> Option<BlockPtr> {
         match self.to {
             Becomes::Pointer(ptr) if self.start <= blocks.start && self.end() >= blocks.end => {
@@ -83,12 +83,12 @@ impl Change {
     }
 }
 
-/// Pointers of neighbouring blocks, none of them a hole, as they stand in a leaf: encoded once, and
-/// counted together.
+/// Pointers of neighbouring blocks, none of them a hole, in the leaf's encoding. They are encoded
+/// once and accounted for together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafRun {
     slots: Box<[[u8; BlockPtr::BYTES]]>,
-    /// What a tree gains by them.
+    /// Space that the pointers add to a tree.
     pub(crate) gain: Delta,
 }
 
@@ -99,15 +99,15 @@ impl LeafRun {
         Self { slots: ptrs.iter().map(BlockPtr::encode).collect(), gain }
     }
 
-    /// Puts the pointers into a leaf, from a slot on.
+    /// Copies the pointers into a leaf, starting at slot `first`.
     pub(crate) fn put(&self, leaf: &mut [u8; BLOCK_BYTES], first: usize) {
         let (slots, _) = leaf.as_chunks_mut::<{ BlockPtr::BYTES }>();
         slots[first..first + self.slots.len()].copy_from_slice(&self.slots);
     }
 }
 
-/// These changes, and holes in all gaps between them up to `end`: what they make of a tree does not
-/// depend on what it was. Gaps in `kept`, ascending ranges, stay.
+/// Adds holes for all gaps between `changes` up to `end`, except the ascending ranges in `kept`.
+/// With no `kept` ranges, the resulting tree does not depend on its earlier contents.
 pub fn filled(changes: Vec<Change>, end: u64, kept: &[Range<u64>]) -> Vec<Change> {
     let mut all = Vec::with_capacity(changes.len());
     let mut next = 0;
@@ -132,7 +132,7 @@ pub fn filled(changes: Vec<Change>, end: u64, kept: &[Range<u64>]) -> Vec<Change
     all
 }
 
-/// The changes that touch `base .. base + len`.
+/// Returns the changes that touch `base .. base + len`.
 pub(crate) fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
     let first = changes.partition_point(|change| change.end() <= base);
     let end = changes.partition_point(|change| change.start < base + len);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_become_holes_but_for_those_that_are_kept() {
+    fn gaps_become_holes_unless_kept() {
         let one = |at| Change::one(at, BlockPtr::HOLE);
         let holes = |ranges: &[Range<u64>]| -> Vec<Change> {
             ranges.iter().cloned().map(Change::hole).collect()

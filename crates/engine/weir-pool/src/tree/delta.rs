@@ -1,32 +1,34 @@
-//! The difference that a change of a tree makes to the space of its dataset.
+//! Delta: the effect of tree changes on the space of their dataset.
 //!
-//! Not here: the trees (`radix_tree`), the accounts (weir-dataset).
+//! The trees are in `radix_tree`, the dataset's counters in weir-dataset.
 //!
-//! Invariant: a delta of several changes is the sum of their deltas.
+//! Invariant: the delta of several changes is the sum of their deltas.
 
 use std::ops::AddAssign;
 
 use weir_format::{BlockPtr, PtrKind};
 
-/// What a set of changes did to a tree's use of space: gained less lost.
+/// Space that a set of changes added to a tree, less the space that they removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Blocks of 4 KiB.
     pub blocks: i64,
-    /// Stored units, nodes not counted.
+    /// Stored units of data; tree nodes are not counted.
     pub stored_units: i64,
-    /// Of those, what was there before and is referred to.
+    /// Part of `stored_units` in shared references: their blocks existed before the reference was
+    /// made.
     pub shared_units: i64,
-    /// Stored units, nodes included.
+    /// Stored units, tree nodes included.
     pub tree_units: i64,
-    /// Of those, what was born after everything earlier versions hold: what is not freed leaves
-    /// them behind.
+    /// Part of `tree_units` born after the newest earlier version ended. Older units that leave the
+    /// tree stay allocated for the earlier versions.
     pub born_units: i64,
-    /// Freed of a version that is being destroyed: it was passed there, so nothing else holds it.
+    /// Units freed from a version that is being destroyed. That version's own freeing already
+    /// passed their index, so no other version holds them.
     pub leaving_units: i64,
-    /// What the newest snapshot has for itself now that the tree has it no more.
+    /// Units that only the newest snapshot holds, because the tree dropped them.
     pub unique_units: i64,
-    /// What was inherited from the line it was cloned from.
+    /// Units inherited from the snapshot chain of the clone's origin.
     pub inherited_units: i64,
 }
 
@@ -38,7 +40,7 @@ impl Delta {
         }
     }
 
-    /// Counts what a walk found.
+    /// Counts a pointer that a tree diff returned.
     pub fn count_found(&mut self, ptr: &BlockPtr) {
         self.count(ptr, 1);
     }

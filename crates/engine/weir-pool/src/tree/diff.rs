@@ -1,14 +1,14 @@
-//! Walking a tree beside another one: what is at its place in the first and not in the second.
+//! Tree diff: finds the blocks and nodes that one tree has at an index and another tree has not.
 //!
-//! Not here: what it is asked for (freeing a snapshot, its space, what changed between two).
+//! Callers free snapshots, account for space and send changes.
 //!
-//! Trees are copy-on-write and blocks keep their places, so equal pointers at one place lead to
-//! equal subtrees, and a walk reads only nodes that differ.
+//! Trees are copy-on-write and a block never changes its index, so equal pointers at one index have
+//! equal subtrees. The diff skips them and reads only nodes that differ.
 //!
 //! Invariants:
-//! - blocks are found in order, a node after everything below it;
-//! - everything that ends at [`Walk::position`] or before was found, nothing else: a later walk can
-//!   go on from there.
+//! - results come in block order, a node after everything below it;
+//! - the walk has returned exactly the results that end at or before [`Walk::position`], so that a
+//!   later walk can resume there.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
@@ -25,50 +25,51 @@ use crate::tree::kind::TreeOf;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::end_of;
 
-/// Something that one tree has and the other has not.
+/// A block or node that one tree has and the other has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// 0 for a block.
     pub level: u8,
-    /// Position among the blocks or nodes of that level.
+    /// Index among the blocks or nodes of that level.
     pub index: u64,
-    /// The pointer to it; a hole where the other tree has something.
+    /// The pointer to it; a hole where only the other tree has a block.
     pub ptr: BlockPtr,
 }
 
-/// What to look for.
+/// Specification of a tree diff.
 #[derive(Clone, Copy, Debug)]
 pub struct Unshared {
     /// The tree that is walked.
     pub root: TreeRoot,
-    /// The version that clients see in this tree; `None`: unreadable nodes are not put on the list
-    /// of damage, because no client sees them or because the caller does it.
+    /// The version that clients see in this tree. `None`: unreadable nodes are not added to the
+    /// list of permanent errors, because no client sees them or because the caller adds them.
     pub of: Option<TreeOf>,
-    /// The tree it is compared with, if any.
+    /// The tree to compare with, if any.
     pub other: Option<TreeRoot>,
-    /// As `of`, of the other tree.
+    /// As `of`, for the other tree.
     pub other_of: Option<TreeOf>,
-    /// Nothing born up to this txg is looked at.
+    /// Skips blocks and nodes born in this txg or earlier.
     pub after: Txg,
-    /// Nothing that ends here or before is looked at.
+    /// Skips blocks and nodes that end at or before this block index.
     pub from: u64,
-    /// Whether to find holes where the other tree has something, and, with no other tree, all holes
-    /// of nodes that changed.
+    /// Whether to return holes where the other tree has a block or, without another tree, all holes
+    /// of changed nodes.
     pub holes: bool,
 }
 
 impl Unshared {
-    /// Everything of one tree that was born after `after`.
+    /// Selects all blocks and nodes of one tree born after `after`.
     pub fn of_tree(root: TreeRoot, of: Option<TreeOf>, after: Txg) -> Self {
         Self { root, of, other: None, other_of: None, after, from: 0, holes: false }
     }
 }
 
-/// The other tree's side of a place.
+/// Subtree of the other tree at the same index.
 #[derive(Clone, Copy)]
 enum Beside {
     Nothing,
-    /// A subtree of this many levels at the start of the place, which may have more.
+    /// A subtree of this level. It starts at the same block but may cover only the first part of
+    /// the range.
     Root(BlockPtr, u8),
 }
 
@@ -84,38 +85,38 @@ impl Beside {
         }
     }
 
-    /// Whether it is this pointer of the whole place.
+    /// True if it is this pointer and covers the whole range.
     fn is(self, ptr: &BlockPtr, level: u8) -> bool {
         self.root().is_some_and(|(other, its_level)| its_level == level && other == *ptr)
     }
 }
 
-/// A node under way.
+/// A node whose children are being visited.
 struct Frame {
     ptr: BlockPtr,
     level: u8,
     index: u64,
     node: Block,
-    /// The node beside it, or a lower subtree beside its first child.
+    /// The other tree's node at this index, or else its lower subtree at the first child.
     beside: Option<Block>,
     lower: Beside,
-    /// What is at the same place in the other tree, with its level.
+    /// The other tree's pointer at this index, unresolved, with its level.
     other: Option<(BlockPtr, u8)>,
-    /// Nothing below that was born up to this txg is looked at.
+    /// Skips everything below that was born in this txg or earlier.
     after: Txg,
     slot: usize,
 }
 
-/// A sum over what a walk finds.
+/// Sum over the results of a walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     /// Space on disk, in units of 64 bytes.
     pub units: u64,
-    /// Nothing was left out because a node could not be read.
+    /// True if no unreadable node hid any result.
     pub is_whole: bool,
 }
 
-/// A walk under way.
+/// A tree diff in progress.
 pub struct Walk<'p> {
     pool: &'p Pool,
     what: Unshared,
@@ -123,15 +124,16 @@ pub struct Walk<'p> {
     stack: Vec<Frame>,
     position: u64,
     met: Met,
-    /// Nodes that could not be read.
+    /// Number of unreadable nodes.
     damaged: u64,
-    /// Nodes that were not found though this tree alone may have them: damage markers name them.
+    /// Number of results withheld because damage markers or partial records of the other tree may
+    /// still need them.
     kept: u64,
     unreadable: Unreadable,
 }
 
 impl Pool {
-    /// Starts a walk.
+    /// Starts a tree diff.
     pub fn unshared(&self, what: Unshared) -> Walk<'_> {
         let position = what.from;
         Walk {
@@ -149,32 +151,34 @@ impl Pool {
 }
 
 impl Walk<'_> {
-    /// Everything before this block was found.
+    /// Index of the first block not yet visited.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Nodes that could not be read: what is below them was left out.
+    /// Number of unreadable nodes. The walk skipped everything below them.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// Whether something that this tree may have for itself was not found: it is left to a recount.
+    /// True if the walk may have missed blocks or nodes that only this tree has. A recount finds
+    /// those.
     pub fn leaves_something(&self) -> bool {
         self.damaged + self.kept > 0
     }
 
-    /// The next blocks (up to those of one leaf), and the nodes that end with them; else the end.
+    /// Returns the next blocks, at most one leaf of them, and the nodes that end with them. An
+    /// empty list marks the end.
     ///
     /// # Errors
-    /// The pool is suspended. A damaged node is counted and passed by.
+    /// The pool is suspended. Damaged nodes are counted and skipped.
     #[boxed(?Send)]
     pub async fn next(&mut self) -> Result<Vec<Found>, PoolError> {
         let mut found = Vec::new();
         if !self.started {
             self.started = true;
             let TreeRoot { ptr, height } = self.what.root;
-            // What is shared with a tree that cannot be read cannot be told: nothing is found.
+            // The other tree's top is unreadable, so any block may be shared: return nothing.
             let Some(beside) = self.beside_root(height).await? else {
                 self.position = u64::MAX;
                 return Ok(found);
@@ -188,7 +192,7 @@ impl Walk<'_> {
                 self.leave(&frame, &mut found).await?;
                 continue;
             }
-            // A leaf is done at once; of anything above, what was found is handed out first.
+            // Finish a leaf in one call. Above leaves, return the results so far first.
             if !found.is_empty() && frame.level > 1 {
                 break;
             }
@@ -217,7 +221,7 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// Adds up all that is still to be found.
+    /// Adds up all remaining results.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -232,7 +236,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The other tree's side of the whole of this one; `None` where that cannot be told.
+    /// The other tree's subtree at the root of this tree; `None` if a damaged node hides it.
     async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
         let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
         let (mut ptr, mut level) = (other.ptr, other.height);
@@ -250,8 +254,8 @@ impl Walk<'_> {
         Ok(Some(Beside::of(ptr, level)))
     }
 
-    /// Everything below a node was found: the node itself is, unless damage markers of the other
-    /// tree need it.
+    /// Finishes a node after everything below it. The node is a result unless damage markers of the
+    /// other tree need it.
     async fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) -> Result<(), PoolError> {
         let Frame { ptr, level, index, other, .. } = *frame;
         self.find_node(ptr, (level, index), other, found).await?;
@@ -284,7 +288,7 @@ impl Walk<'_> {
         self.position = self.position.max(end_of(level, index));
     }
 
-    /// Looks at one place: passes it by, finds it, or goes into it.
+    /// Visits one index: skips it, returns it as a result, or enters the node.
     async fn visit(
         &mut self,
         ptr: BlockPtr,
@@ -322,7 +326,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the other tree has a partial record at the place of a record that refers to it.
+    /// True if the other tree has, at this index, a partial record that refers to the record.
     async fn is_needed_beside(
         &mut self,
         beside: Beside,
@@ -345,14 +349,14 @@ impl Walk<'_> {
         }
     }
 
-    /// What is at a place of the tree; `None` where that cannot be told.
+    /// Resolves a pointer of this tree; `None` if it is unreadable.
     async fn resolve(
         &mut self,
         ptr: BlockPtr,
         place: (u8, u64),
     ) -> Result<Option<BlockPtr>, PoolError> {
         if ptr.is_damaged() {
-            // Nothing but a recount can tell when the node that it names is needed no more.
+            // Only a recount can determine when the node that the marker names is no longer needed.
             self.kept += 1;
         }
         let tree = Tree::new(self.pool, self.what.root);
@@ -360,8 +364,8 @@ impl Walk<'_> {
         self.usable(resolved)
     }
 
-    /// The other tree's side of a place, for what was born in a txg; `None` where that cannot be
-    /// told.
+    /// Resolves the other tree's subtree for a block or node born in `birth`; `None` if it is
+    /// unreadable.
     async fn resolve_beside(
         &mut self,
         beside: Beside,
@@ -373,7 +377,7 @@ impl Walk<'_> {
             return Ok(Some(beside));
         }
         if birth > ptr.birth {
-            // Nothing below the lost node is as young.
+            // All blocks and nodes below the lost node are older.
             return Ok(Some(Beside::Nothing));
         }
         let index = index << (NODE_SHIFT * u32::from(level - its_level));
@@ -408,7 +412,7 @@ impl Walk<'_> {
                 let beside = self.usable(beside)?;
                 if beside.is_none() {
                     self.note_lost(self.what.other_of, &other, (level, index));
-                    // What it shares cannot be told, but that nothing below it is younger.
+                    // Anything older than the unreadable node may be shared: skip it.
                     after = after.max(other.birth);
                 }
                 (node, beside)
@@ -431,7 +435,7 @@ impl Walk<'_> {
             }
             None => {
                 self.note_lost(self.what.of, &ptr, (level, index));
-                // The node itself is known, what is below it is not.
+                // The node's pointer is known, its children are not.
                 self.find_node(ptr, (level, index), other, found).await?;
                 self.pass((level, index));
             }
@@ -439,7 +443,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Brings the nodes below a node that will be walked into the cache together.
+    /// Reads the children that the walk will visit into the cache, all at once.
     async fn read_ahead(&self, frame: &Frame) {
         let tree = Tree::new(self.pool, self.what.root);
         let (of, mut wanted) = ((&frame.ptr, frame.level), Vec::new());
@@ -459,7 +463,7 @@ impl Walk<'_> {
             }
         }
         if wanted.len() > 1 {
-            // What cannot be read is met again, and reported, where it is needed.
+            // An unreadable node is reported later, when the walk visits it.
             drop(self.pool.read_blocks(&wanted).await);
         }
     }
@@ -469,7 +473,7 @@ impl Walk<'_> {
         self.usable(node)
     }
 
-    /// Adds the records below an unreadable node to the list of damage.
+    /// Adds the records below an unreadable node to the list of permanent errors.
     fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
         if let Some(TreeOf { volume, version }) = of {
             let birth = ptr.birth;
@@ -477,7 +481,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What was read; `None` of what is damaged.
+    /// Unwraps a read result; `None` for damage.
     fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
         match found {
             Ok(found) => Ok(Some(found)),

@@ -1,16 +1,17 @@
-//! What lives of a segment: found from its summaries and the trees of the blocks' owners, or, where
-//! there are no summaries, from the pool's own trees.
+//! Finds the live blocks of a segment, from its summaries and the trees of the blocks' owners. Root
+//! segments have no summaries; their blocks are found through the metadata trees.
 //!
-//! Not here: moving it (clean), verifying it (copies).
+//! The cleaner moves live blocks, `scan::copies` verifies them.
 //!
 //! Invariants:
-//! - a block that was ever shared is alive as long as its references are counted: that is asked
-//!   first, for the place that its summary names may lead to it no more, and others do;
-//! - any other block is alive if the one place that can lead to it does (the summary says which),
-//!   in the first version of its volume that ended after its birth (see `line`);
-//! - what is found must add up to the segment's counter, where no write-out moved either meanwhile;
-//!   in a pool that was damaged it may be less, and a recount mends that;
-//! - a block whose owner cannot be asked may be alive: it is looked after as if it were.
+//! - a block that was ever shared is live while the reference table counts it. The table is checked
+//!   first, because the index that the summary names may have dropped the block while others
+//!   reference it;
+//! - any other block is live if the only index that can reference it (named in the summary) does
+//!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
+//! - the live bytes found must equal the segment's counter, unless a write-out changed either
+//!   meanwhile. In a damaged pool they may be fewer, and a recount corrects the counter;
+//! - a block whose owner cannot be read may be live, and is verified and repaired as if it were.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
@@ -35,22 +36,23 @@ use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::{Roots, node_above};
 
-/// Looks at a segment that a write-out changes meanwhile, before its counter is left unchecked.
+/// Attempts to read a segment while write-outs change it. After the last one the counter stays
+/// unchecked.
 const LOOKS_MAX: usize = 4;
 
 const SEGMENT: &str = "segment";
 
-/// Something in a segment that must be readable.
+/// A block or summary of a segment that must be readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Live {
-    /// Bytes from the start of the segment.
+    /// Byte offset in the segment.
     pub(crate) at: u64,
     pub(crate) len: usize,
     pub(crate) proof: Proof,
     pub(crate) of: LiveOf,
-    /// Where another copy of it is.
+    /// Byte offset of another copy in the same segment.
     pub(crate) other: Option<u64>,
-    /// Where its pointers say that it is; `None` of a summary.
+    /// Address in the block's pointers; `None` for a summary.
     pub(crate) address: Option<(VsegId, u32)>,
 }
 
@@ -60,37 +62,37 @@ impl Live {
     }
 }
 
-/// How its bytes are judged.
+/// How to verify the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A block: by the checksum in its pointer.
+    /// A block: against the checksum in its pointer.
     Checksum(u128),
-    /// A block that is shared: by the half of its checksum that its summary has.
+    /// A shared block: against the half of its checksum that the summary holds.
     Half(u64),
-    /// A summary of this segment: by its own, the low half of which stands where it is named.
+    /// A summary of this segment: against its own checksum, whose low half its reference holds.
     Summary(VsegId, u64),
 }
 
-/// What lives of a segment, as far as it can be found.
+/// The live blocks of a segment, as far as they can be found.
 #[derive(Debug, Default)]
 pub(crate) struct LiveSet {
-    /// By place.
+    /// By offset.
     pub(crate) live: Vec<Live>,
-    /// Owners or summaries that could not be read: blocks of the former may live and are above,
-    /// what the latter name is missing.
+    /// Number of unreadable owners and summaries. Blocks of unreadable owners may be live and are
+    /// in `live`; blocks listed in unreadable summaries are missing from it.
     pub(crate) lost: u64,
-    /// Some of what lives may not be above: a resilver of this is not complete.
+    /// True if live blocks may be missing from `live`: a resilver of this set is incomplete.
     pub(crate) is_partial: bool,
 }
 
 impl LiveSet {
-    /// A segment of which nothing is known.
+    /// The set for a segment with unknown contents.
     fn unknown() -> Self {
         Self { live: Vec::new(), lost: 1, is_partial: true }
     }
 
-    /// Counts what reaches beyond the segment, or into what stands before it, as lost: no writer
-    /// put it there.
+    /// Removes entries that reach beyond the segment or overlap the entry before, and counts them
+    /// as lost. No writer placed them there.
     fn part_overlaps(&mut self, room: u64) {
         let (before, mut end) = (self.live.len(), 0);
         self.live.retain(|live| {
@@ -102,18 +104,18 @@ impl LiveSet {
     }
 }
 
-/// Blocks found alive, with the summary entries that led to them, and the lookups that failed.
+/// Live blocks with their summary entries, and the lookups that failed.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) live: Vec<FoundLive>,
-    /// Blocks that may be alive: their owner cannot be asked.
+    /// Blocks that may be live: their owner cannot be read.
     pub(crate) unknown: Vec<FoundLive>,
     pub(crate) failed: Vec<PoolError>,
-    /// The references to some are not known: they are taken for alive, and may not be.
+    /// True if reference counts are missing: blocks counted as live may be dead.
     pub(crate) uncounted: bool,
 }
 
-/// A block found alive.
+/// A live block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundLive {
     pub(crate) entry: SummaryEntry,
@@ -121,19 +123,19 @@ pub(crate) struct FoundLive {
     pub(crate) of: LiveOf,
 }
 
-/// What an owner says of a block.
+/// Result of looking up a block in its owner's tree.
 enum Verdict {
     Alive(Proof),
     Dead,
 }
 
-/// A block that is judged by the half of its checksum that its summary has.
+/// A block to verify against the half of its checksum that the summary holds.
 fn unproved(entry: &SummaryEntry, of: LiveOf) -> FoundLive {
     FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
 }
 
 impl Found {
-    /// Notes a block that no dataset leads to: it may be one of a dataset that was lost.
+    /// Handles a block that no known dataset references: it may belong to a lost dataset.
     fn note_dead(&mut self, pool: &Pool, roots: &Roots, entry: &SummaryEntry) {
         if roots.may_be_lost(&entry.owner, entry.birth) {
             let (pool, dataset) = (pool.name().to_owned(), entry.owner.dataset.0);
@@ -142,8 +144,9 @@ impl Found {
         }
     }
 
-    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. It counts the
-    /// blocks of every dataset, so `counted` exceeds the live blocks found if one of them is alive.
+    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. The counter
+    /// includes the blocks of every dataset, so `counted` exceeds the live blocks found if one of
+    /// them is live.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
@@ -167,8 +170,8 @@ fn stored_bytes(entry: &SummaryEntry) -> u64 {
     u64::from(entry.stored_units) * PACK_BYTES as u64
 }
 
-/// Where a block is, as its pointers say. Not to be judged by: what its pointers have beside that
-/// is not all in a summary.
+/// A pointer with the block's address only. It cannot verify the block, because a summary lacks
+/// some fields of a pointer.
 pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     BlockPtr {
         kind: PtrKind::Data,
@@ -181,8 +184,8 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     }
 }
 
-/// An entry, and the version of its volume that is asked for it: the tree, and what is lost with
-/// the block if that leads to it.
+/// A summary entry with the tree to look it up in, and the data that is lost if that tree
+/// references the block and the block is bad.
 type Asked = (SummaryEntry, TreeRoot, LiveOf);
 
 fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
@@ -192,10 +195,10 @@ fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
     Some((entry, version.root, of))
 }
 
-/// What holds the pointers to some neighbours.
+/// The node or root that holds the pointers to a group of neighbouring blocks.
 enum Above {
     Node(BlockPtr, Block),
-    /// Nothing but the tree's record: the one there is, is its root.
+    /// The root pointer itself: no node is above the block.
     Root(BlockPtr),
     Nothing,
 }
@@ -208,7 +211,7 @@ async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, Pool
     Ok(node.map_or(Above::Nothing, |(ptr, node)| Above::Node(ptr, node)))
 }
 
-/// Whether the pointer that the entry's owner holds now is the entry's block's.
+/// True if a pointer, found at the index that the entry names, references the entry's block.
 fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
     !ptr.is_hole()
         && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
@@ -222,8 +225,8 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
-    /// Every block ever appended to a segment, and the places of its summaries. Reports an
-    /// unreadable summary as lost.
+    /// Reads all summaries of a segment: the entries of every block ever appended to it, and the
+    /// locations of the summaries. Reports an unreadable summary as lost.
     pub(crate) async fn read_summaries(
         &self,
         vseg: VsegId,
@@ -269,7 +272,7 @@ impl Pool {
         Ok((entries, places))
     }
 
-    /// Those of `entries` that anything still leads to, here.
+    /// Finds the entries whose blocks are still referenced and are now in segment `vseg`.
     pub(crate) async fn find_live(
         &self,
         roots: &Roots,
@@ -285,7 +288,7 @@ impl Pool {
                 None => found.note_dead(self, roots, &entry),
             }
         }
-        // Neighbours share the nodes above them, and are looked up together in the lowest.
+        // Neighbours share their parent nodes: look them up together in the lowest node.
         entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
         let near = |(a, a_root, _): &Asked, (b, b_root, _): &Asked| {
             let node = |owner: &BlockOwner| (owner.level, node_above(owner));
@@ -322,7 +325,7 @@ impl Pool {
                 }
             }
         }
-        // Blocks behind one remap table together: it is read once at most.
+        // Group blocks of one remap table, so that the table is read at most once.
         led_to.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         for led in led_to {
             let entry = &led.entry;
@@ -341,14 +344,14 @@ impl Pool {
         found
     }
 
-    /// Filters blocks by their current place: in this segment, or unknown.
+    /// Keeps the blocks whose current location is this segment or unknown.
     async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
         blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         let mut standing = Vec::with_capacity(blocks.len());
         for block in blocks {
             let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
-            // Where that cannot be told either, it may.
+            // If the location is unknown, the block may be here.
             if !matches!(self.translated(stands).await, Ok(false)) {
                 standing.push(block);
             }
@@ -356,7 +359,7 @@ impl Pool {
         standing
     }
 
-    /// What an entry's owner says of its block.
+    /// Looks up an entry's block in its owner's tree.
     async fn ask(
         &self,
         tree: Tree<'_>,
@@ -382,7 +385,7 @@ impl Pool {
             return Ok(proof.map_or(Verdict::Dead, Verdict::Alive));
         }
         if level > 0 && self.damaged_since().is_some() {
-            // A node that could not be read is kept as long as damage markers name it.
+            // An unreadable node is kept while damage markers name it.
             let of = Some((address_of(entry), level));
             match tree.marker_below(of, ptr, level).await? {
                 Marker::Names => return Ok(Verdict::Alive(Proof::Half(entry.checksum))),
@@ -393,8 +396,8 @@ impl Pool {
         Ok(Verdict::Dead)
     }
 
-    /// Parts blocks whose references are counted, which are alive for that, from those whose owners
-    /// are to be asked.
+    /// Separates blocks with reference counts, which are live, from blocks to look up in their
+    /// owners' trees.
     async fn part_shared(
         &self,
         mut entries: Vec<SummaryEntry>,
@@ -414,7 +417,7 @@ impl Pool {
             let table = match table {
                 Ok(table) if table.as_ref().is_none_or(|table| !table.is_unknown()) => table,
                 unknown => {
-                    // Each of them may be shared: all are verified and copied, none is moved.
+                    // Any of them may be shared: they are verified and copied, but not moved.
                     failed.extend(unknown.err());
                     *uncounted = true;
                     shared.extend(same.iter().map(shared_block));
@@ -432,11 +435,11 @@ impl Pool {
         (shared, others)
     }
 
-    /// What lives of a segment with summaries, these included; nothing of one that holds nothing
-    /// any more. `roots` gives every dataset's newest tree.
+    /// Returns the live blocks of a segment and its summaries; an empty set for a segment that is
+    /// free. `roots` returns the newest trees of all datasets.
     ///
     /// # Errors
-    /// The pool is suspended. What cannot be read is counted in the answer.
+    /// The pool is suspended. The result counts unreadable owners and summaries.
     #[boxed(?Send)]
     pub(crate) async fn live_in(
         &self,
@@ -501,8 +504,9 @@ impl Pool {
         Ok(found)
     }
 
-    /// A segment in which something lives, and the moment: the same at two looks only if no txg was
-    /// written out in between, `None` while one is.
+    /// Returns a segment's entry if the segment is open or sealed, and the committed txg. The txg
+    /// is `None` during a write-out, so two equal txgs mean that no write-out ran between the
+    /// calls.
     pub(crate) fn look(&self, vseg: VsegId) -> Option<(SegmentEntry, Option<Txg>)> {
         let resting = self.streams.lock().is_some();
         let entry = self.segments.entry(vseg)?;
@@ -510,11 +514,11 @@ impl Pool {
         lives.then_some((entry, resting.then(|| self.committed_txg())))
     }
 
-    /// What lives of the root segments: every block of the committed trees that no dataset owns, by
-    /// segment.
+    /// Returns the live blocks of the root segments, by segment: all blocks of the committed
+    /// metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` when a commit replaced them meanwhile: look again.
+    /// `NoSegment` if a commit replaced them meanwhile. The caller retries.
     #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {
@@ -554,7 +558,7 @@ impl Pool {
         Ok(sets)
     }
 
-    /// The copies of a block of a root segment, each with its segment.
+    /// Returns the copies of a block of a root segment, each with its segment.
     fn copies_of_root(
         &self,
         ptr: &BlockPtr,
@@ -599,7 +603,7 @@ impl Pool {
     }
 }
 
-/// The first dataset or segment that is lost with a block or node of one of the pool's own trees.
+/// Number of the first dataset or segment that is lost with a block or node of a metadata tree.
 fn first_number(part: PoolPart, level: u8, index: u64) -> u64 {
     let block = index << (NODE_SHIFT * u32::from(level));
     match part {

@@ -1,13 +1,16 @@
-//! Reports of lost data: every path that finds no good copy of something calls
-//! [`Pool::note_lost`], and status, events and `weir check` follow from the list that it fills.
+//! Reports of lost data. Each code path that finds no good copy of a block calls
+//! [`Pool::note_lost`], which fills the list of permanent errors. Status, events and `weir check`
+//! read that list.
 //!
-//! Not here: the list (damage), clients' reads (weir-dataset's damage, which ends in the same
-//! list).
+//! The list is in `state::damage`. Client reads report through weir-dataset's `damage`, to the same
+//! list.
 //!
-//! Paths: scrub and resilver (scan), cleaner and evacuation (moving, live), commit (apply), recount
-//! (live), tables of segments (tables), import (here).
+//! Reporting paths: scrub and resilver (`scan::segment_scan`), cleaner and evacuation
+//! (`cleaner::mover` and `tree::live`), recount (`tree::live`), tree diffs (`tree::diff`), commit
+//! (`txg::apply_nodes`), remap and reference tables (`read::tables`), import (this file).
 //!
-//! Invariant: a path reports only what failed on every leg. An error of a missing disk is no loss.
+//! Invariant: a path reports only data that is bad on every leg. An error of a missing disk is no
+//! loss.
 
 use std::ops::Range;
 
@@ -23,7 +26,7 @@ use crate::state::pool::Pool;
 use crate::tree::trace::Tracer;
 
 impl Pool {
-    /// Puts data or a part of the pool's own structures without a good copy on the list of damage.
+    /// Adds data or metadata without a good copy to the list of permanent errors.
     pub(crate) fn note_lost(&self, of: &LiveOf) {
         match *of {
             LiveOf::Volume { volume, level, index, birth, version } => {
@@ -37,7 +40,8 @@ impl Pool {
                     self.want_new_roots();
                 }
                 if part == PoolPart::ReferenceTable {
-                    // Until a recount rebuilds it, counters of its segment are too high.
+                    // Counters of the table's segment are too high until a recount rebuilds the
+                    // table.
                     self.note_lost_node(self.committed_txg().next());
                     self.want_recount();
                 }
@@ -45,8 +49,8 @@ impl Pool {
         }
     }
 
-    /// Puts the records below an unreadable node on the list of damage, after a lookup of `wanted`
-    /// in the tree under `root` failed there with `error`.
+    /// Adds the records below an unreadable node to the list of permanent errors, after a lookup of
+    /// `wanted` in the tree under `root` failed at that node with `error`.
     #[boxed(?Send)]
     pub(crate) async fn note_unreachable(
         &self,
@@ -59,7 +63,7 @@ impl Pool {
             return;
         }
         let record = LostPart { level, index }.blocks().start;
-        // Damage is no error of a trace. An error says nothing about the disks.
+        // A trace returns damage as a result. An error of the trace proves no loss.
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
         if traced.level > 0 && !traced.ptr.is_hole() {
             let (level, index, birth) = (traced.level, traced.index, traced.ptr.birth);
@@ -67,10 +71,10 @@ impl Pool {
         }
     }
 
-    /// Loads the stored list of damage during an import. Drops the parts that the import read and
-    /// adds the parts that it could not read.
+    /// Loads the stored list of permanent errors during an import. Drops the parts that the import
+    /// could read and adds the parts that it could not read.
     ///
-    /// `directory`: unreadable places of the dataset directory.
+    /// `directory`: unreadable index ranges of the dataset directory.
     pub fn load_damage_at_import(&self, mut list: DamageList, directory: &[Range<u64>]) {
         let mut lost: Vec<(PoolPart, u64)> =
             directory.iter().map(|range| (PoolPart::Directory, range.start)).collect();
@@ -90,7 +94,7 @@ impl Pool {
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Commits leave these parts in place: no rewrite is wanted.
+        // Commits keep these parts in place, so no rewrite is requested.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

@@ -1,18 +1,19 @@
-//! Tree nodes that no leg has any more: what a commit, a read and a walk do about one.
+//! Tree nodes that are unreadable on every leg: how commits, reads and walks handle them.
 //!
-//! Not here: changing trees (tree), correcting counters afterwards (recount), telling people.
+//! Tree changes are in `txg::apply_nodes`, the recount that corrects counters in `damage::recount`.
 //!
-//! A change below an unreadable node makes a new node in its place, all slots of which are *damage
-//! markers*: pointers that stand for what the old node holds there, and that lead to the old node.
-//! The old block is kept. So the change is committed, its neighbours are explicit damage, and they
-//! are back as soon as a leg has the old node again: a read through a marker tries it every time.
+//! A change below an unreadable node writes a new node in its place and fills it with *damage
+//! markers*. A marker is a pointer that names the old node and represents the old node's contents
+//! at the marker's index. The old block is kept. The change thus commits, and its neighbours are
+//! explicit damage. They recover as soon as any leg has the old node again, because each read
+//! through a marker retries it.
 //!
 //! Invariants:
-//! - only [`ErrorKind::Data`] makes damage: where disks are missing, nothing is decided;
-//! - a marker is in a lower level than the node it names, and a root is never a marker;
+//! - only [`ErrorKind::Data`] makes damage; missing disks make none;
+//! - a marker is at a lower level than the node it names, and a root is never a marker;
 //! - a node that holds markers was born after [`Pool::damaged_since`];
-//! - what a node held that could not be read when it went, and the node itself once no marker
-//!   names it, stays in the counters until a recount finds that nothing leads there.
+//! - counters keep two kinds of blocks until a recount finds them unreferenced: those below a node
+//!   that was unreadable when it was freed, and the unreadable node itself once no marker names it.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -28,26 +29,26 @@ use crate::state::lost_nodes::{DiskPlace, Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::{Tree, slot_of};
 
-/// Nodes that one marker may lead through: a tree that damage met at every level, one after the
-/// other, takes 21. Bounds markers that lead in a circle.
+/// Largest number of nodes that resolving one marker may read. A tree in which damage hit every
+/// level, one after the other, needs 21. The bound ends cycles of markers.
 const STEPS_MAX: usize = 64;
 
 impl Pool {
-    /// The txg in which a change first met a tree node that could not be read. From then on trees
-    /// may hold damage markers, and counters may be too high, until a recount finds neither.
+    /// Txg in which a change first found an unreadable tree node. From then on trees may hold
+    /// damage markers and counters may be too high, until a recount finds neither.
     pub fn damaged_since(&self) -> Option<Txg> {
         let since = self.lost_nodes.since.load(Ordering::Acquire);
         (since > 0).then_some(Txg(since))
     }
 
-    /// What the bootstrap table of a pool that is being opened says.
+    /// Sets the damage state from the bootstrap table during an import.
     pub(crate) fn restore_lost_nodes(&self, since: Option<Txg>) {
         self.lost_nodes.since.store(since.map_or(0, |txg| txg.0), Ordering::Release);
         self.lost_nodes.recount.store(since.is_some(), Ordering::Release);
     }
 
-    /// Notes that a change in `txg` met something that cannot be read: from then on counters may
-    /// be too high, and that is no fault.
+    /// Records that a change in `txg` found unreadable data. From then on counters that are too
+    /// high are no inconsistency.
     pub fn note_lost_node(&self, txg: Txg) {
         let since = &self.lost_nodes.since;
         if since.compare_exchange(0, txg.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -56,29 +57,31 @@ impl Pool {
         self.lost_nodes.met.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Asks for a recount, if the pool was damaged: something went that was damaged.
+    /// Requests a recount if the pool is damaged, because a damaged item was freed.
     pub fn want_recount(&self) {
         if self.damaged_since().is_some() {
             self.lost_nodes.recount.store(true, Ordering::Release);
         }
     }
 
-    /// Whether a recount was asked for; it is not any more.
+    /// Returns whether a recount was requested, and clears the request.
     pub fn take_recount(&self) -> bool {
         self.lost_nodes.recount.swap(false, Ordering::AcqRel)
     }
 
-    /// How often changes met damage so far; handed back to [`Self::clear_lost_nodes`].
+    /// Number of times that changes found damage so far; the argument of
+    /// [`Self::clear_lost_nodes`].
     pub fn lost_nodes_met(&self) -> u64 {
         self.lost_nodes.met.load(Ordering::Acquire)
     }
 
-    /// Notes that no marker is left and that every counter is right, unless damage was met since
-    /// `met` was read, or another recount was asked for: something went that was counted before.
-    /// The next commit stores it; the caller lets none go on meanwhile.
+    /// Clears the damage state when no marker is left and all counters are correct, and returns
+    /// true. It returns false if a change found damage since `met` was read, if another recount was
+    /// requested (damaged items were freed after the count), or if metadata is still unreadable.
+    /// The next commit stores the state; the caller allows no commit during the call.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
-        // What lost parts of the segment table lead to is counted still.
+        // Counters still include blocks of segments in lost parts of the segment table.
         let is_known = self.segments.lost_blocks().is_empty() && !self.roots_are_damaged();
         let is_clear = self.lost_nodes_met() == met && !is_wanted && is_known;
         if is_clear {
@@ -87,8 +90,8 @@ impl Pool {
         is_clear
     }
 
-    /// Where the stored bytes of a block are on each disk of its vdev; for tests and for people who
-    /// look at disks. On raidz only its place in the segment area is known.
+    /// Byte offset of a block's stored data on each disk of its vdev, for tests and for
+    /// administrators who inspect disks. For raidz it is the offset in the segment area.
     ///
     /// # Errors
     /// As [`Pool::read_block`].
@@ -116,11 +119,11 @@ impl Pool {
 }
 
 impl Tree<'_> {
-    /// What is at a place where `ptr` was found: `ptr` itself, or what the node holds for the place
-    /// that it names if it is a damage marker.
+    /// Resolves a pointer found at `level` and `index`: returns `ptr` itself or, for a damage
+    /// marker, the pointer that the named node holds for this index.
     ///
     /// # Errors
-    /// `Damaged` where the node cannot be read, as when it was lost.
+    /// `Damaged` if the named node is still unreadable.
     pub(crate) async fn resolve(
         &self,
         ptr: BlockPtr,
@@ -150,7 +153,7 @@ impl Tree<'_> {
         Ok(ptr)
     }
 
-    /// As [`Self::resolve`], for work that meets many markers.
+    /// As [`Self::resolve`], for walks that find many markers: tries each unreadable node once.
     pub(crate) async fn resolve_known(
         &self,
         ptr: BlockPtr,
@@ -172,8 +175,8 @@ impl Tree<'_> {
         found
     }
 
-    /// The pointers in a node of `level`, each as [`Self::resolve`] has it, and the nodes that
-    /// markers among them name.
+    /// Returns each pointer of a node of `level` as stored, which may be a damage marker, and as
+    /// resolved by [`Self::resolve`].
     pub(crate) async fn children(
         &self,
         (of, node): (&BlockPtr, &Block),
@@ -194,15 +197,15 @@ impl Tree<'_> {
         children
     }
 
-    /// What a record of which [`Self::pointer_in`] gave a damage marker is.
+    /// Resolves a damage marker that [`Self::pointer_in`] returned for a record.
     ///
     /// # Errors
-    /// `Damaged` where the node that the marker names cannot be read.
+    /// `Damaged` if the node that the marker names cannot be read.
     pub async fn record_at(&self, ptr: BlockPtr, record: u64) -> Result<BlockPtr, PoolError> {
         self.resolve(ptr, 0, record).await
     }
 
-    /// Whether the tree has a damage marker, or a node below which there may be one.
+    /// True if the tree has a damage marker, or an unreadable node that may have one below it.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -213,8 +216,8 @@ impl Tree<'_> {
         Ok(self.marker_under(None, ptr, height, &mut met).await? != Marker::None)
     }
 
-    /// Looks below a place, at which `ptr` is now, for damage markers: such as a node that was at
-    /// the same place is needed for, or any.
+    /// Searches the subtree of `ptr` for damage markers that need the node `of`, which was at the
+    /// same index before; for any marker if `of` is `None`.
     pub(crate) async fn marker_below(
         &self,
         of: Option<(BlockPtr, u8)>,
@@ -235,14 +238,14 @@ impl Tree<'_> {
             if let Some((named, named_level)) = ptr.damaged_node() {
                 return Ok(match of {
                     Some((of, _)) if of.address() == named.address() => Marker::Names,
-                    // Below that node the one asked for may be.
+                    // The wanted node may be below the named one.
                     Some((_, level)) if named_level > level => Marker::Unknown,
                     Some(_) => Marker::None,
                     None => Marker::Names,
                 });
             }
             if level == 0 && ptr.is_partial() {
-                // The record that it replaced may be below a lost node.
+                // The record that the partial record replaced may be below a lost node.
                 let rest = match self.pool.read_partial(&ptr).await {
                     Err(error) if error.kind() == ErrorKind::Data => return Ok(Marker::Unknown),
                     record => record?.rest(),
@@ -254,7 +257,8 @@ impl Tree<'_> {
                     Ok(Marker::None)
                 };
             }
-            // Nodes that hold markers are younger than both the damage and what they name.
+            // Nodes with markers are younger than the first damage and than the nodes that the
+            // markers name.
             let since = self.pool.damaged_since().unwrap_or(Txg(u64::MAX));
             let is_young = ptr.birth >= since && of.is_none_or(|(of, _)| ptr.birth > of.birth);
             if level == 0 || ptr.kind != PtrKind::Node || !is_young {

@@ -1,12 +1,12 @@
-//! Reading the pool's own trees (directory, segment table, remap tables, reference tables) where
-//! parts of them cannot be read.
+//! Reads the metadata trees (directory, segment table, remap tables, reference tables) even if
+//! parts of them are unreadable.
 //!
-//! Not here: what the loss of a part costs (entries, segments; the directory in weir-dataset),
-//! trees of volumes (tree).
+//! The effects of a loss are in `segments` (`entries`, `tables`) and, for the directory, in
+//! weir-dataset. Trees of volumes are in `radix_tree`.
 //!
 //! Invariants:
-//! - an unreadable node costs its own range of the tree and nothing beside it;
-//! - only damage counts as a loss: an error that says that disks are missing ends the read.
+//! - an unreadable node loses only its own range of the tree;
+//! - only damage counts as a loss: an error that reports missing disks ends the read.
 
 use std::ops::Range;
 
@@ -24,10 +24,10 @@ use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 
-/// Nodes read at the same time.
+/// Nodes read concurrently.
 const NODES_TOGETHER: usize = 256;
 
-/// The pool's own trees.
+/// The metadata trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnTree {
     /// The segment table.
@@ -40,56 +40,56 @@ pub enum OwnTree {
     References,
 }
 
-/// Where a node or block of one of the pool's own trees is; for tests that damage it.
+/// Location of a node or block of a metadata tree; for tests that damage it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnPlace {
     /// Which tree.
     pub tree: OwnTree,
     /// Level; 0 is a block.
     pub level: u8,
-    /// Position in its level.
+    /// Index in its level.
     pub index: u64,
-    /// Vdev of each copy, and its first byte on each disk of a mirror.
+    /// Vdev of each copy, and the byte offset on each disk of a mirror.
     pub copies: [Option<(u16, u64)>; 3],
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Unreadable parts of the segment, remap and reference tables. The engine keeps those of the
-/// directory.
+/// Unreadable parts of the segment, remap and reference tables. The engine in weir-dataset lists
+/// unreadable parts of the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostTables {
-    /// Parts of the segment table: blocks in the segments they describe cannot be read.
+    /// Parts of the segment table. Blocks in the segments that they describe cannot be read.
     pub segment_parts: u64,
-    /// Places that are not written because one of those segments may be there.
+    /// Bytes of physical segments withheld from allocation, because a segment of a lost part may be
+    /// there.
     pub withheld_bytes: u64,
-    /// Cleaned segments whose remap tables are lost, as far as was looked: blocks that were moved
-    /// cannot be read.
+    /// Cleaned segments whose remap tables were found unreadable so far. Their moved blocks cannot
+    /// be read.
     pub remap_tables: u64,
-    /// Segments whose reference tables are lost, as far as was looked: what is freed of them does
-    /// not come back.
+    /// Segments whose reference tables were found unreadable so far. Space freed in them is not
+    /// reclaimed.
     pub reference_tables: u64,
 }
 
-/// All of a tree that can be found.
+/// The readable part of a tree.
 #[derive(Clone, Debug, Default)]
 pub struct WholeTree {
-    /// Pointers to blocks, in order.
+    /// Pointers to blocks, each with its index, in order.
     pub blocks: Vec<(u64, BlockPtr)>,
-    /// Nodes that cannot be read, by level from the top.
+    /// Unreadable nodes, by level from the top.
     pub lost: Vec<LostPart>,
-    /// Why the first of them cannot be read.
+    /// Error of the first unreadable node.
     pub why: Option<PoolError>,
     /// Readable nodes, each with its level, its index in that level and its pointer.
     pub(crate) nodes: Vec<(u8, u64, BlockPtr)>,
 }
 
 impl Tree<'_> {
-    /// Walks one of the pool's own trees and lists the blocks it reaches and the parts it cannot
-    /// read.
+    /// Walks a metadata tree and lists its blocks and its unreadable parts.
     ///
     /// # Errors
-    /// Disks are missing or the pool is suspended; damage is in the answer.
+    /// Disks are missing or the pool is suspended. Damage is part of the result.
     #[boxed(?Send)]
     pub async fn read_whole(&self) -> Result<WholeTree, PoolError> {
         let TreeRoot { ptr, height } = self.root;
@@ -132,8 +132,8 @@ impl Tree<'_> {
         Ok(whole)
     }
 
-    /// What is not a hole of this, with what markers stand for in their places; what that is cannot
-    /// be read is lost.
+    /// Drops holes, and replaces each marker by the pointer that it represents. If that pointer is
+    /// unreadable, its range is added to the lost parts of `whole`.
     async fn part_markers(
         &self,
         found: Vec<(u64, BlockPtr)>,
@@ -158,16 +158,16 @@ impl Tree<'_> {
 }
 
 impl Segments {
-    /// Blocks of the stored table that are lost.
+    /// Lost blocks of the stored segment table.
     pub(crate) fn lost_blocks(&self) -> Vec<Range<u64>> {
         let inner = self.inner.lock();
         let blocks = |lost: &Range<VsegId>| table_block(lost.start)..table_block(lost.end);
         inner.lost.iter().map(blocks).collect()
     }
 
-    /// Frees the blocks of root segments that are not among `of_roots`, after a txg that wrote all
-    /// of the pool's own trees: blocks below a lost node included. Frees nothing while parts of the
-    /// segment table or of the tree of remap tables are unreadable: their blocks are not known.
+    /// Frees the blocks of root segments that are not in `of_roots`, blocks below lost nodes
+    /// included, after a txg that rewrote all metadata trees. Frees nothing while parts of the
+    /// segment table or of the remap tree are unreadable, because their blocks are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -189,7 +189,7 @@ impl Segments {
 }
 
 impl Pool {
-    /// Where the nodes and blocks of the pool's own trees are.
+    /// Lists the locations of all nodes and blocks of the metadata trees.
     ///
     /// # Errors
     /// Disks are missing.
@@ -234,8 +234,9 @@ impl Pool {
         }
     }
 
-    /// Disks of vdevs that hold segments which are not there, or not in use: they may have what
-    /// cannot be read from the others. A disk that missed writes was asked, as a last resort.
+    /// Lists disks that are missing or out of use, in vdevs that hold segments. They may hold data
+    /// that is unreadable on other disks. A stale disk is not listed: reads already tried it as a
+    /// last resort.
     pub fn missing_legs(&self) -> Vec<String> {
         let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Trees of block pointers, the side that reads.
+//! Read side of the block pointer trees.
 
 pub(crate) mod change;
 pub(crate) mod delta;

@@ -1,17 +1,15 @@
-//! Copy-on-write radix trees of block pointers: the map of a volume, the segment table and the
-//! dataset directory.
+//! Copy-on-write radix trees of block pointers: volume maps and metadata trees.
 //!
-//! Not here: who calls it when; what a change does to the nodes (apply). Readers walk a root they
-//! hold; nothing under it ever changes.
+//! `txg::apply_nodes` changes nodes. Readers hold a root, and no node below a root ever changes.
 //!
-//! What the lowest nodes point to is called a block here; of a volume it is a record, which is a
-//! block or more, and numbers count these.
+//! A leaf's child is called a block here. In a volume it is a record of one or more blocks, and
+//! indexes count records.
 //!
 //! Invariants:
-//! - a changed node is written anew, with all nodes above it; an old node is freed, not touched;
-//! - a node of holes only is no node: its parent has a hole there;
-//! - in the tree of a dataset, a change below a node that cannot be read makes damage markers of
-//!   it (see `lost_nodes`); every lookup sees through markers or fails;
+//! - a change rewrites its node and all nodes above it; old nodes are freed, never overwritten;
+//! - a node with only holes is not stored: its parent has a hole in its slot;
+//! - in the tree of a dataset, a change below an unreadable node replaces the node with damage
+//!   markers (see `lost_nodes`); every lookup resolves markers or fails;
 //! - I8: a child's birth is at most its parent's.
 
 use std::ops::Range;
@@ -32,28 +30,30 @@ use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::{Held, end_of};
 
-/// The versions before a tree that is changed, and when they ended.
+/// Earlier versions of a tree that is being changed: their ends and the blocks they hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Past {
-    /// What they lead to as well: it is not freed with its last place in the tree.
+    /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
+    /// them.
     pub held: Held,
-    /// The newest one's txg, also if it is being destroyed.
+    /// Txg of the newest one, even if it is being destroyed.
     pub newest: Txg,
-    /// The txg of the one before that.
+    /// Txg of the second newest one.
     pub before_newest: Txg,
-    /// What was born up to here was inherited from another line.
+    /// Blocks born by this txg were inherited from the origin's snapshot chain.
     pub inherits: Txg,
-    /// Records of the volume: nothing was ever written behind its end, so an unreadable node has
-    /// nothing there. `None` of a tree without an end.
+    /// Size of the volume in records. No write goes beyond the end, so an unreadable node has only
+    /// holes there. `None` for a tree without an end.
     pub records: Option<u64>,
 }
 
-/// Which stream takes the nodes of a tree, and what summaries say of them.
+/// Kind of a tree: selects the write head for its nodes and the owner in summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeHome {
-    /// The pool's own trees: single-referenced, rewritten as a whole, never cleaned.
+    /// A metadata tree: its blocks have one reference, are rewritten as a whole and are never
+    /// cleaned.
     Root,
-    /// A dataset's tree.
+    /// The tree of a dataset.
     Dataset(DatasetId),
 }
 
@@ -73,50 +73,51 @@ impl TreeHome {
     }
 }
 
-/// Where a lookup in cached nodes ended.
+/// Result of a lookup in cached nodes.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// The node that holds the pointers of the block and its 127 neighbours, and its own pointer.
+    /// The leaf with the pointers of the block and its 127 neighbours, and the pointer to the leaf.
     Node(BlockPtr, Block),
-    /// There is none: all of them are holes.
+    /// No leaf exists: all its blocks are holes.
     Hole,
-    /// The tree has no nodes; this is the one block's own pointer.
+    /// The tree has no nodes; this is the pointer of its only block.
     Root(BlockPtr),
-    /// A node that must be read first.
+    /// A node on the path is not cached and must be read first.
     Unknown,
 }
 
-/// A tree as of one root.
+/// A tree under one root.
 #[derive(Clone, Copy)]
 pub struct Tree<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) root: TreeRoot,
 }
 
-/// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
-/// and many enough that random changes to a large volume read their leaves side by side.
+/// Subtrees of this height are read ahead completely before a change: at most 16,512 nodes, and
+/// enough that random changes to a large volume read their leaves concurrently.
 pub(crate) const WARM_LEVEL: u8 = 3;
 
-/// Nodes that a lookup of many pointers reads at the same time: 4 MiB.
+/// Nodes read concurrently when many pointers are looked up: 4 MiB.
 const NODES_TOGETHER: usize = 1024;
 
-/// Blocks under one pointer at `level` (0 = the block itself).
+/// Number of blocks under one pointer at `level` (0 = the block itself).
 pub(crate) const fn span(level: u8) -> u64 {
     TreeRoot::capacity(level)
 }
 
-/// Slot of a node of `level` under which a block is.
+/// Slot, in a node of `level`, of the child that holds a block.
 pub(crate) fn slot_of(block: u64, level: u8) -> usize {
     (block >> (NODE_SHIFT * u32::from(level - 1))) as usize % NODE_FANOUT
 }
 
 impl<'a> Tree<'a> {
-    /// The tree under `root`.
+    /// Creates a handle for the tree under `root`.
     pub fn new(pool: &'a Pool, root: TreeRoot) -> Self {
         Self { pool, root }
     }
 
-    /// A pointer in a node of this level, which `of` leads to.
+    /// Reads and validates the pointer in slot `index` of a node of `level`; `of` is the node's
+    /// pointer.
     pub(crate) fn slot(
         &self,
         (of, level): (&BlockPtr, u8),
@@ -130,12 +131,12 @@ impl<'a> Tree<'a> {
         judged.map_err(|source| self.damaged(of, source))
     }
 
-    /// The error of a node with a field that cannot be.
+    /// Error for a node with an invalid field.
     pub(crate) fn damaged(&self, node: &BlockPtr, source: FormatError) -> PoolError {
         self.pool.bad_block(node, "tree node", source)
     }
 
-    /// The leaf node of a block, from cached nodes only.
+    /// Finds the leaf of a block in cached nodes only.
     pub fn leaf_cached(&self, block: u64) -> Result<Leaf, PoolError> {
         if block >= span(self.root.height) {
             return Ok(Leaf::Hole);
@@ -154,7 +155,7 @@ impl<'a> Tree<'a> {
         Ok(Leaf::Root(ptr))
     }
 
-    /// A block's pointer in its leaf node; it may be a damage marker.
+    /// Returns a block's pointer in its leaf; it may be a damage marker.
     pub fn pointer_in(
         &self,
         of: &BlockPtr,
@@ -164,13 +165,13 @@ impl<'a> Tree<'a> {
         self.slot((of, 1), leaf, slot_of(block, 1))
     }
 
-    /// Looks a block up, reading nodes as needed.
+    /// Looks up a block's pointer. Reads nodes as needed.
     pub async fn lookup(&self, block: u64) -> Result<BlockPtr, PoolError> {
         self.pointer_at(0, block).await
     }
 
-    /// The pointer to a block (`level` 0) or node by its position in its level, reading nodes above
-    /// it as needed; a hole where there is none.
+    /// Looks up the pointer to a block (`level` 0) or node by its index in its level. Reads nodes
+    /// as needed. Returns a hole if there is none.
     pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
         if level > self.root.height || index >= span(self.root.height - level) {
             return Ok(BlockPtr::HOLE);
@@ -189,8 +190,8 @@ impl<'a> Tree<'a> {
         Ok(ptr)
     }
 
-    /// The node above a block (`level` 0) or node, which must not be the root of the tree; `None`
-    /// where there is none.
+    /// Reads the parent node of a block (`level` 0) or node; `None` if it has none. The child must
+    /// not be the root of the tree.
     #[boxed(?Send)]
     pub(crate) async fn node_above(
         &self,
@@ -204,8 +205,8 @@ impl<'a> Tree<'a> {
         Ok(Some((ptr, self.pool.read_block(&ptr).await?)))
     }
 
-    /// The pointer to a block or node in the node above it, given with that node's pointer and
-    /// level; it may be a damage marker.
+    /// Returns the pointer to a block or node from its parent node; `of` is the parent's pointer
+    /// and level. The result may be a damage marker.
     pub(crate) fn pointer_below(
         &self,
         of: (&BlockPtr, u8),
@@ -219,13 +220,13 @@ impl<'a> Tree<'a> {
         (self.root.ptr, self.root.height)
     }
 
-    /// Levels of nodes.
+    /// Number of levels of nodes.
     pub(crate) fn height(&self) -> u8 {
         self.root.height
     }
 
-    /// Every block of a range that is not a hole, in order, to `found`; a hole of any size costs
-    /// one step. `found` returns false to stop.
+    /// Calls `found` for every block of a range that is not a hole, in order, until it returns
+    /// false. A hole of any size takes one step.
     ///
     /// # Errors
     /// `Damaged` at the first node that cannot be read.
@@ -238,11 +239,11 @@ impl<'a> Tree<'a> {
         self.scan_all(range, None, found).await
     }
 
-    /// As [`Self::scan`], with each range of blocks of which nothing is known to `damaged`, which
-    /// returns false to stop.
+    /// As [`Self::scan`], but calls `damaged` for each range of blocks below an unreadable node,
+    /// and stops if it returns false.
     ///
     /// # Errors
-    /// Others than of damage.
+    /// Any error except damage.
     #[boxed(?Send)]
     pub async fn scan_past_damage(
         &self,
@@ -272,11 +273,11 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Every pointer of the tree that earlier versions do not hold and that it leads to still (see
-    /// [`Version`](crate::Version)), nodes included, to `visit`; for checks. Returns how many nodes
-    /// could not be read: what is below them was left out.
+    /// Calls `visit` for each pointer of the tree, nodes included, except pointers that earlier
+    /// versions hold and those already freed (see [`Version`](crate::Version)); for checks. Returns
+    /// the number of unreadable nodes; everything below them is left out.
     ///
-    /// A node that damage markers name is visited once, as it is kept.
+    /// A lost node that damage markers name is visited once, because it is kept.
     #[boxed(?Send)]
     pub async fn walk(
         &self,
@@ -287,8 +288,8 @@ impl<'a> Tree<'a> {
         self.walk_replaced(held, freed_to, None, visit).await
     }
 
-    /// As [`Self::walk`]; visits the records that partial records replaced, too, of each partial
-    /// record whose address is not in `seen`.
+    /// As [`Self::walk`], and also visits the records that partial records replaced, for each
+    /// partial record whose address is not in `seen`.
     pub(crate) async fn walk_replaced(
         &self,
         held: &Held,
@@ -359,8 +360,8 @@ impl<'a> Tree<'a> {
         Ok(unreadable.len() as u64)
     }
 
-    /// Visits the records that the partial record at a place replaced, and the lost nodes that lead
-    /// to them, as far as no older version holds them and they are not in `named`.
+    /// Visits the records that a partial record replaced, and the lost nodes above them that are
+    /// not in `named`. Skips blocks that earlier versions hold.
     ///
     /// # Errors
     /// The partial record cannot be read.
@@ -388,11 +389,11 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Every leaf of a range that is not a hole, in order, with its first block and its pointer.
-    /// Nodes are read together; the range is short enough for all of its leaves to be in memory.
+    /// Returns every leaf of a range that is not a hole, in order: its first block, its pointer and
+    /// its contents. Reads nodes concurrently. All leaves of the range must fit in memory.
     ///
     /// # Errors
-    /// `Damaged` where a node of the range cannot be read.
+    /// `Damaged` if a node of the range cannot be read.
     #[boxed(?Send)]
     pub async fn leaves(
         &self,
@@ -433,7 +434,8 @@ impl<'a> Tree<'a> {
         Ok(nodes)
     }
 
-    /// The last block that is not a hole; of a range of which nothing is known, its last one.
+    /// Finds the last block that is not a hole. Below an unreadable node it returns the last block
+    /// of the node's range.
     #[boxed(?Send)]
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);
@@ -465,19 +467,19 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A scan under way.
+/// A scan in progress.
 struct Scan<'t, 'f> {
     tree: Tree<'t>,
     range: Range<u64>,
     unreadable: Unreadable,
     met: Met,
-    /// Where damage is reported; without, it ends the scan.
+    /// Receives unreadable ranges; if `None`, damage ends the scan.
     damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
     found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
 }
 
 impl Scan<'_, '_> {
-    /// Scans a subtree; false where the caller wants no more.
+    /// Scans a subtree; returns false if a callback stopped the scan.
     fn under<'s>(
         &'s mut self,
         ptr: BlockPtr,
@@ -508,7 +510,7 @@ impl Scan<'_, '_> {
             };
             for index in 0..NODE_FANOUT {
                 let child_base = base + index as u64 * span(level - 1);
-                // A pointer that cannot be is as good as one to an unreadable node.
+                // Handle an invalid pointer like a pointer to an unreadable node.
                 let child = match (self.tree.slot((&ptr, level), &node, index), &mut self.damaged) {
                     (Err(_), Some(_)) => ptr.damage_marker_of(level),
                     (child, _) => child?,

@@ -1,18 +1,19 @@
-//! Lines: a volume and its snapshots in the order of time, and which of them leads to a block.
+//! Snapshot chains: a volume and its snapshots in txg order. Finds the version that references a
+//! block.
 //!
-//! Not here: names and other properties (weir-dataset), walking trees (tree, unshared).
+//! Names and other properties are in weir-dataset, tree walks in `radix_tree` and `diff`.
 //!
-//! A tree is copy-on-write and a block keeps its place in it, so a block is part of the versions of
-//! one stretch of time: from the first that ended after its birth to the one before it was
-//! overwritten. Two questions need no list of dead blocks for that: whether anything leads to a
-//! block (ask the first version that ended after its birth), and whether an overwritten block can
-//! be freed (it can if it was born after the newest snapshot ended).
+//! Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
+//! run of versions: from the first version that ended after its birth to the last one before it was
+//! overwritten. Two questions therefore need no list of dead blocks. Does any version reference a
+//! block? Look in the first version that ended after its birth. Can an overwritten block be freed?
+//! Yes, if it was born after the newest snapshot ended.
 //!
 //! Invariants:
-//! - versions are in the order of time; one that is being destroyed counts until the last block of
-//!   it is freed, at each place by itself;
-//! - at most one version of a line is partly freed;
-//! - a version that another one was made from again (rollback) goes after all that are newer.
+//! - versions are in txg order; a version that is being destroyed counts, at each index, until its
+//!   block there is freed;
+//! - at most one version of a chain is partly freed;
+//! - a version that a rollback returned to is freed after all newer versions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,24 +24,24 @@ use weir_format::{BlockOwner, NODE_SHIFT, TreeRoot};
 
 use crate::tree::kind::TreeOf;
 
-/// First block behind a block (`level` 0) or node.
+/// First block after a block (`level` 0) or node.
 pub(crate) fn end_of(level: u8, index: u64) -> u64 {
     (index + 1).saturating_mul(TreeRoot::capacity(level))
 }
 
-/// A volume as it is, or as it was at the end of a txg.
+/// The head of a volume, or its state at the end of a txg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The last txg it shows; of a volume as it is, later than any.
+    /// Last txg in the version; [`Self::NOW`] for the head.
     pub txg: Txg,
-    /// Its tree.
+    /// Root of its tree.
     pub root: TreeRoot,
-    /// It leads to no block before this one any more.
+    /// Blocks below this index are already freed.
     pub freed_to: u64,
 }
 
 impl Version {
-    /// Txg that stands for the current version of a volume.
+    /// Txg that represents the head of a volume.
     pub const NOW: Txg = Txg(u64::MAX);
 
     fn leads_to(&self, owner: &BlockOwner) -> bool {
@@ -48,24 +49,24 @@ impl Version {
     }
 }
 
-/// A volume's versions and what they inherit.
+/// The versions of a volume, and the blocks that it inherits.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     /// The volume.
     pub volume: DatasetId,
-    /// What was born up to here belongs to the line it was cloned from.
+    /// Blocks born by this txg belong to the origin's chain.
     pub inherits: Txg,
-    /// By time.
+    /// In txg order.
     pub versions: Vec<Version>,
 }
 
 impl Line {
-    /// One of its versions.
+    /// Identifies a version of this volume.
     pub fn of(&self, version: Txg) -> TreeOf {
         TreeOf { volume: self.volume, version }
     }
 
-    /// What the versions before one lead to as well.
+    /// Returns the blocks that the versions before `index` also reference.
     pub fn held_before(&self, index: usize) -> Held {
         let mut held = Held { until: self.inherits, leaving: None };
         for version in &self.versions[..index] {
@@ -75,17 +76,18 @@ impl Line {
     }
 }
 
-/// What of a tree earlier versions lead to as well.
+/// Blocks of a tree that earlier versions also reference, given as a limit on their birth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Everything born up to this txg.
+    /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
-    /// Up to a later one, what ends behind a block: a version that is partly freed.
+    /// Set if a version is partly freed: it references blocks born up to this later txg, if they
+    /// end after this block index.
     pub leaving: Option<(Txg, u64)>,
 }
 
 impl Held {
-    /// Counts the next later version in.
+    /// Adds the next later version.
     pub fn add(&mut self, txg: Txg, freed_to: u64) {
         if freed_to == 0 {
             *self = Self { until: txg.max(self.until), leaving: None };
@@ -94,13 +96,13 @@ impl Held {
         }
     }
 
-    /// Holds everything born up to a txg, whatever versions there are.
+    /// Holds all blocks born up to a txg, regardless of the versions.
     pub fn hold(&mut self, until: Txg) {
         self.until = self.until.max(until);
         self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
     }
 
-    /// The newest birth that is held of a block (`level` 0) or node.
+    /// Newest birth txg that earlier versions hold at the index of a block (`level` 0) or node.
     pub fn at(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
             Some((txg, freed_to)) if end_of(level, index) > freed_to => txg,
@@ -108,7 +110,7 @@ impl Held {
         }
     }
 
-    /// As [`Self::at`], for all that is below a node as well.
+    /// As [`Self::at`], for everything below a node as well.
     pub(crate) fn below(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
             Some((txg, freed_to))
@@ -121,26 +123,26 @@ impl Held {
     }
 }
 
-/// Every line of a pool, by who wrote its blocks.
+/// All snapshot chains of a pool, by owner of the blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
-    /// By owner: the lines that have its blocks, each those born up to a txg.
+    /// By owner: the chains that have its blocks, each with the last birth txg of those blocks.
     owners: HashMap<DatasetId, Vec<(Txg, Arc<Line>)>>,
     lines: Vec<Arc<Line>>,
     lost: LostOwners,
 }
 
-/// Datasets whose records were lost: something that nothing is known to lead to may be theirs.
+/// Datasets with lost records. Blocks without any known reference may belong to them.
 #[derive(Clone, Debug, Default)]
 pub struct LostOwners {
-    /// Their numbers.
+    /// Ids of these datasets.
     pub numbers: Vec<Range<u64>>,
-    /// What was born up to here may be part of one that others were made from.
+    /// Blocks born by this txg may belong to a lost version from which others were made.
     pub until: Txg,
 }
 
 impl Roots {
-    /// Adds a line and those who wrote its blocks, each up to a txg.
+    /// Adds a chain and the datasets that wrote its blocks, each up to a txg.
     pub fn add(&mut self, line: Line, owners: impl IntoIterator<Item = (Txg, DatasetId)>) {
         let line = Arc::new(line);
         for (until, owner) in owners {
@@ -151,28 +153,29 @@ impl Roots {
         self.lines.push(line);
     }
 
-    /// Names the datasets of which no line is known.
+    /// Sets the datasets whose chains are unknown.
     pub fn set_lost(&mut self, lost: LostOwners) {
         self.lost = lost;
     }
 
-    /// Whether a walk of all lines may miss blocks that are in use.
+    /// True if a walk of all chains may miss blocks in use.
     pub(crate) fn has_lost(&self) -> bool {
         self.lost.until > Txg(0) || !self.lost.numbers.is_empty()
     }
 
-    /// Whether something that is not known may lead to a block of this owner and birth.
+    /// True if an unknown chain may reference a block of this owner and birth.
     pub(crate) fn may_be_lost(&self, owner: &BlockOwner, birth: Txg) -> bool {
         let id = owner.dataset.0;
         birth <= self.lost.until || self.lost.numbers.iter().any(|range| range.contains(&id))
     }
 
-    /// Every line once.
+    /// All chains, each once.
     pub fn lines(&self) -> &[Arc<Line>] {
         &self.lines
     }
 
-    /// The version that leads to a block of this owner and birth if any does, and its volume.
+    /// Finds the version to check for a block of this owner and birth, and its volume. If any
+    /// version references the block, this one does.
     pub(crate) fn version_of(
         &self,
         owner: &BlockOwner,
@@ -186,7 +189,7 @@ impl Roots {
     }
 }
 
-/// The node that holds the pointer to a block or node, by number in its level.
+/// Index, in its level, of the node that holds the pointer to a block or node.
 pub(crate) fn node_above(owner: &BlockOwner) -> u64 {
     owner.index >> NODE_SHIFT
 }
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_after_a_birth_is_asked() {
+    fn lookup_uses_the_first_version_after_a_birth() {
         let mut roots = Roots::default();
         let now = Version { txg: Version::NOW, ..version(99, 0) };
         let versions = vec![version(10, 0), version(20, 128), version(30, 0), now];
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_depends_on_the_place_while_a_version_goes() {
+    fn shared_births_depend_on_the_index_of_a_partly_freed_version() {
         let line = Line {
             volume: DatasetId(7),
             inherits: Txg(5),

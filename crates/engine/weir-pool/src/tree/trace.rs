@@ -1,8 +1,9 @@
-//! Following a tree to one record, as far as its nodes can be read: to say what is damaged.
+//! Traces the path from a tree's root to one record, down to the first unreadable node, to identify
+//! the damaged part.
 //!
-//! Not here: lookups of reads and writes, which end with an error there (tree).
+//! Lookups for reads and writes are in `radix_tree`; they return an error at an unreadable node.
 //!
-//! Invariant: a node that cannot be read ends the way and is no error.
+//! Invariant: an unreadable node ends the trace without an error.
 
 use std::ops::Range;
 
@@ -16,62 +17,64 @@ use crate::error::PoolError;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 
-/// Where the way to a record ends.
+/// End of the path to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced {
-    /// 0 at the record itself.
+    /// Level of the node; 0 is the record itself.
     pub level: u8,
-    /// Place among the records or nodes of that level.
+    /// Index among the records or nodes of that level.
     pub index: u64,
-    /// The pointer to it: a hole, the record's, or that of a node that cannot be read.
+    /// The pointer at that index: a hole, the record's pointer, or the pointer to an unreadable
+    /// node.
     pub ptr: BlockPtr,
 }
 
 impl Traced {
-    /// All records that share this end.
+    /// Range of the records whose paths end here.
     pub fn records(&self) -> Range<u64> {
         let count = TreeRoot::capacity(self.level);
         let start = self.index.saturating_mul(count);
         start..start.saturating_add(count)
     }
 
-    /// Whether two trees have the same thing there.
+    /// True if two traces end at the same index with the same pointer.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.level, self.index, self.ptr) == (other.level, other.index, other.ptr)
     }
 }
 
-/// Follows trees of one pool.
+/// Traces paths in the trees of one pool.
 pub struct Tracer<'p> {
     pool: &'p Pool,
-    /// Whether nodes are read from disk, each once; else they may be cached ones.
+    /// True: reads each node from disk, once. False: also uses cached nodes.
     fresh: bool,
-    /// The nodes on the way to the last record; `None` for one that cannot be read.
+    /// Nodes on the path to the last record; `None` for an unreadable node.
     path: HashMap<u64, Option<Block>>,
 }
 
 impl<'p> Tracer<'p> {
-    /// A tracer that takes nodes from the cache, too.
+    /// Creates a tracer that also uses cached nodes.
     pub fn new(pool: &'p Pool) -> Self {
         Self { pool, fresh: false, path: HashMap::default() }
     }
 
-    /// A tracer that believes disks alone.
+    /// Creates a tracer that reads all nodes from disk.
     pub fn fresh(pool: &'p Pool) -> Self {
         Self { fresh: true, ..Self::new(pool) }
     }
 
-    /// Follows a tree to a record.
+    /// Traces the path to a record.
     ///
     /// # Errors
-    /// `NoSegment` where the root is out of date; the pool is suspended. Damage is no error.
+    /// `NoSegment` if the root is out of date; another error if the pool is suspended. Damage is no
+    /// error.
     #[boxed(?Send)]
     pub async fn trace(&mut self, root: TreeRoot, record: u64) -> Result<Traced, PoolError> {
         let mut at = Traced { level: root.height, index: 0, ptr: root.ptr };
         if record >= TreeRoot::capacity(root.height) {
             return Ok(Traced { level: 0, index: record, ptr: BlockPtr::HOLE });
         }
-        // Longer than any path: what other records needed makes room.
+        // Longer than any path: drop nodes of other records.
         if self.path.len() > 2 * usize::from(TreeRoot::HEIGHT_MAX) {
             self.path.clear();
         }
@@ -80,7 +83,7 @@ impl<'p> Tracer<'p> {
             let level = at.level - 1;
             let index = record >> (NODE_SHIFT * u32::from(level));
             let Ok(ptr) = node_pointer(&node, index as usize % NODE_FANOUT) else { break };
-            // A damage marker whose node cannot be read ends the way as that node did.
+            // An unreadable node behind a damage marker ends the trace at the marker.
             let found = match Tree::new(self.pool, root).resolve(ptr, level, index).await {
                 Err(error @ PoolError::NoSegment { .. }) => return Err(error),
                 Err(error) if error.kind() == ErrorKind::Data => ptr,

@@ -1,6 +1,6 @@
 //! Applies changes to a tree: writes the changed nodes and returns the new root.
 //!
-//! Not here: one node (`apply_nodes`), reading trees (`radix_tree`).
+//! Changes to one node are in `apply_nodes`, reads of trees in `radix_tree`.
 //!
 //! Invariant: the old tree stays readable until the txg is committed.
 
@@ -20,15 +20,16 @@ use crate::txg::apply_nodes::{Apply, touched_slots, write_node};
 use crate::txg::write_out::WriteOut;
 
 impl Tree<'_> {
-    /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
-    /// node that cannot be read is left for [`Self::apply`] to report.
+    /// Reads the nodes under `top` that `changes` will touch into the cache, many at a time.
+    /// [`Self::apply`] reports unreadable nodes.
     pub(crate) async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
         let mut here = vec![(top, base)];
         for level in (1..=top_level).rev() {
             let reads =
                 here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
                     let node = self.pool.read_block(ptr).await.ok()?;
-                    // Leaves are only wanted in the cache; holding all of them here could be much.
+                    // Leaves are only wanted in the cache. Holding them all here could take much
+                    // RAM.
                     (level > 1).then_some((*ptr, node, *base))
                 });
             let nodes: Vec<_> = futures_util::stream::iter(reads)
@@ -48,8 +49,8 @@ impl Tree<'_> {
 
     /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
     ///
-    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if
-    /// nothing of the past holds it.
+    /// Frees every replaced pointer and every replaced node through `out`, except blocks that
+    /// earlier versions hold.
     #[boxed(?Send)]
     pub async fn apply(
         &self,
@@ -69,8 +70,8 @@ impl Tree<'_> {
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
     }
 
-    /// A root of at least this height with the same content (old blocks keep their numbers), and
-    /// what the new nodes take.
+    /// Returns a root of at least this height with the same content and the same block indexes, and
+    /// the space that the new nodes take.
     #[boxed(?Send)]
     pub async fn grow(
         &self,

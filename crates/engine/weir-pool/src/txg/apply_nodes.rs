@@ -1,11 +1,11 @@
-//! Changing a tree: from the pointers that a txg makes to a new root.
+//! Applies changes to tree nodes: from the new pointers of a txg to a new root.
 //!
-//! Not here: which changes (weir-dataset), walking and reading trees (tree).
+//! weir-dataset supplies the changes; `tree` walks and reads trees.
 //!
 //! Invariants:
-//! - what a changed tree leads to no more is freed, if nothing of the past holds it;
-//! - a node that cannot be read is kept, and markers that name it take its place; of the pool's own
-//!   trees all is then written anew from what RAM has.
+//! - blocks that a changed tree no longer references are freed, unless earlier versions hold them;
+//! - an unreadable node is kept, and markers that name it take its place. After an unreadable node
+//!   in a metadata tree, the next commit rewrites all metadata trees from RAM.
 
 use std::pin::Pin;
 
@@ -27,7 +27,7 @@ use crate::tree::radix_tree::{Past, Tree, TreeHome, WARM_LEVEL, span};
 use crate::tree::snapshot_chain::Version;
 use crate::txg::write_out::WriteOut;
 
-/// Changes of a tree under way.
+/// Changes to a tree, in progress.
 pub(crate) struct Apply<'j, 'o, 'p> {
     pub(crate) tree: Tree<'j>,
     pub(crate) out: &'j mut WriteOut<'o>,
@@ -40,7 +40,7 @@ pub(crate) struct Apply<'j, 'o, 'p> {
 }
 
 impl Apply<'_, '_, '_> {
-    /// The new pointer for what was `old`, a subtree of `level` levels starting at block `base`.
+    /// Returns the new pointer for `old`, a subtree of `level` levels that starts at block `base`.
     pub(crate) fn under<'s>(
         &'s mut self,
         old: BlockPtr,
@@ -65,7 +65,7 @@ impl Apply<'_, '_, '_> {
             if old.is_hole() && changes.iter().all(Change::is_hole) {
                 return Ok(old);
             }
-            // What this txg wrote itself may not be on disk yet.
+            // A node that this txg wrote may not be on disk yet.
             let kept = self.out.kept(&old);
             if level == WARM_LEVEL.min(self.tree.root.height) && kept.is_none() {
                 self.tree.warm(old, level, base, changes).await;
@@ -80,7 +80,7 @@ impl Apply<'_, '_, '_> {
             } else {
                 for index in touched_slots(changes, base, level) {
                     let child = node_pointer(&node, index).or_else(|source| {
-                        // As if the node below could not be read.
+                        // Treat the child as unreadable.
                         let below = (base >> (NODE_SHIFT * u32::from(level - 1))) + index as u64;
                         let place = (level - 1, below);
                         self.note_lost(place, &old, self.tree.damaged(&old, source))?;
@@ -102,8 +102,8 @@ impl Apply<'_, '_, '_> {
         })
     }
 
-    /// The node at a place, to be changed, and the pointer that the tree loses by that: a hole for
-    /// a new node, and for one of damage markers, as the node that they name is kept.
+    /// Returns the node to change, and the pointer that the tree then loses. That pointer is a hole
+    /// for a new node and for a node of damage markers, because the node that they name is kept.
     async fn node_to_change(
         &mut self,
         old: BlockPtr,
@@ -134,7 +134,7 @@ impl Apply<'_, '_, '_> {
         Ok((old, node))
     }
 
-    /// Slots of a node that begin before the end of the volume.
+    /// Number of slots of a node that begin before the end of the volume.
     fn slots_in_use(&self, level: u8, index: u64) -> usize {
         let Some(records) = self.past.records else { return NODE_FANOUT };
         let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
@@ -142,8 +142,8 @@ impl Apply<'_, '_, '_> {
         slots.min(NODE_FANOUT as u64) as usize
     }
 
-    /// Replaces markers by the pointers of their node if it can be read again. Markers behind the
-    /// end of the volume, which older versions made, become holes.
+    /// Replaces markers by the pointers of the node that they name, if that node is readable again.
+    /// Markers beyond the end of the volume, which older releases wrote, become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
@@ -169,7 +169,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Continues past an unreadable place of the tree. `ptr` is the pointer to it.
+    /// Continues past an unreadable part of the tree; `ptr` is the pointer to it.
     fn note_lost(
         &self,
         place: (u8, u64),
@@ -184,7 +184,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Puts the records below a place on the list of damage, up to the version of a txg.
+    /// Adds the records below a node to the list of permanent errors, for versions up to `version`.
     fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
         if let TreeHome::Dataset(volume) = self.home {
             let birth = ptr.birth;
@@ -193,8 +193,8 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    /// As [`Self::note_leak`], of an unreadable place that this txg frees in the volume: snapshots
-    /// that share it have lost it.
+    /// As [`Self::note_leak`], for an unreadable part that this txg frees in the volume. It also
+    /// reports the loss for snapshots that share the part.
     fn note_freed(
         &self,
         place: (u8, u64),
@@ -208,7 +208,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Goes on where something that is to be freed cannot be read: it stays counted as live.
+    /// Continues after a part that is to be freed cannot be read: its blocks stay counted as live.
     fn note_leak(&self, error: PoolError) -> Result<(), PoolError> {
         if error.kind() != ErrorKind::Data {
             return Err(error);
@@ -221,8 +221,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Applies changes to the leaf at `base`: nothing below it has to be read, and most of a tree's
-    /// places are in leaves.
+    /// Applies changes to the leaf at `base`. This special case reads nothing below the leaf, and
+    /// most slots of a tree are in leaves.
     fn change_leaf(
         &mut self,
         of: &BlockPtr,
@@ -235,9 +235,9 @@ impl Apply<'_, '_, '_> {
             let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
             for (slot, block) in slots.clone().zip(blocks) {
                 match node_pointer(leaf, slot) {
-                    // The pool's own trees put the pointer of a block that cannot be read in its
-                    // place again. The block is not freed, so its segment must not count it twice:
-                    // a damaged pointer may name a segment that is dead.
+                    // A metadata tree may put the same pointer of an unreadable block back. The
+                    // block is then not freed, so its segment must not count it again: a damaged
+                    // pointer may name a dead segment.
                     Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
                         self.count_lost(&old, 0, block);
                     }
@@ -264,7 +264,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// True if a change puts a partial record in the place of `old` that refers to it.
+    /// True if a change replaces `old` with a partial record that refers to it.
     fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
         let Becomes::Pointer(new) = &change.to else { return false };
         self.tree.pool.bug != PlantedBug::ReplacedFreed
@@ -272,14 +272,14 @@ impl Apply<'_, '_, '_> {
             && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
     }
 
-    /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
+    /// Counts a pointer that the tree dropped, and frees its block if no other version holds it.
     fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
         if self.count_lost(old, level, index) {
             self.out.free(old);
         }
     }
 
-    /// Counts a pointer that left the tree; true if no other version refers to its block.
+    /// Counts a pointer that the tree dropped; true if no other version refers to its block.
     fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
         if !old.leads_to_block() {
             return false;
@@ -311,8 +311,8 @@ impl Apply<'_, '_, '_> {
     ) -> Pin<Box<dyn Future<Output = Result<(), PoolError>> + 's>> {
         Box::pin(async move {
             let found = self.tree.resolve_known(old, (level, index), &mut self.unreadable).await;
-            // A damaged node must not make a volume indestructible: what is below it stays counted
-            // as live, until a recount.
+            // A damaged node must not make a volume indestructible. Blocks below it stay counted as
+            // live until a recount.
             let old = match found {
                 Ok(old) => old,
                 Err(error) => return self.note_freed((level, index), &old, error),
@@ -321,7 +321,7 @@ impl Apply<'_, '_, '_> {
                 return Ok(());
             }
             if let Err(source) = self.met.note(&old, level) {
-                // Freed before, or below itself.
+                // Freed before, or a descendant of itself.
                 return self.note_leak(self.tree.damaged(&old, source));
             }
             if level > 0 {
@@ -353,14 +353,14 @@ pub(crate) async fn write_node(
     (level, index): (u8, u64),
     node: &Block,
 ) -> Result<BlockPtr, PoolError> {
-    // Checksums make nodes compress to about 60 % at best; always worth one try.
+    // Checksums limit the compression of nodes to about 60 %. One attempt always pays off.
     let mut history = CompressHistory::default();
     let (class, owner) = (home.class(), home.owner(level, index));
     let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
     out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
 }
 
-/// Slots of the node at `base` (a node of `level`) that some change touches.
+/// Slots that changes touch in the node of `level` at `base`.
 pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     let child = span(level - 1);
     let mut slots: Vec<usize> = Vec::new();

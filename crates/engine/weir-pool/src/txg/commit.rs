@@ -1,11 +1,12 @@
-//! Committing a txg: segment table, bootstrap table, barrier, uberblock.
+//! Txg commit: writes segment table, bootstrap table and, between two flush barriers, the
+//! uberblock.
 //!
-//! Not here: the datasets' own blocks; they were written before this is called.
+//! The caller has already written the blocks of the datasets.
 //!
 //! Invariants (design 3.3):
-//! - barrier 1: everything the uberblock leads to is durable before the uberblock is issued;
-//! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
-//! - any failure on the way poisons the pool: the txg is not retried.
+//! - barrier 1: everything that the uberblock references is durable before the uberblock is issued;
+//! - barrier 2: the uberblock is durable before the log is released and waiters are woken;
+//! - any failure during a commit poisons the pool: the txg is not retried.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -34,28 +35,29 @@ use crate::tree::change::{Change, filled};
 use crate::tree::radix_tree::{Past, Tree, TreeHome};
 use crate::txg::write_out::WriteOut;
 
-/// Bootstrap copies per commit, both in one root segment: a bad sector costs none of the pool even
-/// on a single disk.
+/// Bootstrap copies per commit, both in one root segment. A bad sector then loses no part of the
+/// pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// Sealed root segments from which on a half-dead root stream is rewritten: it is the one stream
-/// that no cleaner touches, and a few MiB long at most.
+/// The metadata trees are rewritten once there are this many sealed root segments and more than
+/// half of their space is dead. The cleaner never touches root segments, and the trees take a few
+/// MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 
-/// What the datasets look like in the txg to be committed.
+/// State of the datasets in the txg to be committed.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitInput {
     /// Dataset directory.
     pub datasets: TreeRoot,
-    /// Next dataset number.
+    /// Next dataset id.
     pub next_dataset: u64,
-    /// Whether the whole directory was rewritten, and so all of the pool's own trees shall be
+    /// True if the whole directory was rewritten, so the commit must rewrite all metadata trees
     /// ([`Pool::root_is_stale`]).
     pub all: bool,
     /// Whether the commit leaves unreadable parts of the directory in place.
     pub keeps_unread: bool,
 }
 
-/// The pool's own trees in the txg to be committed.
+/// The metadata trees in the txg to be committed.
 #[derive(Clone, Copy)]
 struct Trees {
     segments: TreeRoot,
@@ -64,9 +66,9 @@ struct Trees {
 }
 
 impl Pool {
-    /// Whether the next commit should rewrite every block of the directory and the segment table
-    /// and every table of segments, so that old root segments die, or because of some of it only
-    /// the second copy is good.
+    /// True if the next commit should rewrite the directory, the segment table and all remap and
+    /// reference tables. Reasons: old root segments can then be freed, or some metadata is
+    /// unreadable or readable only from its second copy.
     pub fn root_is_stale(&self) -> bool {
         let (roots, _) = self.segments.root_segments();
         let sealed = roots
@@ -87,27 +89,27 @@ impl Pool {
             || self.roots_are_damaged()
     }
 
-    /// Asks the next commit to rewrite all of the pool's own trees: some of it cannot be read, or
-    /// only from its second copy.
+    /// Requests that the next commit rewrites all metadata trees, because some metadata is
+    /// unreadable or readable only from its second copy.
     pub(crate) fn want_new_roots(&self) {
         if self.bug != PlantedBug::LostRootStays {
             self.roots_are_damaged.store(true, Ordering::Release);
         }
     }
 
-    /// Whether something of the pool's own trees was met that cannot be read, or only from its
-    /// second copy, and no commit rewrote them since.
+    /// True if a reader found metadata that is unreadable, or readable only from its second copy,
+    /// and no commit has rewritten the trees since.
     pub fn roots_are_damaged(&self) -> bool {
         self.roots_are_damaged.load(Ordering::Acquire)
     }
 
-    /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
+    /// Commits the txg of `out`; the caller has completed [`WriteOut::finish`].
     ///
     /// # Durability
-    /// On `Ok` the txg is the pool's newest on every leg in use.
+    /// On `Ok` the txg is the newest txg of the pool on every leg in use.
     ///
     /// # Errors
-    /// The pool is poisoned; the last committed txg and the intent log are what an import finds.
+    /// The pool is poisoned. An import finds the last committed txg and the intent log.
     pub fn commit<'a>(
         &'a self,
         out: WriteOut<'a>,
@@ -168,8 +170,9 @@ impl Pool {
             lineage: self.lineage.clone(),
             unconfirmed_legs,
         };
-        // A leg may have failed since it was flushed, under the log. What says so must not be
-        // written where nothing is left beside it: an import would find it and nothing to read.
+        // A leg may have failed since its flush. If too few complete legs are left, do not write an
+        // uberblock that calls it stale: an import would select this uberblock and find its data
+        // unreadable.
         self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
         self.check_owner().await?;
         write_uberblock(&self.vdevs, &uberblock).await?;
@@ -192,7 +195,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes an uberblock that leads where `from` does, as the first txg of this opening.
+    /// Writes the first uberblock of this import epoch; it references the same trees as `from`.
     #[boxed(?Send)]
     pub(crate) async fn claim(&self, from: &Uberblock) -> Result<(), PoolError> {
         let committed = self.committed_txg();
@@ -215,18 +218,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Notes ring slots that were found damaged, each of a leg, when `seen` was the newest txg.
+    /// Records damaged ring slots, each with its leg, found when `seen` was the newest txg.
     pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
         let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
         self.damaged_slots.lock().extend(found);
     }
 
-    /// Zeroes ring slots that were found damaged, except slots that hold an uberblock of `newest`
-    /// or of another txg since: an import counts damaged slots after the newest uberblock.
+    /// Zeroes damaged ring slots, because an import counts damaged slots after the newest
+    /// uberblock. Skips slots that txgs after `seen`, up to `newest`, overwrote with a valid
+    /// uberblock.
     async fn zero_damaged_slots(&self, newest: Txg) {
         let found = std::mem::take(&mut *self.damaged_slots.lock());
         for DamagedSlot { leg, slot, seen } in found {
-            // Of the txgs after `seen`, the first whose uberblock goes to this slot.
+            // The first txg after `seen` whose uberblock goes to this slot.
             let first = slot.wrapping_sub(seen.0.wrapping_add(1)) % RING_SLOTS;
             let is_written = first < newest.0.saturating_sub(seen.0);
             let Ok((vdev, leg)) = self.leg(leg) else { continue };
@@ -242,12 +246,12 @@ impl Pool {
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// The legs that the uberblock calls stale: those that are, and those that left a moment ago,
-    /// because a label of before may still name them. Then those that it calls unconfirmed, as far
-    /// as there is room.
+    /// Returns the legs that the uberblock lists as stale, then those listed as unconfirmed.
+    /// Detached legs are listed as stale too, the most recent first, because an old label may still
+    /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
-    /// As long as the log is on a log vdev that was lost, the leg of it that left last counts as it
-    /// was: nothing was logged since, and what was is nowhere else but in RAM.
+    /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
+    /// logged after its failure, and it has the only durable copy of the log.
     fn legs_behind(&self, committed: Txg, log_vdev: u16) -> (Vec<StaleLeg>, Vec<StaleLeg>) {
         let last = self.vdevs[usize::from(log_vdev)].last_standing();
         let stale = |leg: &Leg| {
@@ -269,8 +273,8 @@ impl Pool {
         (legs, unconfirmed)
     }
 
-    /// Stores the tables of a kind that changed, or all of them, one after another, and forgets
-    /// those that went; the tree, and where the tables are in it.
+    /// Stores the changed tables of a kind, or all of them, one after another, and drops deleted
+    /// ones. Returns the new tree and the pointers of the stored tables.
     async fn write_tables<T: Table>(
         &self,
         out: &mut WriteOut<'_>,
@@ -298,7 +302,7 @@ impl Pool {
             let ptr = match self.translated(|segments| segments.table::<T>(vseg)).await {
                 Ok(Some(table)) => out.write_bytes(&table.encode(vseg)).await?,
                 Ok(None) => BlockPtr::HOLE,
-                // One that did not change, and that cannot be read to be rewritten, stays.
+                // An unchanged table that cannot be read for the rewrite stays in place.
                 Err(error) if error.kind() == ErrorKind::Data => {
                     let ptr = self.segments.inner.lock().tables_of::<T>().stored_at(vseg);
                     if let Some(ptr) = ptr {
@@ -322,7 +326,7 @@ impl Pool {
         Ok((root, stored))
     }
 
-    /// One of the pool's own trees without parts that were lost.
+    /// Removes lost parts from a metadata tree.
     #[boxed(?Send)]
     pub async fn without(
         &self,
@@ -362,8 +366,8 @@ impl Pool {
         Ok(root)
     }
 
-    /// Appends the bootstrap table; it describes the segment it stands in, so its place is fixed
-    /// first and its content after.
+    /// Appends the bootstrap table. The table describes the segment that holds it, so its location
+    /// is fixed before its content is encoded.
     async fn write_bootstrap(
         &self,
         out: &mut WriteOut<'_>,
@@ -391,13 +395,13 @@ impl Pool {
             }
             .encode()
         };
-        // Room for one more root segment than there is, and its third copy: making room may open
+        // Reserve space for one more root segment and its third copy: `lane_with_room` may open
         // one.
         let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
         let wanted = (encode().len() + more).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;
         out.lane_with_room(SegmentClass::Root, wanted).await?;
-        // A segment with second copies of everything has one of this as well.
+        // A segment that stores everything twice needs no separate second copy.
         let is_twice = |vseg| self.segments.entry(vseg).is_some_and(|entry| entry.second_at > 0);
         if !is_twice(out.root_cursor().0) {
             out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
@@ -421,7 +425,7 @@ impl Pool {
     }
 }
 
-/// Writes one block of a root tree (segment table or dataset directory).
+/// Writes one block of the segment table or the dataset directory.
 #[boxed(?Send)]
 pub async fn write_directory_block(
     out: &mut WriteOut<'_>,

@@ -1,7 +1,7 @@
 //! Dedupe: writes blocks, or refers to existing blocks with the same content on disk.
 //!
-//! Not here: the volumes with dedupe enabled (weir-dataset), the hint index (hints), reference
-//! counts (references).
+//! weir-dataset selects the volumes with dedupe; the index is in `state::dedupe_index`, the
+//! reference counts in `segments::reference_counts`.
 //!
 //! Invariants:
 //! - dedupe shares a block only after it compared the stored bytes: with a copy in the cache, which
@@ -10,7 +10,7 @@
 //!   the content: it stores the content again;
 //! - blocks of the current txg cannot be read from disk yet: dedupe compares them in the cache or
 //!   not at all;
-//! - dedupe stores the block if a hint fails for any reason.
+//! - if an index entry fails for any reason, dedupe stores the block.
 
 use futures_util::future::join_all;
 use weir_block::Block;
@@ -27,11 +27,11 @@ use crate::state::pool::Pool;
 use crate::txg::sharing::Sharing;
 use crate::txg::write_out::WriteOut;
 
-/// A record whose content a hint says is on disk: it waits to be compared, many at a time.
+/// A record whose content is on disk according to the index. It waits for a batched comparison.
 pub struct Hinted {
     owner: BlockOwner,
     blocks: Vec<Block>,
-    /// Its bytes and its stored form, each unless it is the block itself.
+    /// Its bytes and its stored form; `None` where they equal the single block.
     bytes: Option<Vec<u8>>,
     packed: Option<Vec<u8>>,
     content: Content,
@@ -49,11 +49,11 @@ impl Hinted {
     }
 }
 
-/// What became of a record that was looked for.
+/// Outcome of a dedupe lookup.
 pub enum Looked {
     /// Its pointer: the record was stored, or shared with one in the cache.
     Done(BlockPtr),
-    /// For [`WriteOut::write_hinted`].
+    /// A candidate on disk, to be compared by [`WriteOut::write_hinted`].
     Hinted(Hinted),
 }
 
@@ -65,14 +65,15 @@ impl Pool {
         })
     }
 
-    /// Where a record of this content may be, as long as references can be counted.
+    /// Returns a block that may hold this content, if RAM has room for more changed reference
+    /// counts.
     fn hint(&self, content: &Content) -> Option<BlockPtr> {
         let hint = self.hints.lock().get(content);
         hint.filter(|_| self.has_room_for_tables())
     }
 
-    /// For each of these whether the block on disk that its hint names has its content; one that
-    /// cannot be read has not. Neighbours are read together, all at the same time.
+    /// For each record, returns whether the block that the index names has its content; false if
+    /// that block cannot be read. All reads run concurrently, neighbours in one read.
     async fn equal_on_disk(&self, hinted: &[Hinted]) -> Vec<bool> {
         let mut wanted = Vec::with_capacity(hinted.len());
         for (index, Hinted { hint: ptr, .. }) in hinted.iter().enumerate() {
@@ -80,7 +81,7 @@ impl Pool {
                 wanted.push(Wanted { index, ptr: *ptr, place });
             }
         }
-        // A hint may be wrong, so the bytes prove nothing of a disk: no copy is judged by them.
+        // An index entry may be wrong, so a mismatch proves no disk error: count no bad copy.
         let reads = split_runs(wanted, |wanted| wanted).into_iter().map(|run| async move {
             let Some((_, buf, start)) = self.read_span(&run[0], &run[run.len() - 1]).await else {
                 return Vec::new();
@@ -101,8 +102,8 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores a record of a volume, unless its content is there already: then it becomes a
-    /// reference, at once if that is in the cache, else once it was compared.
+    /// Stores a record of a volume, or refers to an equal block. An equal block in the cache is
+    /// shared at once. A block on disk must be compared first.
     ///
     /// # Errors
     /// As [`Self::write_record`].
@@ -143,9 +144,9 @@ impl WriteOut<'_> {
         self.share_or_store(owner, raw, stored, content, judged).await.map(Looked::Done)
     }
 
-    /// Compares records with what their hints name, and shares it or stores them. Pointers in the
-    /// order of `hinted`, which are few enough to be held twice; nothing was freed since they were
-    /// looked for.
+    /// Compares records with the blocks that the index names, then shares those blocks or stores
+    /// the records. Returns pointers in the order of `hinted`. The caller keeps `hinted` small
+    /// enough to be in RAM twice, and frees nothing between the lookup and this call.
     ///
     /// # Errors
     /// As [`Self::write_record`].
@@ -154,7 +155,7 @@ impl WriteOut<'_> {
         let mut ptrs = Vec::with_capacity(hinted.len());
         for (one, equal) in hinted.iter().zip(equal) {
             let Hinted { owner, content, hint, .. } = one;
-            // Asked again: a block before this one may have been of the same content.
+            // Repeat the lookup: an earlier record of the batch may have had the same content.
             let judged = self.pool.hint(content).map(|now| {
                 let compared = equal && now.address() == hint.address();
                 (now, compared || self.pool.is_cached_as(&now, one.raw()))
@@ -165,7 +166,8 @@ impl WriteOut<'_> {
         Ok(ptrs)
     }
 
-    /// Refers to the block that a hint names, if it was found to be `right`; else stores this one.
+    /// Refers to the block that the index names if it was verified as `right`; else stores the
+    /// record.
     async fn share_or_store(
         &mut self,
         owner: BlockOwner,
@@ -176,7 +178,7 @@ impl WriteOut<'_> {
     ) -> Result<BlockPtr, PoolError> {
         if let Some((hint, right)) = judged {
             let shared = right && self.share_hinted(&hint).await?;
-            // One that nobody could compare is not wrong for that.
+            // An entry that could not be compared is not counted as wrong.
             if shared || self.is_older(&hint) {
                 self.pool.hints.lock().judge(&hint, shared);
             }
@@ -190,7 +192,7 @@ impl WriteOut<'_> {
         Ok(ptr)
     }
 
-    /// Takes a reference to a block that was compared; false if it cannot be taken.
+    /// Adds a reference to a verified block; false if it cannot have another one.
     async fn share_hinted(&mut self, ptr: &BlockPtr) -> Result<bool, PoolError> {
         let one = Sharing::of([ptr]);
         match self.pool.check_share(&one).await {

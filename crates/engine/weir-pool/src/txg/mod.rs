@@ -1,4 +1,4 @@
-//! Transaction groups: writing blocks and trees out, and the commit.
+//! Transaction groups: write-out of blocks and trees, and commit.
 
 pub(crate) mod apply;
 pub(crate) mod apply_nodes;

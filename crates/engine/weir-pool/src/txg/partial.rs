@@ -1,18 +1,18 @@
 //! Stores and reads partial records: the known blocks of a record whose other blocks were lost.
 //!
-//! Not here: the stored form (weir-format), replay, which creates partial records (weir-dataset),
-//! the damage list (damage).
+//! The stored form is in weir-format. Replay, which creates partial records, is in weir-dataset.
+//! The list of permanent errors is in `state::damage`.
 //!
-//! A partial record points to the record that it replaced, and that record stays allocated: a disk
-//! or a part of the segment table that returns brings its bytes back. Reads use them then, because
-//! the checksum proves that they are the lost bytes. Once the partial record is rewritten or freed,
-//! a recount frees the replaced record.
+//! A partial record points to the record that it replaced, and that record stays allocated: if a
+//! disk or a part of the segment table returns, its bytes are readable again. Reads then use them,
+//! because the checksum proves that they are the lost bytes. Once the partial record is rewritten
+//! or freed, a recount frees the replaced record.
 //!
 //! Invariants:
 //! - a block of a partial record reads as its known content, as the content of the replaced record,
 //!   or as an error;
-//! - a partial record is damage: a stream never contains it, and the damage list names it until the
-//!   record is rewritten.
+//! - a partial record is damage: a stream never contains it, and the list of permanent errors names
+//!   it until the record is rewritten.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind, RecordSize, Txg};
@@ -36,7 +36,7 @@ pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
     /// Pointer to the replaced record, a damage marker above it, or a hole if the pointer was lost.
     rest: BlockPtr,
-    /// Position of the record in its volume.
+    /// Index of the record in its volume.
     index: u64,
 }
 
@@ -128,7 +128,7 @@ impl Pool {
                 rest => rest?,
             };
             if rest.is_hole() && record.rest.is_damaged() {
-                // The node is readable again: the record was never written.
+                // The node is readable again and has a hole there: the record was never written.
                 let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
                 return Ok(record.blocks.into_iter().map(|b| b.unwrap_or_else(zeros)).collect());
             }
@@ -146,7 +146,7 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // Includes a segment that is gone: the tree does not refer to the replaced record.
+                // Includes freed segments: then no tree refers to the replaced record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };
@@ -171,8 +171,8 @@ impl Pool {
         tree.resolve(record.rest, 0, record.index).await
     }
 
-    /// Returns the first of the records that a partial record replaced, newest first, which
-    /// `is_it`.
+    /// Returns the first of the records that a partial record replaced, newest first, for which
+    /// `is_it` returns true.
     ///
     /// # Errors
     /// As [`Self::read_block`], of a partial record.
@@ -196,7 +196,7 @@ impl Pool {
         Ok(None)
     }
 
-    /// Notes that a partial record left a tree: a recount frees the record that it replaced.
+    /// Handles a partial record that left a tree: a recount frees the record that it replaced.
     pub(crate) fn note_partial_gone(&self, ptr: &BlockPtr, txg: Txg) {
         if ptr.is_partial() {
             self.note_lost_node(txg);

@@ -1,6 +1,6 @@
 //! References to shared blocks that a txg adds.
 //!
-//! Not here: their counts (`reference_counts`).
+//! Their counts are in `segments::reference_counts`.
 //!
 //! Invariant: a reference is counted in the txg that commits its pointer.
 
@@ -15,23 +15,23 @@ use crate::segments::reference_counts::Verdict;
 use crate::state::pool::Pool;
 use crate::txg::write_out::WriteOut;
 
-/// Blocks to which one more reference each is to be made, in the order of where they are.
+/// Blocks that each gain one reference, sorted by address.
 pub struct Sharing {
-    /// Where they are in their segments, once for each new reference.
+    /// Offsets in their segments, one entry for each new reference.
     offsets: Vec<u32>,
     segments: Vec<OfSegment>,
 }
 
-/// What is shared of a segment.
+/// The new references into one segment.
 struct OfSegment {
     vseg: VsegId,
-    /// Which of the offsets.
+    /// Range of its entries in `Sharing::offsets`.
     offsets: Range<usize>,
-    /// What they take together.
+    /// Stored bytes of its blocks, one time for each reference.
     bytes: u64,
 }
 
-/// A block to which one more reference is to be made.
+/// A block that gains one reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shared {
     vseg: VsegId,
@@ -48,12 +48,12 @@ impl From<&BlockPtr> for Shared {
 }
 
 impl Sharing {
-    /// What these pointers lead to, in any order.
+    /// Collects the blocks of these pointers, in any order.
     pub fn of<'p>(ptrs: impl IntoIterator<Item = &'p BlockPtr>) -> Self {
         Self::new(ptrs.into_iter().map(Shared::from).collect())
     }
 
-    /// These, in any order.
+    /// Collects these blocks, in any order.
     pub fn new(mut all: Vec<Shared>) -> Self {
         all.sort_unstable();
         let mut end = 0;
@@ -67,7 +67,7 @@ impl Sharing {
         Self { offsets: all.iter().map(|shared| shared.offset_units).collect(), segments }
     }
 
-    /// By segment: the offsets, and what they take together.
+    /// By segment: the offsets, and the stored bytes of their blocks.
     fn by_segment(&self) -> impl Iterator<Item = (VsegId, &[u32], u64)> {
         let of = |same: &OfSegment| (same.vseg, &self.offsets[same.offsets.clone()], same.bytes);
         self.segments.iter().map(of)
@@ -75,7 +75,7 @@ impl Sharing {
 }
 
 impl Pool {
-    /// Whether one more reference can be made for each of these, which something leads to.
+    /// Checks that each of these live blocks can gain one reference.
     ///
     /// # Errors
     /// `TooManyReferences`; the counts cannot be read; a pointer is damaged. Nothing was changed.
@@ -99,8 +99,8 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Counts one more reference for each of these; [`Pool::check_share`] said that it can be done,
-    /// and nothing was freed since.
+    /// Counts one more reference for each of these blocks. [`Pool::check_share`] must have
+    /// succeeded, with nothing freed since.
     ///
     /// # Errors
     /// The counts cannot be read: the write-out has failed.

@@ -1,14 +1,14 @@
-//! Write-out: blocks of one txg become rows of open segments.
+//! Write-out: packs the blocks of one txg into rows of open segments and writes them.
 //!
-//! Not here: which blocks (weir-dataset) and what makes them part of the pool (commit).
+//! weir-dataset chooses the blocks; `commit` makes them part of the pool.
 //!
 //! Invariants:
-//! - a segment is written front to back in whole rows; nothing written is written again;
+//! - a segment is written front to back in whole rows, each exactly once;
 //! - a block may cross buffers but never segments;
-//! - a txg ends its stretch of a segment with a summary of the blocks in it (root segments have
-//!   none: nobody cleans them);
-//! - a pointer handed out is not readable from disk before [`WriteOut::finish`]; until then its
-//!   block is served from the txg's own tables.
+//! - after its last block in a segment, a txg appends a summary of the blocks it wrote there. Root
+//!   segments have no summaries, because the cleaner never touches them;
+//! - a new pointer's block may not be on disk before [`WriteOut::finish`]; until then the txg's own
+//!   tables serve the block.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ use crate::state::compression::{CompressHistory, Packer, RawRecord};
 use crate::state::pool::Pool;
 use crate::state::write_heads::{Lane, OpenSegment, Streams};
 
-/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
-/// and destroying a large volume takes no memory.
+/// Maximum number of freed blocks that wait for their remap tables. Waiting blocks of one table are
+/// freed together; the bound limits RAM while a large volume is destroyed.
 const UNREAD_FREES_MAX: usize = 16_384;
 
-/// Where bytes were appended.
+/// Location of appended bytes.
 struct Placed {
     lane: usize,
     vseg: VsegId,
@@ -51,37 +51,38 @@ struct Placed {
 
 type Written = (Result<(), PoolError>, Arc<IoBuf>);
 
-/// One txg's write-out.
+/// Write-out of one txg.
 pub struct WriteOut<'a> {
     pub(crate) pool: &'a Pool,
     /// The txg being written.
     pub txg: Txg,
     streams: Streams,
-    /// What the txg appends is behind these fills of open segments, or in segments from here on.
+    /// Open segments before this txg and their fill: the txg appends beyond it, or from `first_new`
+    /// on.
     fills_before: Vec<(VsegId, u64)>,
     first_new: VsegId,
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
-    /// Its contexts serve the whole write-out; `None` while a block is appended.
+    /// Its contexts are reused for the whole write-out; `None` while a block is appended.
     pub(crate) packer: Option<Packer>,
-    /// Summaries whose writes may be under way; nobody looks for them yet.
+    /// Summaries whose writes may be in flight. No reader looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
-    /// Nodes that this txg wrote and goes on to change.
+    /// Nodes that this txg wrote and will change again.
     kept: Vec<(BlockPtr, Block)>,
-    /// Bytes of the pool's own trees that this txg wrote or keeps, by root segment.
+    /// Bytes of the metadata trees that this txg wrote or keeps, by root segment.
     pub(crate) of_roots: HashMap<VsegId, u64>,
     /// Records that the partial records of this txg replaced, by address of the partial record.
     pub(crate) replaced: HashMap<u64, BlockPtr>,
     /// Replaced pointers whose remap or reference tables are not in RAM.
     unread_frees: Vec<BlockPtr>,
-    /// Bytes of rows written so far, padding included, copies and parity not.
+    /// Bytes of rows written so far, with padding, without copies and parity.
     pub written_bytes: u64,
-    /// Time in which nothing could be done but to wait for device writes.
+    /// Time that the write-out spent only waiting for device writes.
     pub waited: Duration,
 }
 
 impl Pool {
-    /// Starts the write-out of a txg; one at a time.
+    /// Starts the write-out of a txg; only one runs at a time.
     pub fn begin_write_out(&self, txg: Txg) -> WriteOut<'_> {
         let mut streams = self.streams.lock().take().expect("one write-out at a time");
         self.take_excess(txg);
@@ -108,8 +109,8 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores one record, or a node, and returns its pointer; its blocks are in the cache from now
-    /// on. `owner` is given for every class but root.
+    /// Stores a record or node and returns its pointer. Its blocks are in the cache afterwards.
+    /// Every class except root requires an `owner`.
     pub async fn write_record(
         &mut self,
         class: SegmentClass,
@@ -140,7 +141,7 @@ impl WriteOut<'_> {
         Ok(ptr)
     }
 
-    /// As [`Self::store`]; the cache takes nothing.
+    /// As [`Self::store`], without adding the blocks to the cache.
     pub(crate) async fn store_uncached(
         &mut self,
         (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
@@ -182,14 +183,14 @@ impl WriteOut<'_> {
         })
     }
 
-    /// Notes that a committed pointer was replaced; its block is freed if nothing else leads there,
-    /// and the space counts as such at the latest when the write-out is finished.
+    /// Frees the block of a replaced committed pointer if no other pointer references it. The
+    /// counters include the freed space at the latest when the write-out finishes.
     pub fn free(&mut self, ptr: &BlockPtr) {
         if ptr.is_hole() {
             return;
         }
         if ptr.birth > self.txg {
-            // I8: no tree of this pool wrote it. What it claims to free may be another's.
+            // I8: no tree of this pool wrote it. Its address may belong to another block.
             tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
             return;
         }
@@ -203,8 +204,9 @@ impl WriteOut<'_> {
         if freed.is_err() {
             self.unread_frees.push(*ptr);
         }
-        // Nodes stay: until the new root is shown, readers walk the old one. What waits for its
-        // table counts as freed: if it is not, it is read once more.
+        // Keep nodes: readers walk the old tree until the new root is published. A block that waits
+        // for its table counts as freed here; if it has other references, the next read fetches it
+        // again.
         if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
             self.pool.cache.remove(CacheClass::Data, ptr);
             if self.pool.bug != PlantedBug::HintOutlivesBlock {
@@ -213,29 +215,29 @@ impl WriteOut<'_> {
         }
     }
 
-    /// Whether a block was on disk before this txg.
+    /// True if the block was on disk before this txg.
     pub(crate) fn is_older(&self, ptr: &BlockPtr) -> bool {
         let here = |(vseg, fill): &(VsegId, u64)| *vseg == ptr.vseg && ptr.offset_bytes() >= *fill;
         ptr.vseg < self.first_new && !self.fills_before.iter().any(here)
     }
 
-    /// Keeps a node that was just written, for the change that follows: before its row is full it
-    /// is in no place where it could be read, and the cache may evict it.
+    /// Keeps a node that was just written, for a later change in this txg. Until its row is full,
+    /// the node is not on disk, and the cache may evict it.
     pub(crate) fn keep(&mut self, ptr: BlockPtr, node: Block) {
         self.kept.push((ptr, node));
     }
 
-    /// Notes that one of the pool's own trees still refers to a block, which keeps its pointer.
+    /// Records that a metadata tree keeps a block under its old pointer.
     pub(crate) fn keep_root(&mut self, ptr: &BlockPtr) {
         *self.of_roots.entry(ptr.vseg).or_default() += ptr.stored_bytes() as u64;
     }
 
-    /// A node that was kept.
+    /// Returns a kept node.
     pub(crate) fn kept(&self, ptr: &BlockPtr) -> Option<Block> {
         self.kept.iter().find(|(kept, _)| kept == ptr).map(|(_, node)| node.clone())
     }
 
-    /// Whether nothing waits to be freed.
+    /// True if no block waits to be freed.
     pub(crate) fn is_finished(&self) -> bool {
         self.unread_frees.is_empty()
     }
@@ -256,9 +258,8 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Reads each remap table once for all blocks that wait for it, many tables at the same time,
-    /// and frees the blocks. The callers are not boxed: a commit calls them for each changed node,
-    /// and blocks seldom wait.
+    /// Frees all waiting blocks: reads each remap table once, many tables concurrently. The callers
+    /// are not boxed, because a commit calls them for each changed node and blocks rarely wait.
     #[boxed(?Send)]
     async fn free_unread(&mut self) -> Result<(), PoolError> {
         let mut frees = std::mem::take(&mut self.unread_frees);
@@ -271,7 +272,7 @@ impl WriteOut<'_> {
                     Err(error) if error.kind() == ErrorKind::Data => {
                         tracing::error!(%error, "a block behind a lost table is freed");
                         pool.segments.free_unplaced(ptr, txg);
-                        // The segment that holds it counts too much from now on.
+                        // The counter of the segment that holds it is too high from now on.
                         pool.note_lost_node(txg);
                     }
                     Err(error) => return Err(error),
@@ -287,7 +288,7 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Stores bytes that are no block of 4 KiB (a remap table) in a root segment.
+    /// Stores bytes that are not a 4 KiB block (a remap or reference table) in a root segment.
     pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) -> Result<BlockPtr, PoolError> {
         let mut stored = bytes.to_vec();
         stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
@@ -307,8 +308,9 @@ impl WriteOut<'_> {
         })
     }
 
-    /// Appends the stored bytes of a block that keeps its address to the clean stream; returns the
-    /// segment and the offset in 64 B units. Nothing counts or finds it there yet.
+    /// Appends the stored bytes of a moved block, which keeps its address, to a cleaner segment.
+    /// Returns the segment and the offset in units of 64 B. Neither counters nor remap tables
+    /// include it yet.
     pub(crate) async fn append_moved(
         &mut self,
         ptr: &BlockPtr,
@@ -333,7 +335,7 @@ impl WriteOut<'_> {
         &mut self.streams.0[class as usize].lanes[lane]
     }
 
-    /// Appends bytes (whole 64-byte units) to a stream.
+    /// Appends bytes (whole 64-byte units) to an open segment of the class.
     async fn append(&mut self, class: SegmentClass, stored: &[u8]) -> Result<Placed, PoolError> {
         assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
         let lane = self.lane_with_room(class, stored.len()).await?;
@@ -368,7 +370,8 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// A lane of the class whose open segment has room for `len` more bytes and the summary.
+    /// Returns a lane of the class whose open segment has room for `len` more bytes and the
+    /// summary.
     pub(crate) async fn lane_with_room(
         &mut self,
         class: SegmentClass,
@@ -405,7 +408,7 @@ impl WriteOut<'_> {
         Ok(lane)
     }
 
-    /// Ends the lane's stretch with a summary of it; the room was kept.
+    /// Appends a summary of the blocks since the last one; its room was reserved.
     #[boxed(?Send)]
     async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let now = &mut self.streams.0[stream].lanes[lane];
@@ -420,7 +423,7 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Bytes that fit into the lane's buffer now; never beyond the segment's end.
+    /// Bytes that fit into the lane's buffer now, never beyond the end of the segment.
     fn buffer_room(&mut self, stream: usize, lane: usize) -> usize {
         let spare = &mut self.spare;
         let lane = &mut self.streams.0[stream].lanes[lane];
@@ -431,7 +434,7 @@ impl WriteOut<'_> {
         let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
         let size = (wanted - wanted % row).max(row);
         lane.buf.get_or_insert_with(|| {
-            // Vdevs with rows of different sizes have buffers of different sizes.
+            // Vdevs with different row sizes use different buffer sizes.
             let fits = spare.iter().position(|buf| buf.len() == size);
             fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
         });
@@ -453,7 +456,7 @@ impl WriteOut<'_> {
         self.submit(stream, lane).await
     }
 
-    /// Starts the device write of a lane's buffer; waits only when too many are under way.
+    /// Starts the device write of a lane's buffer. Waits only if too many writes are in flight.
     #[boxed(?Send)]
     async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let lane = &mut self.streams.0[stream].lanes[lane];
@@ -481,7 +484,7 @@ impl WriteOut<'_> {
             }
             (done, buf)
         }));
-        // One poll starts the write; the yield lets the runtime hand it to the kernel.
+        // The poll starts the write; the yield lets the runtime submit it to the kernel.
         if let std::task::Poll::Ready(Some(written)) = futures_util::poll!(self.writes.next()) {
             self.written(written)?;
         }
@@ -500,7 +503,7 @@ impl WriteOut<'_> {
         done
     }
 
-    /// Pads and writes what is buffered for a class and records how full its segments are.
+    /// Pads and writes the buffered bytes of a class and records the fill of its segments.
     pub(crate) async fn close_rows(&mut self, class: SegmentClass) -> Result<(), PoolError> {
         let stream = class as usize;
         for lane in 0..self.streams.0[stream].lanes.len() {
@@ -518,8 +521,8 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Writes everything of data and meta that is still buffered and waits for all writes: from
-    /// here on every pointer handed out can be read from disk.
+    /// Writes all buffered data and metadata and waits for all writes. Afterwards every new
+    /// pointer's block can be read from disk.
     #[boxed(?Send)]
     pub async fn finish(&mut self) -> Result<(), PoolError> {
         self.free_all_unread().await?;
@@ -528,7 +531,7 @@ impl WriteOut<'_> {
         self.wait_writes().await
     }
 
-    /// As [`Self::finish`], for what the cleaner moved.
+    /// As [`Self::finish`], for blocks that the cleaner moved.
     pub(crate) async fn finish_clean(&mut self) -> Result<(), PoolError> {
         self.close_rows(SegmentClass::Clean).await?;
         self.wait_writes().await
@@ -544,9 +547,9 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Appends unaccounted bytes (the bootstrap table) as strips of their own at the root lane's
-    /// cursor and returns vdev and offset of each copy. `stored` is padded to whole strips by the
-    /// caller.
+    /// Appends bytes that no counter includes (the bootstrap table) as separate strips at the
+    /// cursor of the root lane. Returns vdev and offset of each copy. The caller pads `stored` to
+    /// whole strips.
     pub(crate) async fn append_strips(
         &mut self,
         stored: &[u8],
@@ -571,13 +574,13 @@ impl WriteOut<'_> {
         (open.vseg, open.vdev, open.cursor)
     }
 
-    /// Hands the open segments back to the pool.
+    /// Returns the open segments to the pool.
     pub(crate) fn end(self) {
         *self.pool.streams.lock() = Some(self.streams);
     }
 }
 
-/// Lets other tasks of the thread, and its I/O, take a turn.
+/// Yields to the other tasks of the thread and to its I/O.
 pub(crate) async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(move |cx| {

@@ -1,4 +1,4 @@
-//! The list by itself.
+//! Tests of the list alone.
 
 use weir_base::{DatasetId, Txg};
 
@@ -24,7 +24,7 @@ fn neighbours_of_the_same_versions_are_one_range() {
 }
 
 #[test]
-fn noting_what_is_known_changes_nothing() {
+fn adding_a_known_range_changes_nothing() {
     let mut inner = list(&[range(0, 16, 5, 0), range(20, 24, 5, 9)]);
     let before = inner.changes;
     for known in [range(3, 4, 7, 0), range(0, 16, 5, 0), range(20, 21, 6, 8)] {
@@ -37,7 +37,7 @@ fn noting_what_is_known_changes_nothing() {
 fn versions_of_one_record_are_joined_and_others_stay_apart() {
     let inner = list(&[range(0, 8, 5, 9), range(4, 12, 7, 0)]);
     assert_eq!(inner.list.ranges, [range(0, 4, 5, 9), range(4, 8, 5, 0), range(8, 12, 7, 0)]);
-    // Overwritten in between: two blocks, of which either may be damaged.
+    // Overwritten in between: these are two blocks, and each may be damaged.
     let inner = list(&[range(0, 8, 5, 9), range(0, 8, 10, 0)]);
     assert_eq!(inner.list.ranges.len(), 2);
 }
@@ -54,13 +54,13 @@ fn overwritten_records_stay_damaged_in_snapshots_alone() {
 }
 
 #[test]
-fn a_full_list_counts_what_it_has_no_room_for() {
+fn full_list_counts_further_damage() {
     let mut inner = Inner::default();
     for n in 0..DAMAGED_RANGES_MAX as u64 + 10 {
         inner.insert(range(n * 2, n * 2 + 1, 5, 0));
     }
     assert_eq!((inner.list.ranges.len(), inner.list.more), (DAMAGED_RANGES_MAX, 1));
-    // Between two that are there: no more room is needed for it.
+    // A range between two entries joins them and needs no room.
     inner.insert(range(1, 2, 5, 0));
     assert_eq!((inner.list.ranges.len(), inner.list.more), (DAMAGED_RANGES_MAX - 1, 1));
 }
