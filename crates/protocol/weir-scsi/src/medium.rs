@@ -1,4 +1,4 @@
-//! Storage operations that SCSI needs in addition to those of every block protocol.
+//! Storage operations that only SCSI needs, in addition to [`Export`] for every block protocol.
 //!
 //! The engine implements this trait; tests implement it in memory.
 //!

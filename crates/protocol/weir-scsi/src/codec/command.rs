@@ -2,7 +2,7 @@
 //!
 //! The trait that a transport calls is in `transport`, the table of commands in `operation`.
 //!
-//! Invariant: the values are those of SAM-5.
+//! Invariant: the values of all codes come from SAM-5.
 
 use std::fmt;
 
@@ -53,8 +53,8 @@ pub enum Attribute {
 pub struct Command<'a> {
     /// Addressed logical unit.
     pub lun: Lun,
-    /// Command descriptor block in the length that the transport received: up to 260 bytes,
-    /// normally 16, of which a shorter command uses the first.
+    /// Command descriptor block as received: 16 bytes, or up to 260 with an extended CDB. A shorter
+    /// command uses the first bytes.
     pub cdb: &'a [u8],
     /// Data-Out Buffer; may be shorter or longer than the command requires.
     pub data_out: &'a [u8],

@@ -99,7 +99,7 @@ pub(crate) struct Ranges {
     closed: AtomicUsize,
     quick: [Shard; SHARDS],
     table: Mutex<Table>,
-    /// Tokens of this unit; writers cancel those of the ranges that they change.
+    /// Tokens of this unit. A writer cancels the tokens of its range.
     pub(crate) tokens: Tokens,
 }
 
