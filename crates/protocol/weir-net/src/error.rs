@@ -43,9 +43,9 @@ pub enum ServeError {
         address: String,
         /// The directory of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason for which the directory is unsafe.
         why: String,
-        /// The command that mends it.
+        /// Command that repairs it.
         mend: String,
     },
     /// The path of the unix socket contains a file of another kind.

@@ -36,7 +36,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// The worker runs on the calling thread.
+    /// Records that the worker runs on the calling thread.
     pub(crate) fn runs_here(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }

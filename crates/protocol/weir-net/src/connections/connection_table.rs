@@ -4,12 +4,12 @@
 //! The `acceptor` accepts connections, the `worker` closes them.
 //!
 //! At the limit of the server or of the peer, a new connection evicts an inactive one: first a
-//! connection in its handshake, then one that never used its negotiated export, then the one that
-//! has been idle longest. Among equals, a connection of the peer with the most connections is
-//! evicted.
+//! connection in its handshake, then a connection that never used its negotiated export, then the
+//! connection with the longest idle time. Among equals, a connection of the peer with the most
+//! connections is evicted.
 //!
 //! Invariants:
-//! - at most [`CONNECTIONS_MAX`] connections, not counting those that are being closed;
+//! - at most [`CONNECTIONS_MAX`] connections, without the connections that are being closed;
 //! - at most [`PEER_CONNECTIONS_MAX`] of one peer, so that other peers can always connect;
 //! - a connection with a running or recent request is never evicted.
 

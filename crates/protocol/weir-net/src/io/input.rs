@@ -29,7 +29,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// An empty one, for messages up to this long.
+    /// Creates an empty buffer for messages up to `message_bytes_max`.
     pub const fn new(message_bytes_max: usize) -> Self {
         Self {
             bytes: Vec::new(),

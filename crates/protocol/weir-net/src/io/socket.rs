@@ -60,7 +60,7 @@ pub struct CutOff {
 }
 
 impl CutOff {
-    /// Returns once the order was given; one task waits.
+    /// Returns once the order is given; only one task may wait.
     pub async fn given(&self) {
         while !self.given.get() {
             self.signal.wait().await;

@@ -37,7 +37,7 @@ pub(crate) enum Message<T> {
     Stop,
 }
 
-/// New connection, or one that comes from another worker.
+/// Connection that the worker takes over: a new connection, or a session from another worker.
 pub(crate) struct Arrival<T> {
     pub(crate) socket: Accepted,
     pub(crate) peer: Peer,
