@@ -33,7 +33,7 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// Maximum number of descriptors in the response to one GET LBA STATUS: 4 KiB.
 pub const STATUS_DESCRIPTORS_MAX: u64 = 256;
 
-/// Buffer size of VERIFY and of copies that read and write the data.
+/// Buffer size of VERIFY, and of copies that cannot clone blocks.
 pub const PIECE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of CSCD descriptors (copy source and copy destination) of one EXTENDED COPY.
@@ -79,8 +79,7 @@ pub const TOKEN_TIMEOUT_SECONDS: u32 = 60;
 /// Maximum inactivity timeout of a token, in seconds.
 pub const TOKEN_TIMEOUT_SECONDS_MAX: u32 = 600;
 
-/// Maximum number of registrations of one logical unit; larger clusters of initiators do not share
-/// one.
+/// Maximum number of registrations of one logical unit. No practical cluster has more initiators.
 pub const REGISTRATIONS_MAX: usize = 1024;
 
 /// Maximum length of the parameter list of MODE SELECT and PERSISTENT RESERVE OUT.

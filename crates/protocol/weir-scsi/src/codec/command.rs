@@ -19,7 +19,8 @@ impl Lun {
         Self([method | high & 0x3F, low, 0, 0, 0, 0, 0, 0])
     }
 
-    /// Decodes the number, if the field uses one of these two addressing methods and one level.
+    /// Decodes the number from peripheral device or flat space addressing on the first level;
+    /// otherwise `None`.
     pub fn number(self) -> Option<u16> {
         let [first, second, rest @ ..] = self.0;
         let number = u16::from_be_bytes([first & 0x3F, second]);

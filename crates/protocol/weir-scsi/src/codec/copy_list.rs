@@ -1,6 +1,6 @@
 //! Parameter list of EXTENDED COPY (LID1): copy sources, copy destinations and segments.
 //!
-//! `copy` executes it.
+//! `command::copy` executes it.
 //!
 //! Spec: SPC-4 6.4.
 //!
@@ -15,7 +15,7 @@ use crate::limits::{COPY_LIST_BYTES_MAX, COPY_SEGMENTS_MAX, COPY_TARGETS_MAX};
 const BLOCKS: u8 = 0x02;
 /// Segment descriptor type: block device to block device, in bytes with an offset.
 const BYTES: u8 = 0x0A;
-/// Descriptor type: identification descriptor CSCD descriptor.
+/// CSCD descriptor type: identification descriptor.
 const IDENTIFICATION: u8 = 0xE4;
 /// Supported descriptor type codes, in ascending order.
 pub(crate) const DESCRIPTORS: [u8; 3] = [BLOCKS, BYTES, IDENTIFICATION];

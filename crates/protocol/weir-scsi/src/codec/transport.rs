@@ -23,7 +23,7 @@ pub struct Completion {
     pub status: Status,
     /// Sense data; with `CheckCondition` only.
     pub sense: Option<Sense>,
-    /// Data-Out bytes that the command requires. From it, a transport computes the residual count.
+    /// Data-Out bytes that the command requires. The transport computes the residual count from it.
     pub wanted_bytes: u64,
 }
 

@@ -123,7 +123,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Runs the parts that need no waiting; `None` if the command must wait.
+    /// Runs the command without waiting; `None` if it must wait.
     fn try_act(&self, action: Action, out: &mut OutBuf) -> Option<Outcome> {
         Some(match action {
             Action::Read => return block::try_read(self, out),

@@ -110,8 +110,9 @@ impl Target {
         lun.number().is_some_and(|number| self.state.lock().awaited.contains(&number))
     }
 
-    /// Unmaps or no longer announces a logical unit; its running commands end. Revokes its tokens
-    /// at all targets, because other users may change the volume from now on.
+    /// Removes a logical unit from the map, or withdraws its announcement. Running commands
+    /// complete. Revokes its tokens at all targets, because other users may change the volume from
+    /// now on.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         state.awaited.remove(&number);

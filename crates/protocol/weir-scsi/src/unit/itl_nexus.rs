@@ -62,7 +62,7 @@ impl Seat {
         self.aborts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Registers a task that may wait and may change the medium.
+    /// Registers a running task that may wait and may change the medium.
     pub(crate) fn run(&self) -> Run<'_> {
         self.running.lock().tasks += 1;
         Run(self)

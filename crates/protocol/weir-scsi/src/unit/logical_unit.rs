@@ -211,8 +211,8 @@ impl Unit {
         }
     }
 
-    /// Counts a write, and compares the available space with the soft threshold every
-    /// [`THRESHOLD_INTERVAL_BYTES`].
+    /// Counts a write. Every [`THRESHOLD_INTERVAL_BYTES`], compares the available space with the
+    /// soft threshold, and raises a unit attention if it has fallen below.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.counting.writes.fetch_add(1, Ordering::Relaxed);
         self.counting.written_bytes.fetch_add(bytes, Ordering::Relaxed);

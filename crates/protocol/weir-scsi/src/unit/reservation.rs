@@ -116,7 +116,7 @@ pub enum Request {
     Register {
         /// New reservation key; 0 to unregister.
         new_key: u64,
-        /// Whether the current key of the path is not checked.
+        /// Whether to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
         ignores_key: bool,
         /// Whether the state survives a loss of power from now on (APTPL).
         persists: bool,

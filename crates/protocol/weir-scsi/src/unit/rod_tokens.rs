@@ -148,7 +148,7 @@ impl Entry {
 pub(crate) struct Table {
     /// Least recently used first.
     pub(crate) entries: VecDeque<Entry>,
-    /// Whether other clients than SCSI commands change the medium.
+    /// Whether clients other than SCSI initiators change the medium.
     is_shared: bool,
 }
 
