@@ -29,7 +29,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
 /// A client that negotiated an export and has sent no request can be evicted after this time. All
-/// known clients read immediately.
+/// known clients send a read right after the handshake.
 pub const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
 /// At the connection limit, a new connection can evict a client without a request for this time. A

@@ -78,7 +78,7 @@ struct Worker {
     capacity: f64,
 }
 
-/// CPU time of a thread since its start.
+/// Run time and wait time of a thread since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     ran: Duration,
@@ -149,8 +149,8 @@ fn times(thread: i32) -> Option<Times> {
     Some(Times { ran: next()?, waited: next()? })
 }
 
-/// Moves sessions from the busy worker whose sessions get the least CPU time to the worker where
-/// they get the most.
+/// Chooses a move from the busy worker whose sessions get the least CPU time to the worker where
+/// they would get the most.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
 
-/// Peer to which a connection is counted.
+/// Peer for the connection limits; connections with the same key count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerKey {
     /// An IP address; for IPv6 the /64 network, because one machine may have all of its addresses.
@@ -233,7 +233,7 @@ mod tests {
         (0..count).map(|_| admit(places, from).expect("a free place").0).collect()
     }
 
-    /// Moves the last activity into the past.
+    /// Returns a copy of the slot whose last activity was `by` ago.
     fn age(place: &Arc<Place>, by: Duration) -> Arc<Place> {
         let began = Instant::now().checked_sub(by).expect("the machine runs for longer");
         let Place { peer, may_idle_out, .. } = **place;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_cannot_fill_the_connection_table() {
+    fn connections_of_one_peer_are_limited() {
         let places = Places::default();
         for place in fill(&places, peer(1), PEER_CONNECTIONS_MAX) {
             place.used();

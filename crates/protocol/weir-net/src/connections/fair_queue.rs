@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_cannot_hold_all_permits() {
+    fn permits_of_one_peer_are_limited() {
         let turns = Arc::default();
         let many = enter(&turns, 1, 2 * TURNS_MAX);
         assert_eq!(running(&many), PEER_TURNS_MAX);

@@ -8,12 +8,12 @@
 //! A connection that holds budget memory gets more as long as it then holds no more than is left: a
 //! single connection gets up to a half, each of n gets 1 / (n + 1), and as much remains for the
 //! next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
-//! A connection that holds none gets its bytes as soon as they are available, in FIFO order.
+//! A connection without budget memory gets its bytes as soon as they are available, in FIFO order.
 //!
-//! Clients can also hold memory back: they do not read replies, or do not complete a payload. While
-//! others wait, a client must transfer a part of its memory in each [`STALL_CHECK`], or its
-//! connection is evicted ([`Share::evicted`]). A connection that waits for the storage is never
-//! evicted.
+//! Memory can also wait for a client: for replies that it does not read, or for a payload that it
+//! does not complete. While others wait, a client must transfer a part of its memory in each
+//! [`STALL_CHECK`], or its connection is evicted ([`Share::evicted`]). A connection that waits for
+//! the storage is never evicted.
 //!
 //! Invariants:
 //! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
@@ -82,10 +82,10 @@ struct Account {
     /// Budget bytes that the connection holds or may use now, without unclaimed grants.
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
-    /// Whether it is in the queue, or has an unclaimed grant.
+    /// Whether the connection is in the queue, or has an unclaimed grant.
     is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
-    /// Whether it reads requests while it waits for memory.
+    /// Whether the connection reads requests while it waits for memory.
     hears_client: AtomicBool,
     wake: Notify,
     /// Number of sends and receives that wait for the client.
@@ -290,7 +290,7 @@ impl Share {
         self.budget.own_bytes()
     }
 
-    /// Whether the connections hold more than the budget, because of unsolicited data.
+    /// Whether the connections hold more than the budget; [`Budget::excess_bytes`] has the causes.
     pub fn is_exhausted(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes
     }
@@ -323,9 +323,9 @@ impl Share {
         AwaitsClient(Arc::clone(&self.account))
     }
 
-    /// Records that the connection reads requests even while it waits for memory. Then a client
-    /// that transfers nothing meanwhile is stalled by its own fault, and can be evicted from the
-    /// queue.
+    /// Records that the connection reads requests even while it waits for memory. A client that
+    /// transfers nothing meanwhile then stalls by its own fault, and can be evicted while it waits
+    /// in the queue.
     pub fn hears_client(&self) {
         self.account.hears_client.store(true, Ordering::Relaxed);
     }

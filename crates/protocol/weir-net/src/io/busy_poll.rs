@@ -112,7 +112,7 @@ pub async fn give_way() {
 mod tests {
     use super::*;
 
-    /// Number of polling waits among the last `LINGER_TURNS`, with the given durations of a wait.
+    /// Number of polling waits among the last `LINGER_TURNS`, for waits of the given durations.
     fn awake_turns(awake_us: u64, asleep_us: u64) -> usize {
         weir_device::new_runtime().unwrap().block_on(async {
             let linger = Linger::default();

@@ -24,7 +24,7 @@ pub struct Input {
     room: usize,
     /// Whether the last receive filled the buffer up to `limit`.
     is_filled: bool,
-    /// Buffer length up to which the current receive may fill.
+    /// Buffer length up to which the current receive may fill the buffer.
     limit: usize,
 }
 

@@ -3,12 +3,12 @@
 //! The `acceptor` accepts connections, `balance` chooses the sessions to move, each [`Protocol`]
 //! has its sessions.
 //!
-//! A session that moves drains, and its protocol parks it; the other worker receives the socket and
-//! the parked state, and continues. The client does not notice.
+//! To move, a session finishes its running requests, and its protocol parks it. The other worker
+//! receives the socket and the parked state, and continues. The client does not notice.
 //!
 //! Invariants:
 //! - a connection is in the table of exactly one worker, or on its way to the next;
-//! - an order to end connections also reaches those on their way.
+//! - an order to end connections also reaches connections on their way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};

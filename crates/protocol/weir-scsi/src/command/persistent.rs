@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN and OUT, RESERVE and RELEASE.
 //!
-//! `reservation` has the effect of each request on the reservation state.
+//! `unit::reservation` computes the effect of each request on the reservation state.
 //!
 //! Spec: SPC-4 6.15 and 6.16; SPC-2 5.6 and 7.21 for RESERVE and RELEASE.
 //!

@@ -134,7 +134,7 @@ fn transfers_beyond_the_length_limit_are_refused() {
 }
 
 #[test]
-fn missing_and_excess_data_out() {
+fn write_handles_missing_and_excess_data_out() {
     let (medium, _unit, _target, nexus) = simple();
     let answer = run(&*nexus, &wide(0x8B, 0, 0, 2), &[1; 512]);
     assert_eq!(answer.sense(), (5, 0x0E, 3));

@@ -66,13 +66,13 @@ fn value(nexus: &dyn Nexus) -> u64 {
 }
 
 #[test]
-fn one_compare_and_write_wins_without_waiting() {
+fn racing_compare_and_writes_have_one_winner() {
     let (medium, _unit, target, _nexus) = simple();
     race(&target, &medium, TURNS);
 }
 
 #[test]
-fn one_compare_and_write_wins_with_waiting() {
+fn racing_compare_and_writes_that_wait_have_one_winner() {
     let (medium, _unit, target, _nexus) = simple();
     medium.waits.store(true, Ordering::SeqCst);
     race(&target, &medium, TURNS / 5);
