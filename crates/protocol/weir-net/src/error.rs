@@ -1,57 +1,57 @@
-//! Why a server does not start.
+//! Errors that prevent the start of a server.
 //!
-//! Not here: why a connection ended (each protocol).
+//! Each protocol has its own errors of connections.
 //!
-//! Invariant: every text says what to do.
+//! Invariant: every message says what to do.
 
 use std::path::PathBuf;
 
 use weir_base::ErrorKind;
 
-/// What keeps a server from starting.
+/// Error that prevents the start of a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// An address that is none.
+    /// Invalid listening address.
     #[error("bad address {text:?}: {why}; write tcp:127.0.0.1:{port} or unix:PATH")]
     Address {
-        /// What was given.
+        /// Address as given.
         text: String,
-        /// What is wrong with it.
+        /// Reason for which it is invalid.
         why: String,
-        /// The protocol's usual port.
+        /// Default port of the protocol.
         port: u16,
     },
-    /// Somebody else listens there.
+    /// Another server listens on the address.
     #[error("{address} is in use by another server; stop it or choose another address")]
     InUse {
         /// The address.
         address: String,
     },
-    /// An entry of a list of allowed addresses that is none.
+    /// Invalid entry of an allow list.
     #[error("bad network {text:?}: {why}; write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/24")]
     Network {
-        /// What was given.
+        /// Entry as given.
         text: String,
-        /// What is wrong with it.
+        /// Reason for which it is invalid.
         why: String,
     },
-    /// Another user could put a socket in the place of the server's.
+    /// Another user could replace the server's socket in this directory.
     #[error("cannot listen on {address}: the directory {} is not safe: {why}", path.display())]
     Directory {
         /// The address.
         address: String,
         /// The directory of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason for which the directory is unsafe.
         why: String,
-        /// The command that mends it.
+        /// Command that repairs it.
         mend: String,
     },
-    /// A unix socket would replace a file that is no socket.
+    /// The path of the unix socket contains a file of another kind.
     #[error("cannot listen on unix:{}: there is a file that is not a socket", path.display())]
     NotASocket {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
     },
     /// Listening failed.
@@ -59,21 +59,21 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: String,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// A worker could not be started.
+    /// A worker thread could not be started.
     #[error("cannot start a serving thread: {source}")]
     Thread {
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl ServeError {
-    /// The kind this folds into at a border.
+    /// Error kind for the border to other crates.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. } | Self::Network { .. } => ErrorKind::Invalid,
@@ -89,7 +89,7 @@ impl ServeError {
         }
     }
 
-    /// What to do about it, where that is more than the text says.
+    /// Action for the administrator, where the message does not contain it.
     pub fn action(&self) -> Option<String> {
         match self {
             Self::Directory { mend, .. } => {

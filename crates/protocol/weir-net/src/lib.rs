@@ -1,12 +1,12 @@
-//! What the servers of all block protocols share: the storage as they see it, sockets, threads and
-//! buffers.
+//! Servers of block protocols: listeners, sockets, worker threads, connection limits and buffers.
 //!
-//! Not here: any protocol (weir-nbd), any storage (the engine hands in [`Exports`]).
+//! The protocols are in `weir-nbd` and `weir-iscsi`. The engine implements the storage as an
+//! `Export`.
 //!
-//! Place in the flow: a listener's thread accepts, a worker runs the [`Protocol`] on the socket,
-//! and that calls an [`Export`].
+//! Place in the flow: the acceptor thread accepts a connection, a worker runs the [`Protocol`] on
+//! its socket, and the protocol calls an `Export`.
 //!
-//! Invariant: nothing a client sends makes this crate panic.
+//! Invariant: no input from a client makes this crate panic.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,118 +1,117 @@
-//! Limits of every block protocol's server, each with its reason.
+//! Limits of the servers of all block protocols, each with its reason.
 //!
-//! Not here: limits of one protocol (its own crate), of the engine (weir-base).
+//! Limits of one protocol are in its crate, limits of the engine in `weir-base`.
 //!
-//! Invariant: none depends on what a client sends.
+//! Invariant: no limit depends on client input.
 
 use std::time::Duration;
 
-/// Receive buffer of a busy connection: 60 writes of 4 KiB, and as much as a default unix socket
-/// holds.
+/// Receive buffer of a busy connection: 60 writes of 4 KiB, or the default buffer of a unix socket.
 pub const INPUT_BYTES: usize = 256 << 10;
 
-/// Receive buffer of a connection that is idle or sends little: three writes of 4 KiB. A thousand
-/// idle connections hold 16 MiB.
+/// Receive buffer of an idle or slow connection: three writes of 4 KiB. A thousand idle connections
+/// hold 16 MiB.
 pub const INPUT_BYTES_MIN: usize = 16 << 10;
 
-/// Buffers larger than this are given back once empty: an idle connection keeps little.
+/// A larger buffer is freed once it is empty, so that an idle connection holds little memory.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
-/// Connections that the system keeps until they are accepted; the acceptor only hands them on.
+/// Listen backlog of a socket. It can be short, because the acceptor only passes connections on.
 pub const ACCEPT_QUEUE: i32 = 128;
 
-/// Connections of one server. Beyond it a new one takes the place of one that does nothing
-/// (`places`), or is closed. Each holds a descriptor, and the usual limit of those is 1024 or more
-/// for a service.
+/// Maximum number of connections of one server. At the limit, a new connection evicts an idle one
+/// (`connection_table`) or is closed. Each connection holds a file descriptor; services usually
+/// have a limit of 1024 descriptors or more.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// Connections of one server from one address or one local user: three quarters, so that the
-/// clients of one machine never keep all others out.
+/// Maximum number of connections of one server from one address or one local user: three quarters,
+/// so that the clients of one machine never lock out all others.
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
-/// A client that agreed on an export and has asked for nothing since gives its place up after this
-/// long: all known clients read something at once.
+/// A client that negotiated an export and has sent no request can be evicted after this time. All
+/// known clients send a read right after the handshake.
 pub const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
-/// A client with no request for this long gives its place up to a new connection when all places
-/// are taken. A mounted file system asks for something every few seconds while it is used; one that
-/// is idle reconnects.
+/// At the connection limit, a new connection can evict a client without a request for this time. A
+/// mounted file system sends a request every few seconds while in use; an idle client reconnects.
 pub const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A silent TCP peer is probed after this long; client machines that died go away within
+/// Idle time before the first TCP keepalive probe. Connections of a dead client machine end within
 /// [`KEEPALIVE_IDLE`] + 3 probes.
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
-/// Time between probes.
+/// Time between keepalive probes.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Unanswered probes before the connection is dropped.
 pub const KEEPALIVE_PROBES: u32 = 3;
 
-/// How often it is looked whether sessions are to move to another worker: rarely enough to cost
-/// nothing, and that a span holds many turns of the kernel's scheduler; soon enough for a benchmark
-/// of seconds.
+/// Interval between two balancing decisions. It is long enough that a decision costs nothing and
+/// that a span covers many scheduler time slices, and short enough for a benchmark of seconds.
 pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
 
-/// A session that is to move stops taking requests for so long at most, to come to rest.
+/// Maximum time for which a session that is about to move accepts no requests while it drains.
 pub const REST_LIMIT: Duration = Duration::from_millis(20);
 
-/// Disconnections are remembered for so long, for sessions that were on their way to another worker
-/// meanwhile: much longer than that takes.
+/// Time for which a worker remembers a disconnect call, for sessions that were moving between
+/// workers: much longer than a move takes.
 pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
 
-/// At a stop, clients that do not take their replies are cut off after this long.
+/// At shutdown, clients that do not read their replies are cut off after this time.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client that takes no byte of what is sent to it for so long is dropped: it holds memory that
-/// others wait for. As long as TCP waits for one that does not acknowledge.
+/// A client that reads no byte for this time is dropped, because it holds memory that others wait
+/// for. TCP waits equally long for a peer that does not acknowledge.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
-/// While connections wait for memory, a client that holds some must take or send a part of it
-/// ([`STALL_FRACTION`]) in each such span, or its connection is ended. Long enough for a client
-/// whose machine swaps or migrates; short enough that clients which wait do not time out (30 s).
+/// While connections wait for memory, a client that holds some must send or receive a part of it
+/// ([`STALL_FRACTION`]) in each such interval, or its connection is evicted. Long enough for a
+/// client machine that swaps or migrates; short enough that waiting clients do not time out (30 s).
 pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
-/// Part of what it holds that a client must move in each [`STALL_CHECK`], as a divisor: all of it
-/// within 80 s.
+/// Divisor: the part of its memory that a client must transfer in each [`STALL_CHECK`]. It
+/// transfers all of it within 80 s.
 pub const STALL_FRACTION: usize = 16;
 
-/// A connection that waits for memory looks so often for clients that stall ([`STALL_CHECK`]).
+/// Interval at which a connection that waits for memory checks for stalled clients
+/// ([`STALL_CHECK`]).
 pub const STALL_LOOK: Duration = Duration::from_secs(1);
 
-/// Encrypted bytes received at once: a record of TLS (RFC 8446 §5.1). So a thousand idle
+/// Size of one receive of encrypted bytes: a TLS record (RFC 8446 §5.1). A thousand idle
 /// connections hold 16 MiB.
 pub const TLS_RECEIVE_BYTES: usize = 16 << 10;
 
-/// Limit of the bytes encrypted for one send: one TLS record (RFC 8446 §5.1).
+/// Maximum number of plaintext bytes encrypted for one send: one TLS record (RFC 8446 §5.1).
 pub const TLS_SEND_BYTES: usize = 16 << 10;
 
-/// Bytes that TLS holds for one connection: a receive, the beginning of a record, a send.
+/// Bytes that TLS holds for one connection: one receive, the beginning of a record, one send.
 pub const TLS_BYTES: usize = 2 * TLS_RECEIVE_BYTES + TLS_SEND_BYTES;
 
-/// Handshakes of TLS at once. Each may hold a message of 64 KiB (a certificate with its chain), a
-/// receive and the state of the session: 8 MiB together.
+/// Concurrent TLS handshakes. Each may hold a message of 64 KiB (a certificate with its chain), a
+/// receive and the session state: 8 MiB in total.
 pub const TURNS_MAX: usize = 64;
 
-/// ... of one address or local user: three quarters, as of connections.
+/// Concurrent TLS handshakes of one address or local user: three quarters, as for connections.
 pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
 
-/// Longest turn: a handshake takes two round trips and some milliseconds of a CPU. A client whose
-/// peer has no turn waits no longer than this.
+/// Maximum duration of a permit. A handshake takes two round trips and some milliseconds of CPU.
+/// The first client of a peer without a permit waits no longer than this.
 pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Longest wait for a client to take the TLS close_notify.
+/// Maximum wait for the client to read the TLS close_notify.
 pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
-/// at most doubles the cost of a client that does not come (hypervisors wait as long).
+/// Maximum busy poll for the request after a reply. It equals the wake-up cost on a slow machine,
+/// so that polling at most doubles the cost of a wait for a slow client. Hypervisors poll equally
+/// long.
 pub const LINGER_MAX: Duration = Duration::from_micros(100);
 
-/// In this many waits for a client, the first [`LINGER_TRIALS`] try the other way of waiting.
+/// In each period of this many waits, the first [`LINGER_TRIALS`] try the other mode.
 pub const LINGER_TURNS: u32 = 2048;
 
-/// Enough for an average; few enough that trying the worse way costs little.
+/// Enough samples for an average, and few enough that trying the slower mode costs little.
 pub const LINGER_TRIALS: u32 = 16;
 
-/// Send buffer asked for on a unix socket, where it does not grow by itself: a client's read of
-/// 1 MiB then takes fewer turns (the system allows 416 KiB unless told otherwise).
+/// Requested send buffer of a unix socket, which the kernel does not grow automatically. A client's
+/// read of 1 MiB then takes fewer sends (the kernel allows 416 KiB unless configured otherwise).
 pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;

@@ -1,16 +1,16 @@
-//! Big-endian fields of descriptor blocks and parameter data.
+//! Big-endian fields of CDBs and parameter data.
 //!
-//! Not here: what they mean.
+//! The callers interpret the values.
 //!
-//! Invariant: a field that lies outside of what came reads as 0; who needs to know checks the
-//! length first.
+//! Invariant: a field beyond the end of the data reads as 0. Callers that must distinguish this
+//! case check the length first.
 
 /// One byte.
 pub(crate) fn byte(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or_default()
 }
 
-/// Whether bits of one byte are set.
+/// Whether any of the bits of `mask` is set in one byte.
 pub(crate) fn bit(bytes: &[u8], at: usize, mask: u8) -> bool {
     byte(bytes, at) & mask != 0
 }
@@ -40,7 +40,7 @@ fn field(bytes: &[u8], at: usize, len: usize) -> u64 {
     here.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// Overwrites bytes at a place; what lies outside is left out.
+/// Overwrites bytes at an offset, or nothing if the value would not fit.
 pub(crate) fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(here) = bytes.get_mut(at..at + value.len()) {
         here.copy_from_slice(value);

@@ -1,12 +1,12 @@
-//! SCSI logical units, without any transport.
+//! SCSI target: logical units and their commands, independent of the transport.
 //!
-//! Not here: how commands travel (weir-iscsi), storage (the engine hands in a [`Medium`]).
+//! The iSCSI transport is in `weir-iscsi`. The engine implements the storage as a [`Medium`].
 //!
-//! Place in the flow: a transport hands a [`Command`] to the [`Nexus`] of its session; `target`
-//! finds the logical unit, `task` says whether the command may run, `operation` what it is, and
-//! the modules named after commands do it.
+//! Place in the flow: a transport passes a [`Command`] to the [`Nexus`] of its session.
+//! `dispatch::target` finds the logical unit, `codec::operation` decodes the operation code,
+//! `dispatch::run` decides whether the command may run, and the modules in `command` execute it.
 //!
-//! Invariant: nothing an initiator sends makes this crate panic.
+//! Invariant: no input from an initiator makes this crate panic.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,6 +1,6 @@
-//! What SCSI asks of the storage behind a logical unit, beyond what every block protocol does.
+//! Storage operations that only SCSI needs, in addition to [`Export`] for every block protocol.
 //!
-//! Not here: the storage. The engine implements this; tests implement it in memory.
+//! The engine implements this trait; tests implement it in memory.
 //!
 //! Invariant: as of [`Export`].
 
@@ -21,9 +21,9 @@ pub trait Medium: Export {
         pattern: &'a [u8],
     ) -> ExportFuture<'a, ()>;
 
-    /// Makes `len_bytes` at `to` what `source` holds at `from`, by reference: no data moves.
-    /// `false`, and nothing done, where that cannot be (another pool, ranges that are no whole
-    /// records): the caller copies.
+    /// Makes the `len_bytes` at `to` share the blocks of `source` at `from`, without copying data.
+    /// Returns `false` and changes nothing if the blocks cannot be shared: the volumes are in
+    /// different pools, or the ranges are not whole records. The caller then copies the data.
     ///
     /// # Durability
     /// On `Ok(true)` on stable media.
@@ -35,12 +35,13 @@ pub trait Medium: Export {
         len_bytes: u64,
     ) -> ExportFuture<'a, bool>;
 
-    /// Bytes that can still be written to it, as far as its pool and quotas go.
+    /// Bytes that can still be written to the medium within the limits of its pool and quotas.
     fn room_bytes(&self) -> u64;
 
-    /// Bytes of it that are mapped: written and not unmapped. It may lag behind by a moment.
+    /// Mapped bytes: written and not unmapped since. The value may lag behind briefly.
     fn mapped_bytes(&self) -> u64;
 
-    /// Itself, for [`Medium::clone_from`] to see whether a source is of its own kind.
+    /// `self` as [`Any`], so that [`Medium::clone_from`] can check that the source has its own
+    /// type.
     fn as_any(&self) -> &dyn Any;
 }

@@ -1,16 +1,16 @@
-//! Which worker is to give sessions to which.
+//! Decides which sessions move between workers.
 //!
-//! Not here: how a session goes from one to the other (`worker`).
+//! `worker` moves them.
 //!
-//! Workers begin with as many sessions each, but not with as much of a core: what else runs on the
-//! machine takes more from one than from another, and sessions that end leave gaps. Where a worker
-//! uses all that it gets, its sessions get less than those of others. The kernel counts how long a
-//! thread ran and how long it waited for a core (Documentation/scheduler/sched-stats.rst); sessions
-//! move so that each has as much of one.
+//! Workers start with equal numbers of sessions but get unequal CPU time: other processes take more
+//! from one core than from another, and closed sessions leave gaps. The sessions of a worker that
+//! uses all of its CPU time get less than others. The kernel counts the run time and the wait time
+//! of a thread (Documentation/scheduler/sched-stats.rst); sessions move so that each gets equal CPU
+//! time.
 //!
 //! Invariants:
-//! - nothing moves while every worker gets what it needs;
-//! - no session gets less where it goes than those that stay.
+//! - no session moves while every worker has enough CPU time;
+//! - a moved session gets no less CPU time than the sessions that stay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -18,35 +18,35 @@ use std::time::{Duration, Instant};
 
 use crate::limits::BALANCE_SPAN;
 
-/// A worker that rested for less of a span than this has all the work it can do.
+/// A worker that was idle for a smaller part of a span than this is saturated.
 const IDLE_MIN: f64 = 0.1;
-/// What the newest span counts for in the average.
+/// Weight of the newest span in the average.
 const NEWEST: f64 = 0.5;
 
-/// What everybody knows of one worker.
+/// Load of one worker, shared by all threads.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
-    /// Its thread, as the kernel knows it; 0 until it runs.
+    /// Kernel thread id; 0 until the worker runs.
     thread: AtomicI32,
-    /// Counts spans of time.
+    /// Number of the current span.
     span: AtomicU32,
-    /// Sessions that had something to do in this one.
+    /// Sessions with a request in the current span.
     active: AtomicUsize,
 }
 
 impl Load {
-    /// The worker runs on the calling thread.
+    /// Records that the worker runs on the calling thread.
     pub(crate) fn runs_here(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// The present span.
+    /// Number of the current span.
     pub(crate) fn span(&self) -> u32 {
         self.span.load(Ordering::Relaxed)
     }
 
-    /// A session has something to do for the first time in this span.
+    /// Counts a session's first request in this span.
     pub(crate) fn count_active(&self) {
         self.active.fetch_add(1, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl Load {
     }
 }
 
-/// Sessions that are to move, by the numbers of their workers.
+/// Decision to move sessions, with worker indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Move {
     pub(crate) count: usize,
 }
 
-/// Looks at the workers once a span.
+/// Samples all workers once in each span.
 pub(crate) struct Balancer {
     workers: Vec<Worker>,
     last: Instant,
@@ -74,24 +74,24 @@ pub(crate) struct Balancer {
 struct Worker {
     load: Arc<Load>,
     times: Option<Times>,
-    /// Of a core, on average.
+    /// Available part of a core, as a moving average.
     capacity: f64,
 }
 
-/// What a thread has had so far.
+/// Run time and wait time of a thread since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     ran: Duration,
     waited: Duration,
 }
 
-/// One worker over a span.
+/// Load of one worker over a span.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// Of a core: what it used, and what it could have.
+    /// Available part of a core: used or idle.
     capacity: f64,
     is_busy: bool,
-    /// Sessions that had something to do.
+    /// Sessions with a request in the span.
     active: usize,
 }
 
@@ -101,7 +101,7 @@ impl Balancer {
         Self { workers: loads.map(worker).collect(), last: Instant::now() }
     }
 
-    /// When to look next; `None` while there is nothing to balance.
+    /// Time until the next sample; `None` while there is nothing to balance.
     pub(crate) fn rest(&self) -> Option<Duration> {
         let connections = |worker: &Worker| worker.load.connections.load(Ordering::Relaxed);
         let all: usize = self.workers.iter().map(connections).sum();
@@ -109,7 +109,7 @@ impl Balancer {
         is_needed.then(|| BALANCE_SPAN.saturating_sub(self.last.elapsed()))
     }
 
-    /// What is to move, if a span has ended.
+    /// Decides on a move, if a span has ended.
     pub(crate) fn look(&mut self) -> Option<Move> {
         if !self.rest()?.is_zero() {
             return None;
@@ -118,7 +118,7 @@ impl Balancer {
         self.last = Instant::now();
         let shares = self.workers.iter_mut().map(|worker| worker.share(span));
         let shares: Vec<Option<Share>> = shares.collect();
-        // A span with a pause in it says little of now.
+        // A span interrupted by a pause does not show the current load.
         if span > 2 * BALANCE_SPAN {
             return None;
         }
@@ -141,7 +141,7 @@ impl Worker {
     }
 }
 
-/// Of `/proc/self/task/THREAD/schedstat`; `None` where the kernel does not count.
+/// Reads `/proc/self/task/THREAD/schedstat`; `None` if the kernel does not count.
 fn times(thread: i32) -> Option<Times> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
@@ -149,7 +149,8 @@ fn times(thread: i32) -> Option<Times> {
     Some(Times { ran: next()?, waited: next()? })
 }
 
-/// From the busy worker whose sessions have least, to where they would have most.
+/// Chooses a move from the busy worker whose sessions get the least CPU time to the worker where
+/// they would get the most.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

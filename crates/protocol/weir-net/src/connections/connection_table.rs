@@ -1,17 +1,17 @@
-//! The places of a server: which connections there are, whose they are, and which of them gives way
-//! to a new one.
+//! Connection table of a server: its connections, their peers, and the choice of a connection to
+//! evict for a new one.
 //!
-//! Not here: accepting (`acceptor`), ending a connection (`worker`).
+//! The `acceptor` accepts connections, the `worker` closes them.
 //!
-//! When all places are taken, or all that one peer may have, a new connection takes the place of
-//! one that does nothing: first of one that has not said what it wants, then of one that never used
-//! what it agreed on, then of the one that is idle for longest. Among equals the peer with the most
-//! connections gives way.
+//! At the limit of the server or of the peer, a new connection evicts an inactive one: first a
+//! connection in its handshake, then a connection that never used its negotiated export, then the
+//! connection with the longest idle time. Among equals, a connection of the peer with the most
+//! connections is evicted.
 //!
 //! Invariants:
-//! - at most [`CONNECTIONS_MAX`] connections, those apart that are being closed;
-//! - at most [`PEER_CONNECTIONS_MAX`] of one peer, so that others always get in;
-//! - a connection with a request under way, or one a moment ago, is never disturbed.
+//! - at most [`CONNECTIONS_MAX`] connections, without the connections that are being closed;
+//! - at most [`PEER_CONNECTIONS_MAX`] of one peer, so that other peers can always connect;
+//! - a connection with a running or recent request is never evicted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,20 +23,20 @@ use parking_lot::Mutex;
 
 use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
 
-/// Whom a connection is counted for.
+/// Peer for the connection limits; connections with the same key count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerKey {
-    /// An IP address; of IPv6 the network of 64 bits, which one machine may have all of.
+    /// An IP address; for IPv6 the /64 network, because one machine may have all of its addresses.
     Address(IpAddr),
-    /// A user of this machine.
+    /// A local user.
     Uid(u32),
-    /// The system did not say.
+    /// The system did not report the peer.
     #[default]
     Unknown,
 }
 
 impl PeerKey {
-    /// The key of an address.
+    /// Key of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(ip) => {
@@ -48,7 +48,7 @@ impl PeerKey {
     }
 }
 
-/// How far a connection has come.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
@@ -57,15 +57,15 @@ enum Phase {
     Used,
 }
 
-/// One connection, as acceptor, worker and session see it.
+/// Slot of one connection in the table, shared by acceptor, worker and session.
 pub struct Place {
     peer: PeerKey,
     began: Instant,
     worker: AtomicUsize,
     phase: AtomicU8,
-    /// The last time the client sent or took something, counted from `began`.
+    /// Time of the client's last transfer, counted from `began`.
     active_ms: AtomicU64,
-    /// Whether idle sessions of its protocol give way.
+    /// Whether idle sessions of its protocol can be evicted.
     may_idle_out: bool,
     is_busy: AtomicBool,
     is_leaving: AtomicBool,
@@ -85,18 +85,18 @@ impl Place {
         })
     }
 
-    /// A place of its own, for a session without a server.
+    /// Slot outside of any table, for a session without a server.
     pub(crate) fn alone() -> Arc<Self> {
         Self::new(PeerKey::Unknown, 0, false)
     }
 
-    /// The client said what it wants.
+    /// Records the end of the handshake.
     pub(crate) fn end_handshake(&self) {
         self.phase.fetch_max(Phase::Unused as u8, Ordering::Relaxed);
         self.touch();
     }
 
-    /// The client asked for something.
+    /// Records a request of the client.
     pub fn used(&self) {
         if self.phase.load(Ordering::Relaxed) != Phase::Used as u8 {
             self.phase.store(Phase::Used as u8, Ordering::Relaxed);
@@ -108,13 +108,13 @@ impl Place {
         self.active_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether requests are under way.
+    /// Records whether requests are running.
     pub fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Relaxed);
         self.touch();
     }
 
-    /// The connection moved.
+    /// Records that the connection moved to another worker.
     pub(crate) fn set_worker(&self, worker: usize) {
         self.worker.store(worker, Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ impl Place {
         self.began.elapsed().saturating_sub(active)
     }
 
-    /// Whether it may be closed for another now, and how gladly: the smaller the sooner.
+    /// Eviction class, if the connection can be evicted now; the smallest class is evicted first.
     fn gives_way(&self) -> Option<Phase> {
         if self.is_busy.load(Ordering::Relaxed) {
             return None;
@@ -142,7 +142,7 @@ impl Place {
         }
     }
 
-    /// Whether it does nothing still, now that its worker is about to close it.
+    /// Checks again that the connection can be evicted, before its worker closes it.
     pub(crate) fn still_gives_way(&self) -> bool {
         let gives_way = self.gives_way().is_some();
         self.is_leaving.store(gives_way, Ordering::Relaxed);
@@ -150,22 +150,22 @@ impl Place {
     }
 }
 
-/// The answer to a new connection.
+/// Decision on a new connection.
 pub(crate) enum Admission {
-    /// The client gets a place; the caller closes the named other connection, if any, for it.
+    /// The client gets a slot. The caller closes the other connection, if there is one.
     Place(Arc<Place>, Option<Arc<Place>>),
-    /// All places are taken by connections in use: so many, of the server or of the peer.
+    /// All slots are in use: `limit` of the server, or of the peer.
     Full { of_peer: bool, limit: usize },
 }
 
-/// All places of a server.
+/// Connection table of a server.
 #[derive(Default)]
 pub(crate) struct Places {
     all: Mutex<Vec<Arc<Place>>>,
 }
 
 impl Places {
-    /// A place for a connection from `peer`, on the worker that `choose` names.
+    /// Admits a connection from `peer` and assigns it to the worker that `choose` returns.
     pub(crate) fn admit(
         &self,
         peer: PeerKey,
@@ -205,7 +205,7 @@ impl Places {
         Admission::Place(place, leaves)
     }
 
-    /// The connection is over.
+    /// Removes a closed connection.
     pub(crate) fn remove(&self, place: &Arc<Place>) {
         let mut all = self.all.lock();
         if let Some(at) = all.iter().position(|other| Arc::ptr_eq(other, place)) {
@@ -233,7 +233,7 @@ mod tests {
         (0..count).map(|_| admit(places, from).expect("a free place").0).collect()
     }
 
-    /// Lets the last activity be so long ago.
+    /// Returns a copy of the slot whose last activity was `by` ago.
     fn age(place: &Arc<Place>, by: Duration) -> Arc<Place> {
         let began = Instant::now().checked_sub(by).expect("the machine runs for longer");
         let Place { peer, may_idle_out, .. } = **place;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_never_has_all_places() {
+    fn connections_of_one_peer_are_limited() {
         let places = Places::default();
         for place in fill(&places, peer(1), PEER_CONNECTIONS_MAX) {
             place.used();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_give_way_first_then_unused_then_idle_connections() {
+    fn handshakes_then_unused_then_idle_connections_are_evicted() {
         let places = Places::default();
         let mut all = fill(&places, peer(1), CONNECTIONS_MAX / 2);
         all.extend(fill(&places, peer(2), CONNECTIONS_MAX / 2));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_may_keep_its_idle_sessions() {
+    fn idle_sessions_are_kept_if_the_protocol_requires_it() {
         let places = Places::default();
         for n in 0..CONNECTIONS_MAX {
             let Admission::Place(place, None) = places.admit(peer((n % 2) as u8), false, || 0)
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_peer() {
+    fn ipv6_network_counts_as_one_peer() {
         let key = |text: &str| PeerKey::of(text.parse().expect("an address"));
         assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:0:0:2"));
         assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));

@@ -1,15 +1,15 @@
-//! Turns at something costly, such as the handshake of TLS: few clients at a time, and those in a
-//! fair order of the peers.
+//! Fair queue for an expensive operation, such as the TLS handshake: few clients run at a time, in
+//! an order that is fair to the peers.
 //!
-//! Not here: how long a turn lasts (its user limits that), connections (`places`).
+//! The caller limits the duration of a permit; connections are in `connection_table`.
 //!
-//! A turn that ends goes to the peer that has the fewest; among equals to the client that came
-//! first. So a peer with many clients that do not finish delays the first client of another by one
-//! turn at most.
+//! A free permit goes to the peer with the fewest permits, and among equals to the client that came
+//! first. A peer with many clients that do not finish therefore delays the first client of another
+//! peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] turns at once, [`PEER_TURNS_MAX`] of one peer;
-//! - a client that goes away while it waits leaves nothing behind.
+//! - at most [`TURNS_MAX`] permits at a time, [`PEER_TURNS_MAX`] of one peer;
+//! - a client that disconnects while it waits leaves no entry in the queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::connections::connection_table::PeerKey;
 use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
 
-/// See the file's head.
+/// Fair queue; see the module description.
 #[derive(Default)]
 pub struct Turns {
     line: Mutex<Line>,
@@ -28,7 +28,7 @@ pub struct Turns {
 
 #[derive(Default)]
 struct Line {
-    /// In the order of coming.
+    /// In FIFO order.
     clients: Vec<Client>,
     next: u64,
 }
@@ -40,17 +40,17 @@ struct Client {
     wake: Arc<Notify>,
 }
 
-/// A turn, or a client's wait for one; ends when it is dropped.
+/// Permit of a client, or its wait for one; released on drop.
 pub struct Turn {
     turns: Arc<Turns>,
     id: u64,
 }
 
 impl Turns {
-    /// Waits for a turn.
+    /// Waits for a permit.
     ///
     /// # Cancel safety
-    /// A wait that is dropped leaves the line.
+    /// A dropped wait leaves the queue.
     pub async fn wait(self: &Arc<Self>, peer: PeerKey) -> Turn {
         let (turn, wake) = self.enter(peer);
         while !self.has_turn(turn.id) {
@@ -82,7 +82,7 @@ impl Drop for Turn {
 }
 
 impl Line {
-    /// Gives free turns to clients that wait.
+    /// Grants free permits to waiting clients.
     fn start(&mut self) {
         loop {
             let mut counts: HashMap<PeerKey, usize> = HashMap::new();
@@ -94,7 +94,7 @@ impl Line {
             }
             let count = |client: &Client| counts.get(&client.peer).copied().unwrap_or_default();
             let waiting = self.clients.iter_mut().filter(|client| !client.has_turn);
-            // The first of several that are least.
+            // `min_by_key` returns the first of equal elements.
             let next = waiting.min_by_key(|client| count(client));
             match next.filter(|client| count(client) < PEER_TURNS_MAX) {
                 Some(client) => {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_never_has_all_turns() {
+    fn permits_of_one_peer_are_limited() {
         let turns = Arc::default();
         let many = enter(&turns, 1, 2 * TURNS_MAX);
         assert_eq!(running(&many), PEER_TURNS_MAX);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_with_the_fewest_turns_is_next() {
+    fn peer_with_the_fewest_permits_is_next() {
         let turns = Arc::default();
         let mut first = enter(&turns, 1, 2 * TURNS_MAX);
         let second = enter(&turns, 2, 2 * TURNS_MAX);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_leave_while_they_wait_leave_nothing_behind() {
+    fn cancelled_waits_leave_the_queue() {
         let turns = Arc::default();
         let mut many = enter(&turns, 1, 2 * TURNS_MAX);
         many.reverse();

@@ -1,27 +1,25 @@
-//! Memory that the connections of all block protocols share.
+//! Memory budget that the connections of all block protocols share.
 //!
-//! Not here: what it is used for, and what one connection may hold at most (each protocol).
+//! Each protocol limits the memory of one connection, and uses it.
 //!
-//! Each connection has a little of its own, so small requests never wait: less where there are many
-//! ([`Own`]). The rest comes out of one budget.
+//! Each connection has a little guaranteed memory ([`Own`]), less with many connections, so that
+//! small requests never wait. All other memory comes from one budget.
 //!
-//! A connection that holds some of it gets more as long as it then has no more than is
-//! left: one alone comes to a half, each of n to 1 / (n + 1), and as much stays for the next
-//! (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A
-//! connection that holds nothing of it gets its bytes as soon as there are so many, in the order
-//! of asking.
+//! A connection that holds budget memory gets more as long as it then holds no more than is left: a
+//! single connection gets up to a half, each of n gets 1 / (n + 1), and as much remains for the
+//! next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+//! A connection without budget memory gets its bytes as soon as they are available, in FIFO order.
 //!
-//! Memory that waits for a client (replies it does not take, a payload it does not finish) comes
-//! back too: while others wait, a client must move a part of its share in each [`STALL_CHECK`], or
-//! its connection is ended ([`Share::evicted`]). A connection that waits for the storage is never
-//! ended for that.
+//! Memory can also wait for a client: for replies that it does not read, or for a payload that it
+//! does not complete. While others wait, a client must transfer a part of its memory in each
+//! [`STALL_CHECK`], or its connection is evicted ([`Share::evicted`]). A connection that waits for
+//! the storage is never evicted.
 //!
 //! Invariants:
-//! - bytes asked for and held are never more than the budget, unless one connection alone has all
-//!   of it;
-//! - a connection that asks and holds nothing of the budget is passed by none that asked later;
-//! - a connection above its part delays no other;
-//! - idle connections keep at most a fraction of the budget together ([`Share::keep_bytes`]).
+//! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
+//! - a waiting connection that holds none of the budget is never overtaken by a later request;
+//! - a connection above its part delays no other connection;
+//! - idle connections together keep at most a fraction of the budget ([`Share::keep_bytes`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,38 +31,38 @@ use tokio::sync::Notify;
 
 use crate::limits::{INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_LOOK};
 
-/// Part of the budget that large receive buffers take on top of it, as a divisor.
+/// Divisor: the part of the budget for large receive buffers, in addition to the budget.
 const LARGE_INPUTS: usize = 8;
-/// Part of the budget that idle connections keep, shared among all connections, as a divisor.
+/// Divisor: the part of the budget that idle connections keep, divided among all connections.
 const KEPT: usize = 16;
 
-/// What each connection holds without asking: a part of `total_bytes`, as large as the parts of all
-/// others, but never outside of `least_bytes` and `most_bytes`.
+/// Guaranteed memory of each connection: an equal part of `total_bytes`, within `least_bytes` and
+/// `most_bytes`.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
-    /// Also where there are as many connections as there may be.
+    /// Minimum, even at the connection limit.
     pub least_bytes: usize,
-    /// Also where there is one.
+    /// Maximum, even for a single connection.
     pub most_bytes: usize,
-    /// Of all together, unless there are so many that the least is more.
+    /// Sum over all connections, unless their number times the minimum is more.
     pub total_bytes: usize,
 }
 
 impl From<usize> for Own {
-    /// The same for each, however many there are.
+    /// Equal minimum and maximum, for any number of connections.
     fn from(bytes: usize) -> Self {
         Self { least_bytes: bytes, most_bytes: bytes, total_bytes: bytes }
     }
 }
 
-/// See the file's head.
+/// Memory budget; see the module description.
 pub struct Budget {
     limit_bytes: usize,
     own: Own,
-    /// As in `line`; for a look without the lock.
+    /// Copy of the value in `line`, readable without the lock.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
-    /// Large receive buffers that connections have.
+    /// Number of connections with a large receive buffer.
     large_inputs: AtomicUsize,
     line: Mutex<Line>,
 }
@@ -78,30 +76,30 @@ struct Line {
     looked: Option<Instant>,
 }
 
-/// One connection's side of the budget; changed under the lock of the line.
+/// Account of one connection; changed under the lock of `line`.
 #[derive(Default)]
 struct Account {
-    /// Of the budget, what was granted and not yet taken aside.
+    /// Budget bytes that the connection holds or may use now, without unclaimed grants.
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
-    /// It stands in the line, or something was granted that it has not taken.
+    /// Whether the connection is in the queue, or has an unclaimed grant.
     is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
-    /// Its client is heard also while it waits for memory.
+    /// Whether the connection reads requests while it waits for memory.
     hears_client: AtomicBool,
     wake: Notify,
-    /// Sends and receives that wait for the client.
+    /// Number of sends and receives that wait for the client.
     awaits_client: AtomicUsize,
-    /// Bytes that went over the socket, wrapping.
+    /// Bytes transferred over the socket, wrapping.
     moved_bytes: AtomicUsize,
-    /// When the client was seen to hold others up, and what it had moved by then.
+    /// Start of the current stall interval, and `moved_bytes` at that time.
     stall: Mutex<Option<(Instant, usize)>>,
     is_evicted: AtomicBool,
     evict: Notify,
 }
 
 impl Budget {
-    /// A budget of `limit_bytes`, beside what each connection may hold anyhow.
+    /// Creates a budget of `limit_bytes`, in addition to the guaranteed memory.
     pub fn new(limit_bytes: usize, own: impl Into<Own>) -> Arc<Self> {
         Arc::new(Self {
             limit_bytes,
@@ -113,12 +111,12 @@ impl Budget {
         })
     }
 
-    /// The share of a new connection.
+    /// Opens the account of a new connection.
     pub fn share(self: &Arc<Self>) -> Share {
         let account = Arc::<Account>::default();
         let mut line = self.line.lock();
         let count = self.shares.fetch_add(1, Ordering::Relaxed);
-        // Cleared now and then, so that it has no more than twice as many as there are.
+        // Purge occasionally, so that the list has at most twice as many entries as connections.
         if line.accounts.len() > 2 * count + 16 {
             line.accounts.retain(|account| account.strong_count() > 0);
         }
@@ -127,42 +125,41 @@ impl Budget {
         Share { budget: Arc::clone(self), account, has_large_input }
     }
 
-    /// Bytes that connections hold now beyond what is their own.
+    /// Bytes that connections hold in addition to their guaranteed memory.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that connections hold above the limit: one request larger than the budget, which goes
-    /// alone, data that came without being asked for, and what connections took as their own while
-    /// there were few of them.
+    /// Bytes above the limit. They come from a request larger than the budget, which runs alone,
+    /// from unsolicited data, and from guaranteed memory taken while there were fewer connections.
     pub fn excess_bytes(&self) -> usize {
         self.used_bytes().saturating_sub(self.limit_bytes)
     }
 
-    /// Bytes that all connections may hold beyond what is their own.
+    /// Maximum bytes that all connections may hold in addition to their guaranteed memory.
     pub const fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }
 
-    /// Bytes that each connection may hold without asking, now.
+    /// Current guaranteed memory of each connection.
     pub fn own_bytes(&self) -> usize {
         let Own { least_bytes, most_bytes, total_bytes } = self.own;
         let shares = self.shares.load(Ordering::Relaxed).max(1);
         (total_bytes / shares).clamp(least_bytes, most_bytes)
     }
 
-    /// Whether an account may have so much more now.
+    /// Whether an account may receive `more_bytes` now.
     fn fits(&self, line: &Line, account: &Account, more_bytes: usize) -> bool {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let room = self.limit_bytes.saturating_sub(line.used_bytes);
         match room.checked_sub(more_bytes) {
             Some(left) => charged == 0 || charged + more_bytes <= left,
-            // More than there ever is goes alone.
+            // A request larger than the budget runs alone.
             None => line.used_bytes == 0,
         }
     }
 
-    /// Changes what is used, then gives to those that wait.
+    /// Changes the used bytes, then grants memory to waiting connections.
     fn change(&self, line: &mut Line, add: usize, remove: usize) {
         line.used_bytes = (line.used_bytes + add).saturating_sub(remove);
         let mut at = 0;
@@ -184,7 +181,7 @@ impl Budget {
     }
 }
 
-/// What one connection holds; given back when it is dropped.
+/// Memory account of one connection; releases all of its memory on drop.
 pub struct Share {
     budget: Arc<Budget>,
     account: Arc<Account>,
@@ -192,9 +189,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether `more_bytes` may be held beside the `held_bytes` that are. They are then set aside
-    /// until the next [`Share::hold`]. If not, [`Share::turn`] returns once they are, and this is
-    /// to be called again.
+    /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
+    /// reserved until the next [`Share::hold`]. Otherwise the connection waits in the queue; once
+    /// [`Share::turn`] returns, the caller calls this again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
@@ -217,9 +214,9 @@ impl Share {
         self.take_granted() > 0
     }
 
-    /// Whether the connection may have a large receive buffer. Those take an eighth of the budget
-    /// at most, on top of it: a connection that waits for memory keeps its buffer, and no other
-    /// must wait for that.
+    /// Whether the connection may have a large receive buffer. Large buffers take at most an eighth
+    /// of the budget's size, in addition to the budget: a connection that waits for memory keeps
+    /// its buffer, and others must not wait for it.
     pub fn take_large_input(&self) -> bool {
         if self.has_large_input.load(Ordering::Relaxed) {
             return true;
@@ -233,14 +230,14 @@ impl Share {
         taken.is_ok()
     }
 
-    /// The connection has a small receive buffer again.
+    /// Records that the connection has a small receive buffer again.
     pub fn give_back_large_input(&self) {
         if self.has_large_input.swap(false, Ordering::Relaxed) {
             self.budget.large_inputs.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes back what was asked for and not taken.
+    /// Cancels a request that waits, or returns its unclaimed grant.
     pub fn cancel(&self) {
         if !self.account.is_waiting.load(Ordering::Relaxed) {
             return;
@@ -252,7 +249,7 @@ impl Share {
         self.budget.change(&mut line, 0, granted);
     }
 
-    /// As [`Share::ask`], but does not wait in the line where there is no room.
+    /// As [`Share::ask`], but does not join the queue if the memory is unavailable.
     pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         let wanted = held_bytes.saturating_add(more_bytes);
@@ -267,7 +264,7 @@ impl Share {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let more = (wanted - own).saturating_sub(charged);
         let room = self.budget.limit_bytes.saturating_sub(line.used_bytes);
-        // One that need not wait has no reason to go alone either.
+        // A request larger than the budget must use the queue.
         let fits = more <= room && self.budget.fits(&line, account, more);
         if !line.waiting.is_empty() || !fits {
             return false;
@@ -277,7 +274,7 @@ impl Share {
         true
     }
 
-    /// Says how much is held now.
+    /// Records the number of bytes that the connection holds now.
     pub fn hold(&self, held_bytes: usize) {
         let now = held_bytes.saturating_sub(self.budget.own_bytes());
         if now == self.account.charged_bytes.load(Ordering::Relaxed) {
@@ -288,57 +285,58 @@ impl Share {
         self.budget.change(&mut line, now, before);
     }
 
-    /// Bytes that this connection may hold without asking.
+    /// Guaranteed memory of this connection.
     pub fn own_bytes(&self) -> usize {
         self.budget.own_bytes()
     }
 
-    /// Whether more is held than the budget has, because something came that nobody asked for.
+    /// Whether the connections hold more than the budget; [`Budget::excess_bytes`] has the causes.
     pub fn is_exhausted(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes
     }
 
-    /// Whether memory is better given back than kept for the next request.
+    /// Whether the connection should free memory instead of keeping it for the next request.
     pub fn is_tight(&self) -> bool {
         self.budget.used_bytes() > self.budget.limit_bytes / 2
     }
 
-    /// Bytes that this connection may keep while nothing of it is under way. An idle connection is
-    /// not woken when others need memory, so this is little where there are many.
+    /// Bytes that this connection may keep while no request is running. An idle connection is not
+    /// woken when others need memory, so this is small with many connections.
     pub fn keep_bytes(&self) -> usize {
         let shares = self.budget.shares.load(Ordering::Relaxed).max(1);
         (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes())
     }
 
-    /// Returns once something that was asked for is granted, or after [`Share::nudge`].
+    /// Returns once a requested grant is available, or after [`Share::nudge`].
     pub async fn turn(&self) {
         self.account.wake.notified().await;
     }
 
-    /// Lets [`Share::turn`] return.
+    /// Makes [`Share::turn`] return.
     pub fn nudge(&self) {
         self.account.wake.notify_one();
     }
 
-    /// Marks the time until the result is dropped: the connection waits for its client.
+    /// Records that the connection waits for its client, until the result is dropped.
     pub fn awaits_client(&self) -> AwaitsClient {
         self.account.awaits_client.fetch_add(1, Ordering::Relaxed);
         AwaitsClient(Arc::clone(&self.account))
     }
 
-    /// Says that the connection takes requests also while it waits for memory: a client that takes
-    /// nothing meanwhile is not kept from it by this side, and shall not stand in the line long.
+    /// Records that the connection reads requests even while it waits for memory. A client that
+    /// transfers nothing meanwhile then stalls by its own fault, and can be evicted while it waits
+    /// in the queue.
     pub fn hears_client(&self) {
         self.account.hears_client.store(true, Ordering::Relaxed);
     }
 
-    /// Counts bytes that went over the socket.
+    /// Counts bytes transferred over the socket.
     pub fn moved(&self, bytes: usize) {
         self.account.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Ends connections whose clients hold memory that this one waits for, and move too little of
-    /// it. To be called again and again by a connection that waits.
+    /// Evicts clients that hold memory needed by this connection and transfer too little of it. A
+    /// waiting connection calls this repeatedly.
     pub fn end_stalls(&self) {
         let mut line = self.budget.line.lock();
         let now = Instant::now();
@@ -351,27 +349,26 @@ impl Share {
         }
     }
 
-    /// Waits for memory that was asked for, or that clients were given up which hold it; the caller
-    /// asks again then.
+    /// Waits for requested memory, or for a check of stalled clients; the caller then asks again.
     pub async fn wait(&self) {
         if compio::time::timeout(STALL_LOOK, self.turn()).await.is_err() {
             self.end_stalls();
         }
     }
 
-    /// Returns once this connection is to be ended because its client stalls others.
+    /// Returns once this connection must end because its client stalls others.
     pub async fn evicted(&self) {
         while !self.account.is_evicted.load(Ordering::Acquire) {
             self.account.evict.notified().await;
         }
     }
 
-    /// Whether [`Share::evicted`] would return.
+    /// Whether [`Share::evicted`] would return immediately.
     pub fn is_evicted(&self) -> bool {
         self.account.is_evicted.load(Ordering::Acquire)
     }
 
-    /// Adds what was granted to what is charged; the line is locked.
+    /// Moves the grant to the charged bytes. The caller holds the lock of `line`.
     fn take_granted(&self) -> usize {
         let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
         self.account.charged_bytes.fetch_add(granted, Ordering::Relaxed);
@@ -383,7 +380,7 @@ impl Share {
 }
 
 impl Account {
-    /// Evicts a client that moved too little of what it holds since the last look.
+    /// Evicts the client if it transferred too little since the last check.
     fn judge(&self, now: Instant) {
         let moved = self.moved_bytes.load(Ordering::Relaxed);
         let charged = self.charged_bytes.load(Ordering::Relaxed);
@@ -407,7 +404,7 @@ impl Account {
     }
 }
 
-/// While it lives, a connection waits for its client; see [`Share::awaits_client`].
+/// Guard of a wait for the client; see [`Share::awaits_client`].
 pub struct AwaitsClient(Arc<Account>);
 
 impl Drop for AwaitsClient {
@@ -435,7 +432,7 @@ mod tests {
     const OWN: usize = 10;
 
     #[test]
-    fn what_is_ones_own_waits_for_nobody() {
+    fn guaranteed_memory_never_waits() {
         let budget = Budget::new(100, OWN);
         let (one, other) = (budget.share(), budget.share());
         assert!(one.ask(0, 100));
@@ -451,7 +448,7 @@ mod tests {
         assert_eq!(budget.used_bytes(), 0);
     }
 
-    /// Asks again and again for a part; returns how much it came to.
+    /// Requests `part` bytes until refused; returns the number of bytes granted.
     fn take_all(share: &Share, part: usize) -> usize {
         let mut held = OWN;
         while share.ask(held, part) {
@@ -462,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_all_it_can_gets_a_part_and_leaves_as_much() {
+    fn greedy_connection_gets_half_of_the_free_memory() {
         let budget = Budget::new(1200, OWN);
         let greedy: Vec<_> = (0..3).map(|_| budget.share()).collect();
         let parts: Vec<_> = greedy.iter().map(|share| take_all(share, 1)).collect();
@@ -470,14 +467,14 @@ mod tests {
         let late = budget.share();
         assert!(late.ask(OWN, 100), "who has nothing yet is let in past those that wait");
         late.hold(OWN + 100);
-        // The greedy ones wait, for what they have themselves.
+        // The greedy connections wait because of their own memory.
         greedy[0].hold(OWN);
         assert!(!greedy[1].ask(OWN + 300, 500));
         assert!(budget.used_bytes() <= 1200);
     }
 
     #[test]
-    fn who_waits_with_nothing_is_passed_by_nobody() {
+    fn waiter_without_budget_memory_is_never_overtaken() {
         let budget = Budget::new(100, OWN);
         let [first, large, small] = [0; 3].map(|_| budget.share());
         assert!(first.ask(OWN, 50));
@@ -500,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_no_longer_asked_for_goes_to_others() {
+    fn cancelled_request_frees_its_memory_for_others() {
         let budget = Budget::new(100, OWN);
         let [first, second, third] = [0; 3].map(|_| budget.share());
         assert!(first.ask(OWN, 90));
@@ -518,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_that_does_not_wait_passes_none_that_does() {
+    fn try_take_never_overtakes_a_waiter() {
         let budget = Budget::new(1 << 20, OWN);
         let [large, next, small] = [0; 3].map(|_| budget.share());
         assert!(large.try_take(OWN, 700 << 10));
@@ -556,9 +553,10 @@ mod tests {
         drop(guards);
     }
 
-    // Many that stalled stood in the line, and each held up those behind it for one span.
+    // Regression: many stalled clients waited in the queue, and each delayed the following ones for
+    // one `STALL_CHECK`.
     #[test]
-    fn client_that_stalls_in_the_line_is_evicted_where_it_is_heard() {
+    fn stalled_waiter_is_evicted_only_if_its_requests_are_read() {
         let budget = Budget::new(1 << 20, OWN);
         let [holder, heard, unheard] = [0; 3].map(|_| budget.share());
         heard.hears_client();
@@ -576,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_many_connections_has_less_of_its_own() {
+    fn guaranteed_memory_shrinks_with_more_connections() {
         let own = Own { least_bytes: 10, most_bytes: 100, total_bytes: 400 };
         let budget = Budget::new(1000, own);
         let mut shares: Vec<_> = (0..4).map(|_| budget.share()).collect();
@@ -594,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_keep_less_the_more_there_are() {
+    fn idle_connections_keep_less_with_more_connections() {
         let budget = Budget::new(64 << 20, OWN);
         let shares: Vec<_> = (0..1000).map(|_| budget.share()).collect();
         let kept: usize = (1..=1000).map(|n| ((64 << 20) / KEPT / n).min(KEEP_BYTES_MAX)).sum();
@@ -605,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn large_receive_buffers_are_an_eighth_of_the_budget_at_most() {
+    fn large_receive_buffers_take_at_most_an_eighth() {
         let budget = Budget::new(8 << 20, OWN);
         let shares: Vec<_> = (0..6).map(|_| budget.share()).collect();
         let has: Vec<_> = shares.iter().map(Share::take_large_input).collect();
@@ -622,14 +620,14 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_outlives_what_is_held_meanwhile_and_goes_with_its_share() {
+    fn grant_survives_a_hold_and_ends_with_its_connection() {
         let budget = Budget::new(100, OWN);
         let (one, other) = (budget.share(), budget.share());
         assert!(one.ask(OWN, 90));
         one.hold(OWN + 90);
         assert!(!other.ask(0, 40));
         one.hold(0);
-        // It has come to hold what is its own before it looks.
+        // The connection holds its guaranteed memory before it claims the grant.
         other.hold(OWN);
         assert_eq!(budget.used_bytes(), 40);
         assert!(other.ask(OWN, 40));

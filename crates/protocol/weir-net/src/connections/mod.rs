@@ -1,4 +1,4 @@
-//! Connections: the table of them, their memory, turns and threads.
+//! Connections: the connection table, memory budget, fair queue and load balancing.
 
 pub(crate) mod balance;
 pub(crate) mod connection_table;

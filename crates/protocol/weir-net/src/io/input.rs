@@ -1,35 +1,35 @@
-//! The receive buffer of a connection.
+//! Receive buffer of a connection.
 //!
-//! Not here: the socket; the session hands the buffer to it and puts it back.
+//! The session passes the buffer to the socket and puts it back.
 //!
-//! The buffer is small until a receive fills it: a thousand idle connections then hold little. The
-//! session asks for memory and lets it grow.
+//! The buffer is small until a receive fills it, so that a thousand idle connections hold little
+//! memory. The session then requests memory and lets it grow.
 //!
 //! Invariants:
-//! - a byte is moved at most once after it was received, however the messages fall;
-//! - a large message ends where a receive ends, so that what follows it need not be moved.
+//! - a byte is moved at most once after it was received, wherever message boundaries fall;
+//! - a receive of a large message stops at its end, so that the next message need not be moved.
 
 use crate::limits::{INPUT_BYTES, INPUT_BYTES_MIN, KEEP_BYTES_MAX};
 
-/// Longer messages are received alone.
+/// A receive of a longer message contains no part of the next message.
 const ALONE_BYTES: usize = 64 << 10;
 
-/// Bytes received and not yet used.
+/// Received bytes that are not yet consumed.
 #[derive(Debug)]
 pub struct Input {
     bytes: Vec<u8>,
     start: usize,
     message_bytes_max: usize,
-    /// Bytes that a receive of small messages may take.
+    /// Buffer size for small messages.
     room: usize,
-    /// The last receive took all it could.
+    /// Whether the last receive filled the buffer up to `limit`.
     is_filled: bool,
-    /// Bytes that the receive under way may fill the buffer to.
+    /// Buffer length up to which the current receive may fill the buffer.
     limit: usize,
 }
 
 impl Input {
-    /// An empty one, for messages up to this long.
+    /// Creates an empty buffer for messages up to `message_bytes_max`.
     pub const fn new(message_bytes_max: usize) -> Self {
         Self {
             bytes: Vec::new(),
@@ -41,12 +41,12 @@ impl Input {
         }
     }
 
-    /// The bytes not yet used.
+    /// Bytes not yet consumed.
     pub fn pending(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Marks `len` pending bytes as used.
+    /// Consumes `len` pending bytes.
     pub fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -55,27 +55,27 @@ impl Input {
         }
     }
 
-    /// Bytes of memory that it takes while small messages come.
+    /// Memory size while the messages are small.
     pub const fn room(&self) -> usize {
         self.room
     }
 
-    /// Bytes of memory that it takes.
+    /// Current memory size.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity().max(self.room)
     }
 
-    /// Whether more memory would save receives: the last one took all it could.
+    /// Whether a larger buffer would save receives, because the last one filled it.
     pub const fn is_short(&self) -> bool {
         self.is_filled && self.room < INPUT_BYTES
     }
 
-    /// Takes as much memory as a busy connection has use for.
+    /// Grows to the buffer size of a busy connection.
     pub const fn grow(&mut self) {
         self.room = INPUT_BYTES;
     }
 
-    /// Gives memory back that a connection without much to do has no use for.
+    /// Shrinks to the buffer size of an idle connection.
     pub fn shrink(&mut self) {
         self.room = INPUT_BYTES_MIN;
         if self.bytes.capacity() > INPUT_BYTES_MIN {
@@ -85,8 +85,8 @@ impl Input {
         }
     }
 
-    /// Makes room for a message of `need` bytes whose beginning is pending. Returns where the
-    /// next receive starts in the buffer and how many bytes it may take.
+    /// Makes room for a message of `need` bytes whose beginning is pending. Returns the buffer
+    /// offset of the next receive, and how many bytes it may take.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
         assert!(need <= self.message_bytes_max, "message lengths are checked before room is made");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {
@@ -104,12 +104,12 @@ impl Input {
         (len, self.limit - len)
     }
 
-    /// Takes the buffer out for a receive.
+    /// Takes the buffer for a receive.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Puts it back, with what was received appended.
+    /// Puts the buffer back, with the received bytes appended.
     pub fn put_back(&mut self, bytes: Vec<u8>) {
         self.is_filled = bytes.len() >= self.limit;
         self.bytes = bytes;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn small_messages_come_in_one_receive_and_a_rest_moves_to_the_front() {
+    fn partial_message_moves_to_the_front_of_the_buffer() {
         let mut input = Input::new(64 << 20);
         let stream: Vec<u8> = (0..=255).cycle().take(1000).collect();
         assert_eq!(receive(&mut input, 28, &stream), 1000);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn buffer_grows_where_receives_fill_it_and_shrinks_without_losing_bytes() {
+    fn full_buffer_grows_and_shrinking_loses_no_bytes() {
         let mut input = Input::new(64 << 20);
         let stream: Vec<u8> = (0..=255).cycle().take(INPUT_BYTES).collect();
         assert_eq!(receive(&mut input, 28, &stream[..100]), 100);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_is_received_alone() {
+    fn receive_of_a_large_message_stops_at_its_end() {
         let mut input = Input::new(64 << 20);
         let stream = vec![7; 2 << 20];
         let need = (1 << 20) + 28;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_buffer_is_given_back() {
+    fn huge_buffer_is_freed_once_empty() {
         let mut input = Input::new(64 << 20);
         let need = 32 << 20;
         assert_eq!(receive(&mut input, need, &vec![0; need]), need);

@@ -1,4 +1,4 @@
-//! The bytes of one connection.
+//! Input and output of one connection.
 
 pub(crate) mod busy_poll;
 pub(crate) mod input;

@@ -1,10 +1,10 @@
-//! What one send is made of, and how it is sent.
+//! Contents of one send, and the send itself.
 //!
-//! Not here: which reply is sent when, and the loop that sends them (each protocol).
+//! Each protocol decides which reply to send, and runs the send loop.
 //!
 //! Invariants:
-//! - blocks are sent from where they are: nothing copies them but the kernel;
-//! - what a plain socket takes at once costs one system call and no turn of the ring.
+//! - blocks are sent without a copy in user space;
+//! - data that a plain socket accepts immediately costs one system call and no io_uring operation.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::Duration;
@@ -18,18 +18,19 @@ use weir_block::{Block, OutBuf};
 
 use crate::io::socket::Socket;
 
-/// Replies, and the blocks that stand between them or follow the last of them.
+/// Replies, with blocks between them or after the last one.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Bytes put together for this send.
+    /// Encoded bytes of this send.
     pub head: OutBuf,
-    /// Sent each from where it is: after all of `head`, but for what [`Outgoing::cut`] says.
+    /// Blocks to send without copying: after all of `head`, except as [`Outgoing::cut`] specifies.
     pub blocks: Vec<Block>,
     /// In ascending order.
     cuts: Vec<Cut>,
 }
 
-/// So many bytes of the head, then so many blocks, both counted from the first.
+/// Position in the output: number of head bytes and number of blocks before it, both from the
+/// start.
 #[derive(Clone, Copy)]
 struct Cut {
     head_bytes: usize,
@@ -42,7 +43,7 @@ impl From<OutBuf> for Outgoing {
     }
 }
 
-/// A buffer that the runtime can send.
+/// Buffer that the runtime can send.
 pub struct SendBuf(pub OutBuf);
 
 impl IoBuf for SendBuf {
@@ -70,29 +71,30 @@ impl IoVectoredBuf for Outgoing {
 }
 
 impl Outgoing {
-    /// A head with blocks behind it.
+    /// Creates a head followed by blocks.
     pub fn new(head: OutBuf, blocks: Vec<Block>) -> Self {
         Self { head, blocks, cuts: Vec::new() }
     }
 
-    /// The first `blocks` blocks follow what is in the head now; what is put there later follows
-    /// them.
+    /// Places the first `blocks` blocks after the current contents of the head. Later head bytes
+    /// follow them.
     pub fn cut(&mut self, blocks: usize) {
         self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
     }
 
-    /// Bytes of all of it.
+    /// Total number of bytes.
     pub fn len_bytes(&self) -> usize {
         self.head.len() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Bytes of memory that it keeps.
+    /// Memory size.
     pub fn room_bytes(&self) -> usize {
         self.head.room() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers,
-    /// where nothing is taken for `stall_limit`. Tells `moved` how many bytes each turn took.
+    /// Sends everything and returns the buffers. Calls `moved` with the number of bytes of each
+    /// send. If the socket accepts nothing for `stall_limit`, fails with `TimedOut` and without the
+    /// buffers.
     pub async fn send<S: Socket>(
         self,
         socket: &mut S,
@@ -126,7 +128,7 @@ impl Outgoing {
         BufResult(Ok(()), outgoing)
     }
 
-    /// Sends what the socket takes, once it takes something.
+    /// Waits until the socket accepts bytes, and sends as many.
     async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
         if self.blocks.is_empty() {
             let BufResult(result, rest) = socket.write(SendBuf(self.head).slice(sent..)).await;
@@ -136,7 +138,7 @@ impl Outgoing {
         BufResult(result, rest.into_inner())
     }
 
-    /// Sends what the socket takes without waiting.
+    /// Sends the bytes that the socket accepts without waiting.
     fn send_now(&self, socket: &impl Socket) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         if self.blocks.is_empty() {

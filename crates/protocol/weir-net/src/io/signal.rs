@@ -1,15 +1,15 @@
-//! A wake-up between two tasks of one thread.
+//! Wake-up between two tasks of one thread.
 //!
-//! Not here: wake-ups between threads.
+//! It cannot wake another thread.
 //!
-//! Invariants: one task waits, any may notify; a notification with nobody waiting is kept, two
-//! are one.
+//! Invariants: one task waits, any task may notify; a notification without a waiting task is kept,
+//! and two such notifications count as one.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// See the file's head.
+/// Wake-up between two tasks; see the module description.
 #[derive(Default)]
 pub struct Signal {
     set: Cell<bool>,
@@ -17,7 +17,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Lets the present or the next wait return.
+    /// Makes the current or the next wait return.
     pub fn notify(&self) {
         self.set.set(true);
         if let Some(waker) = self.waker.take() {
@@ -25,7 +25,7 @@ impl Signal {
         }
     }
 
-    /// Whether the next wait would return at once.
+    /// Whether the next wait would return immediately.
     pub const fn is_set(&self) -> bool {
         self.set.get()
     }

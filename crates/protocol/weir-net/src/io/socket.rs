@@ -1,11 +1,11 @@
-//! A connection's socket, and how a session on it is watched, moved and stopped.
+//! Socket of a connection, and the watch through which the worker observes, moves and stops its
+//! session.
 //!
-//! Not here: listening (`listener`), what a session does (each protocol).
+//! Listening sockets are in `listener`, sessions in each protocol.
 //!
 //! Invariants:
-//! - a stop is seen by the session at its next receive, which is ended by shutting down the reading
-//!   side;
-//! - a session that is to move and cannot goes on where it is.
+//! - a session notices a stop at its next receive, which the shutdown of the reading side ends;
+//! - a session that cannot move continues on its worker.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use crate::connections::balance::Load;
 use crate::connections::connection_table::Place;
 use crate::io::signal::Signal;
 
-/// A connected stream socket; clones are the same socket.
+/// Connected stream socket; clones share it.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
-    /// True if bytes go over the socket unencrypted, so that they may be sent on its descriptor.
+    /// True if bytes travel unencrypted, so that they may be sent directly on the descriptor.
     const IS_PLAIN: bool = true;
 
-    /// Tells the client that no more comes, where there is a message for that.
+    /// Sends the protocol's end-of-data message to the client, if there is one (TLS close_notify).
     fn say_end(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
@@ -37,22 +37,22 @@ impl Socket for TcpStream {}
 
 impl Socket for UnixStream {}
 
-/// How the outside sees, moves and stops a session.
+/// Watch of a session: lets the worker observe, move and stop it.
 pub struct Watch {
     load: Arc<Load>,
     place: Arc<Place>,
-    /// The last span in which it had something to do.
+    /// Last span in which the session had a request.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
-    /// The worker it is to move to.
+    /// Worker to move to.
     moves_to: Cell<Option<usize>>,
     user_of: RefCell<Option<UserOf>>,
-    /// The client's, over TCP.
+    /// Address of the client, over TCP.
     address: Option<IpAddr>,
     cut_off: Rc<CutOff>,
 }
 
-/// The order to end a session at once.
+/// Order to end a session immediately.
 #[derive(Default)]
 pub struct CutOff {
     given: Cell<bool>,
@@ -60,7 +60,7 @@ pub struct CutOff {
 }
 
 impl CutOff {
-    /// Returns once the order was given; one task waits.
+    /// Returns once the order is given; only one task may wait.
     pub async fn given(&self) {
         while !self.given.get() {
             self.signal.wait().await;
@@ -68,14 +68,14 @@ impl CutOff {
     }
 }
 
-/// What a session uses, and since when.
+/// Export or target that a session uses, and the start of the use.
 #[derive(Clone)]
 pub(crate) struct UserOf {
     pub(crate) name: String,
     pub(crate) since: Instant,
 }
 
-/// Of a session without a server.
+/// Watch of a session without a server.
 impl Default for Watch {
     fn default() -> Self {
         Self::new(&Arc::default(), Place::alone(), None, None)
@@ -83,7 +83,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Of a connection at this place, on a worker that has this load.
+    /// Creates the watch of a connection with this slot, on the worker with this load.
     pub(crate) fn new(
         load: &Arc<Load>,
         place: Arc<Place>,
@@ -102,17 +102,17 @@ impl Watch {
         }
     }
 
-    /// Says that handshake or login is over. Until then the connection may be closed for another.
+    /// Records the end of the handshake or login. Before it, the connection can be evicted.
     pub fn end_handshake(&self) {
         self.place.end_handshake();
     }
 
-    /// The connection's place, to say there what it does.
+    /// Slot of the connection, where the session records its activity.
     pub const fn place(&self) -> &Arc<Place> {
         &self.place
     }
 
-    /// Says that the session has something to do; only such sessions are moved.
+    /// Records that the session has a request; only active sessions are moved.
     pub fn has_work(&self) {
         let span = self.load.span();
         if self.active_in.replace(Some(span)) != Some(span) {
@@ -120,22 +120,22 @@ impl Watch {
         }
     }
 
-    /// Whether it had something to do in this span of time or the one before.
+    /// Whether the session had a request in the current or previous span.
     pub(crate) fn was_active(&self) -> bool {
         self.active_in.get().is_some_and(|span| self.load.span().wrapping_sub(span) <= 1)
     }
 
-    /// Asks the session to go on on another worker, once nothing of it is under way.
+    /// Asks the session to move to another worker once no request is running.
     pub(crate) fn move_to(&self, worker: usize) {
         self.moves_to.set(Some(worker));
     }
 
-    /// Whether the session is to go on elsewhere.
+    /// Whether the session should move to another worker.
     pub const fn is_to_move(&self) -> bool {
         self.moves_to.get().is_some()
     }
 
-    /// The session cannot move now.
+    /// Cancels the move, because the session cannot move now.
     pub fn stay(&self) {
         self.moves_to.set(None);
     }
@@ -144,7 +144,7 @@ impl Watch {
         self.moves_to.get()
     }
 
-    /// Asks the session to take no further request. A receive under way must be ended too, by
+    /// Asks the session to accept no more requests. The caller must also end a running receive, by
     /// shutting down the socket's reading side.
     pub fn stop(&self) {
         self.stopping.set(true);
@@ -155,19 +155,19 @@ impl Watch {
         self.stopping.get()
     }
 
-    /// Orders the session to end without waiting for memory or for its client. The socket must be
-    /// shut down, too.
+    /// Orders the session to end without waiting for memory or for its client. The caller must also
+    /// shut down the socket.
     pub(crate) fn cut_off(&self) {
         self.cut_off.given.set(true);
         self.cut_off.signal.notify();
     }
 
-    /// The order to end at once.
+    /// The order to end immediately.
     pub fn until_cut_off(&self) -> Rc<CutOff> {
         Rc::clone(&self.cut_off)
     }
 
-    /// Says what the session uses (an export, a target), once that is agreed on.
+    /// Records the export or target that the session uses, after negotiation.
     pub fn set_user_of(&self, name: &str) {
         self.user_of.replace(Some(UserOf { name: name.to_owned(), since: Instant::now() }));
     }
@@ -180,13 +180,13 @@ impl Watch {
         self.address
     }
 
-    /// Whether it uses what has that name.
+    /// Whether the session uses the export or target with this name.
     pub(crate) fn is_user_of(&self, name: &str) -> bool {
         self.user_of.borrow().as_ref().is_some_and(|of| of.name == name)
     }
 }
 
-/// Ends one or both directions of a socket. It fails only where the peer was faster.
+/// Shuts down one or both directions of a socket. It fails only if the peer closed first.
 pub fn shut(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = rustix::net::shutdown(socket, how) {
         tracing::trace!(%error, "shutdown of a socket");

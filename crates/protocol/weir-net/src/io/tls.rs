@@ -1,15 +1,15 @@
-//! TLS over a connection's socket, on the server's side.
+//! TLS on a connection's socket, server side.
 //!
-//! Not here: certificates (the caller hands in a [`ServerConfig`]), when a protocol begins TLS.
+//! The caller supplies certificates in a [`ServerConfig`]; the protocol decides when TLS begins.
 //!
-//! One task reads and one writes, each on its own clone; both share the state of the session. Only
-//! the writing side sends: what TLS itself has to say after the handshake (an answer to a key
-//! update) goes out with the next write.
+//! One task reads and one task writes, each on its own clone; both share the session state. Only
+//! the writing side sends. TLS messages after the handshake (a response to a key update) go out
+//! with the next write.
 //!
 //! Invariants:
-//! - no byte that came before the handshake is ever taken for a byte of the session;
-//! - bytes leave in the order in which they were encrypted;
-//! - beside the session's own state a connection holds at most [`TLS_BYTES`];
+//! - bytes received before the handshake are never treated as session data;
+//! - bytes are sent in the order of their encryption;
+//! - in addition to the session state, a connection holds at most [`TLS_BYTES`];
 //! - no borrow of the session is held across an await.
 
 use std::cell::RefCell;
@@ -29,11 +29,11 @@ use crate::io::socket::Socket;
 use crate::limits::TLS_BYTES;
 use crate::limits::{TLS_END_LIMIT, TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 
-/// A socket with TLS on it; clones are the same session.
+/// Socket with TLS; clones share the session.
 pub struct TlsSocket<S> {
     socket: S,
     session: Rc<RefCell<ServerConnection>>,
-    /// Encrypted bytes as they came, and how many of them the session has taken. Only the clone
+    /// Received encrypted bytes, and how many of them the session has processed. Only the clone
     /// that reads has any.
     received: Vec<u8>,
     taken: usize,
@@ -53,11 +53,12 @@ impl<S: AsFd> AsFd for TlsSocket<S> {
 }
 
 impl<S: Socket> TlsSocket<S> {
-    /// Waits for the client's side of the handshake, from the next byte of the socket on. The
-    /// caller limits the time.
+    /// Runs the server side of the handshake, from the next byte of the socket. The caller limits
+    /// the time.
     ///
     /// # Errors
-    /// The socket failed, or the client's side is not acceptable; the client was told so.
+    /// The socket failed, or the client's handshake is unacceptable; the client has received an
+    /// alert.
     pub async fn accept(socket: S, config: &Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_SEND_BYTES));
@@ -69,7 +70,7 @@ impl<S: Socket> TlsSocket<S> {
             }
             while tls.has_received() && tls.session.borrow().is_handshaking() {
                 let fed = tls.feed();
-                // An alert too, which tells the client what is wrong.
+                // Sends the response, or after an error the alert for the client.
                 let sent = tls.send_records().await;
                 fed.and(sent)?;
             }
@@ -82,7 +83,7 @@ impl<S: Socket> TlsSocket<S> {
         self.taken < self.received.len()
     }
 
-    /// Receives encrypted bytes once; 0 at the end.
+    /// Receives encrypted bytes once; returns 0 at the end of the stream.
     async fn receive(&mut self) -> io::Result<usize> {
         let mut buffer = std::mem::take(&mut self.received);
         buffer.clear();
@@ -92,7 +93,7 @@ impl<S: Socket> TlsSocket<S> {
         result
     }
 
-    /// Lets the session take received bytes, once.
+    /// Passes received bytes to the session, once.
     fn feed(&mut self) -> io::Result<()> {
         let mut session = self.session.borrow_mut();
         let mut rest = self.received.get(self.taken..).unwrap_or_default();
@@ -103,7 +104,7 @@ impl<S: Socket> TlsSocket<S> {
         Ok(())
     }
 
-    /// Sends everything that is encrypted.
+    /// Sends all encrypted bytes.
     async fn send_records(&mut self) -> io::Result<()> {
         let mut records = Vec::new();
         {
@@ -118,7 +119,7 @@ impl<S: Socket> TlsSocket<S> {
         self.socket.write_all(records).await.0
     }
 
-    /// Encrypts the beginning of `parts` and sends it; returns how many bytes that were.
+    /// Encrypts and sends the beginning of `parts`; returns the number of plaintext bytes sent.
     async fn send_parts(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let taken = self.session.borrow_mut().writer().write_vectored(parts)?;
         self.send_records().await?;
@@ -148,8 +149,8 @@ impl<S: Socket> AsyncRead for TlsSocket<S> {
             let more = if self.has_received() {
                 self.feed().map(|()| true)
             } else {
-                // An end without a goodbye of TLS is an end: messages of the protocol say
-                // themselves how long they are.
+                // Accept an end without close_notify: the protocol's messages contain their own
+                // length.
                 self.receive().await.map(|count| count > 0)
             };
             match more {
@@ -195,7 +196,7 @@ impl<S: Socket> Socket for TlsSocket<S> {
 
     async fn say_end(&mut self) {
         self.session.borrow_mut().send_close_notify();
-        // A courtesy: a client that takes nothing, or has gone, does without.
+        // Best effort: a stalled or closed client gets no close_notify.
         drop(compio::time::timeout(TLS_END_LIMIT, self.send_records()).await);
     }
 }

@@ -1,6 +1,6 @@
-//! Which addresses may connect over TCP.
+//! Allow lists: client addresses that may connect over TCP.
 //!
-//! Not here: turning others away (`acceptor`), users of unix sockets (`socket_file`).
+//! The `acceptor` refuses other addresses; `socket_file` controls the users of unix sockets.
 //!
 //! Invariant: an empty list allows no address.
 
@@ -17,7 +17,7 @@ use crate::error::ServeError;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList(Vec<Network>);
 
-/// A list that changes while listeners use it; clones are the same list.
+/// Allow list that can change while listeners use it; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct LiveAllowList(Arc<RwLock<AllowList>>);
 
@@ -28,7 +28,7 @@ impl From<AllowList> for LiveAllowList {
 }
 
 impl LiveAllowList {
-    /// From now on only these addresses may connect; connections that exist stay.
+    /// Replaces the list. Existing connections stay.
     pub fn set(&self, list: AllowList) {
         *self.0.write() = list;
     }
@@ -38,7 +38,7 @@ impl LiveAllowList {
     }
 }
 
-/// An address, and how many of its first bits count.
+/// Address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: IpAddr,
@@ -46,20 +46,20 @@ struct Network {
 }
 
 impl AllowList {
-    /// Reads entries such as `10.0.0.7`, `10.0.0.0/24` or `fd00::/8`.
+    /// Parses entries such as `10.0.0.7`, `10.0.0.0/24` or `fd00::/8`.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is no network, or one with bits set beyond its length.
+    /// `Invalid` for an entry that is not a network, or has bits set beyond its prefix length.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, ServeError> {
         entries.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Every entry, as it is printed.
+    /// Every entry in its printed form.
     pub fn entries(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    /// The networks of all lists together.
+    /// Union of all lists, without duplicates.
     pub fn union<'a>(lists: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut networks: Vec<Network> = Vec::new();
         for network in lists.into_iter().flat_map(|list| &list.0) {
@@ -70,7 +70,7 @@ impl AllowList {
         Self(networks)
     }
 
-    /// Whether no address is allowed.
+    /// Whether the list allows no address.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -132,7 +132,7 @@ impl FromStr for Network {
         let bits = match bits {
             None => bits_max,
             Some(bits) => match bits.parse::<u8>() {
-                // The parser of numbers takes a sign.
+                // `parse` accepts a sign.
                 Ok(number) if number <= bits_max && !bits.starts_with('+') => number,
                 _ => return Err(bad(&format!("after / comes a number from 0 to {bits_max}"))),
             },
@@ -152,7 +152,7 @@ impl FromStr for Network {
             }
         };
         if first != address {
-            // Most often a slip: one host was meant, or another length.
+            // Usually a mistake: the user meant one host, or another prefix length.
             return Err(bad(&format!("write {first}/{bits} for the network, or {address}")));
         }
         Ok(Self { address, bits })
@@ -178,7 +178,7 @@ mod tests {
             ("fe80::1", false),
             ("127.0.0.1", false),
             ("::1", false),
-            // As a dual-stack socket shows an IPv4 client.
+            // A dual-stack socket reports an IPv4 client in this form.
             ("::ffff:10.1.2.3", true),
             ("::ffff:11.1.2.3", false),
         ] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_allows_no_address_and_length_0_all_of_its_kind() {
+    fn empty_list_allows_nothing_and_prefix_0_a_whole_family() {
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         assert!(AllowList::default().is_empty() && !AllowList::default().contains(local));
         let all = AllowList::parse(["0.0.0.0/0"]).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_entries_are_named_with_what_is_right() {
+    fn invalid_entries_are_refused_with_a_correction() {
         for (text, part) in [
             ("", "no IP address"),
             ("host", "no IP address"),

@@ -1,8 +1,8 @@
 //! Addresses and listening sockets.
 //!
-//! Not here: the file of a unix socket (`socket_file`), what happens to a connection (`server`).
+//! The file of a unix socket is in `socket_file`; `server` handles accepted connections.
 //!
-//! Invariant: a TCP client whose address is not allowed gets no byte and no place.
+//! Invariant: a TCP client outside the allow list receives no byte and gets no slot.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_S
 use crate::listen::allow::LiveAllowList;
 use crate::listen::socket_file::{self, SocketFile};
 
-/// Where to listen.
+/// Listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// An IP address and a port.
@@ -26,10 +26,10 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads `tcp:HOST:PORT`, `HOST:PORT`, `HOST` (port `port`) or `unix:PATH`.
+    /// Parses `tcp:HOST:PORT`, `HOST:PORT`, `HOST` (with the default `port`) or `unix:PATH`.
     ///
     /// # Errors
-    /// `Invalid`, with what a good one looks like.
+    /// `Invalid`, with an example of a valid address.
     pub fn parse(text: &str, port: u16) -> Result<Self, ServeError> {
         let bad = |why: String| ServeError::Address { text: text.to_owned(), why, port };
         if let Some(path) = text.strip_prefix("unix:") {
@@ -64,7 +64,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that accepts connections.
+/// Listening socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -76,32 +76,32 @@ enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
-/// Who may connect.
+/// Clients that may connect.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    /// Over TCP; `None` for every address, where the protocol asks clients who they are.
+    /// Addresses over TCP; `None` allows every address, if the protocol authenticates clients.
     pub addresses: Option<LiveAllowList>,
-    /// Over unix sockets, beside the user of the server: the number of a group.
+    /// Group id for unix sockets, in addition to the server's user.
     pub group: Option<u32>,
 }
 
-/// A connection that was accepted.
+/// Accepted connection.
 pub(crate) enum Incoming {
     Client(Accepted, Peer),
-    /// Closed already: its address is not allowed.
+    /// Closed already, because its address is not on the allow list.
     Stranger(SocketAddr),
 }
 
-/// Who connected, and where to.
+/// Client of a connection, with both addresses.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The client's address, or the socket's path.
+    /// Address of the client, or path of the unix socket.
     pub name: String,
-    /// The address of this side, as the client reached it.
+    /// Local address that the client connected to.
     pub local: Address,
-    /// The client's address, over TCP.
+    /// Address of the client, over TCP.
     pub address: Option<IpAddr>,
-    /// Whom its connections are counted for.
+    /// Peer to which the connection is counted.
     pub key: PeerKey,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The socket of a connection that no worker has.
+/// Socket of a connection without a worker.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream),
     Unix(UnixStream),
@@ -127,10 +127,10 @@ impl AsFd for Accepted {
 }
 
 impl Listener {
-    /// Starts to listen, over TCP for every address and over a unix socket for this user.
+    /// Starts to listen: over TCP for every address, over a unix socket for the server's user.
     ///
     /// # Errors
-    /// `Busy` where another server listens there; that server is not disturbed.
+    /// `Busy` if another server listens there; that server is not disturbed.
     pub fn bind(address: &Address) -> Result<Self, ServeError> {
         Self::bind_for(address, Clients::default())
     }
@@ -138,7 +138,8 @@ impl Listener {
     /// Starts to listen for these clients.
     ///
     /// # Errors
-    /// As [`Self::bind`]; `Permission` for a unix socket in a directory that other users write to.
+    /// As [`Self::bind`]; `Permission` for a unix socket in a directory that other users can write
+    /// to.
     pub fn bind_for(address: &Address, clients: Clients) -> Result<Self, ServeError> {
         let socket = match address {
             Address::Unix(path) => {
@@ -158,7 +159,7 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// Where it listens; with the real port where port 0 was asked for.
+    /// Local address; contains the actual port if port 0 was requested.
     pub fn address(&self) -> io::Result<Address> {
         match &self.socket {
             Socket::Tcp(socket, _) => socket.local_addr().map(Address::Tcp),
@@ -166,7 +167,7 @@ impl Listener {
         }
     }
 
-    /// Takes a waiting connection and sets it up.
+    /// Accepts a waiting connection and sets its socket options.
     pub(crate) fn accept(&self) -> io::Result<Incoming> {
         match &self.socket {
             Socket::Tcp(socket, allowed) => {
@@ -179,7 +180,8 @@ impl Listener {
                 rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
                 rustix::net::sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
                 rustix::net::sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
-                // Keepalive does not run while sent data is unacknowledged; this does.
+                // Keepalive pauses while sent data is unacknowledged; this timeout covers that
+                // case.
                 let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
                 let local = Address::Tcp(stream.local_addr()?);
@@ -218,7 +220,7 @@ mod tests {
     use weir_base::ErrorKind;
 
     #[test]
-    fn addresses_are_read_and_printed() {
+    fn addresses_are_parsed_and_printed() {
         for (text, printed) in [
             ("tcp:127.0.0.1:5000", "tcp:127.0.0.1:5000"),
             ("127.0.0.1:5000", "tcp:127.0.0.1:5000"),
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_said_so() {
+    fn port_in_use_is_reported_as_busy() {
         let first = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();
         let error = Listener::bind(&first.address().unwrap()).expect_err("in use");
         assert_eq!(error.kind(), ErrorKind::Busy);
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn client_whose_address_is_not_allowed_is_closed_before_anything_is_read() {
+    fn client_outside_the_allow_list_is_closed_at_accept() {
         let at = Address::parse("127.0.0.1:0", 1).unwrap();
         let only = |entry: &str| Clients {
             addresses: Some(AllowList::parse([entry]).unwrap().into()),
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_client_that_is_gone_is_noticed_by_the_system() {
+    fn accepted_sockets_have_keepalive_and_user_timeout() {
         use rustix::net::sockopt;
 
         let listener = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();

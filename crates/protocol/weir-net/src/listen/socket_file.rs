@@ -1,13 +1,13 @@
-//! A unix socket that listens, and its file.
+//! Listening unix socket and its file.
 //!
-//! Not here: accepting (`listener`), which group the clients are in (the caller says).
+//! `listener` accepts connections; the caller chooses the group of the clients.
 //!
 //! Invariants:
-//! - other users never reach the socket, not even for a moment: it gets its group and mode before
-//!   it listens;
-//! - mode and group are set on the socket that was made, by descriptor: a link that takes its place
-//!   meanwhile is not followed;
-//! - the socket is in a directory in which no other user can put another one in its place;
+//! - other users can never reach the socket, not even briefly: it gets its group and mode before it
+//!   listens;
+//! - mode and group are set on the created socket through a descriptor, so that a link that
+//!   replaces it meanwhile is not followed;
+//! - the socket is in a directory where no other user can replace it;
 //! - a socket on which a process answers is never replaced, and only sockets are removed.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,11 +23,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::ServeError;
 use crate::limits::ACCEPT_QUEUE;
 
-/// Permission bits of a directory that let its group and others put files there.
+/// Permission bits that let the group and other users create files in a directory.
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Removes the socket's file when dropped, unless another took its place.
+/// Removes the socket's file on drop, unless another file replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -41,11 +41,11 @@ impl SocketFile {
     }
 }
 
-/// Listens at `path` for this user and the members of `group`.
+/// Listens at `path` for the server's user and the members of `group`.
 ///
 /// # Errors
-/// `Permission` in a directory where another user could put a socket in its place; `Busy` where a
-/// process answers already; `Exists` for a file that is no socket.
+/// `Permission` in a directory where another user could replace the socket; `Busy` if a process
+/// answers on it; `Exists` for a file that is not a socket.
 pub fn bind(path: &Path, group: Option<u32>) -> Result<(UnixListener, SocketFile), ServeError> {
     refuse_open_directory(path)?;
     let address = || format!("unix:{}", path.display());
@@ -68,13 +68,13 @@ fn listen(path: &Path, group: Option<u32>) -> io::Result<(UnixListener, SocketFi
         }
         other => other?,
     }
-    // A socket that is bound and does not listen yet refuses every client.
+    // A bound socket that does not listen yet refuses every client.
     let file = admit(path, group)?;
     rustix::net::listen(&fd, ACCEPT_QUEUE)?;
     Ok((UnixListener::from(fd), file))
 }
 
-/// Opens the socket at `path` to its owner and to the group, if there is one.
+/// Gives access to the socket at `path` to its owner and to the group, if there is one.
 fn admit(path: &Path, group: Option<u32>) -> rustix::io::Result<SocketFile> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -88,14 +88,14 @@ fn admit(path: &Path, group: Option<u32>) -> rustix::io::Result<SocketFile> {
         rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
         mode |= Mode::RGRP | Mode::WGRP;
     }
-    // A descriptor that is only a place takes no fchmod; its name under /proc is the file itself.
+    // `fchmod` refuses an `O_PATH` descriptor; its name under /proc refers to the same file.
     rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
     Ok(SocketFile { path: path.to_owned(), dev: stat.st_dev, ino: stat.st_ino })
 }
 
-/// Refuses a directory in which another user could put a socket in the place of the server's.
-/// Clients would send their data there. The user's own group may write: many systems give each user
-/// a group of the same name and let it write.
+/// Refuses a directory in which another user could replace the server's socket, because clients
+/// would send their data to the replacement. The server's own group may write: many systems give
+/// each user a group of the same name, with write permission.
 fn refuse_open_directory(path: &Path) -> Result<(), ServeError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.unwrap_or_else(|| Path::new("."));
@@ -123,7 +123,7 @@ fn refuse_open_directory(path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Removes the socket of a server that is no more.
+/// Removes the socket of a server that has ended.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(
@@ -133,9 +133,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // Its server removed it meanwhile.
+        // Its server removed it in the meantime.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // It answered, or it may: leave it.
+        // A server answered, or may still answer: keep the socket.
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) => Err(error),
     }
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// An empty directory that only this user may enter.
+    /// Empty directory that only this user can enter.
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("weir-net-{}-{name}", std::process::id()));
         drop(fs::remove_dir_all(&path));
@@ -193,14 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn group_gets_the_socket() {
+    fn group_owns_the_socket_and_links_are_not_followed() {
         let dir = scratch("group");
         let path = dir.join("nbd.sock");
         let own = rustix::process::getegid().as_raw();
         let group = if rustix::process::geteuid().is_root() { 990 } else { own };
         let _bound = bind(&path, Some(group)).unwrap();
         assert_eq!((fs::metadata(&path).unwrap().gid(), mode(&path)), (group, 0o660));
-        // A stranger's link, put there between bind and chmod, once opened its target to the group.
+        // Regression: a link that another user placed between bind and chmod opened its target to
+        // the group.
         let (victim, link) = (dir.join("victim"), dir.join("link"));
         fs::write(&victim, "").unwrap();
         set_mode(&victim, 0o600);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn file_in_the_way_is_not_removed() {
+    fn regular_file_at_the_path_is_not_removed() {
         let dir = scratch("file");
         let path = dir.join("nbd.sock");
         fs::write(&path, "precious").unwrap();
@@ -221,9 +222,9 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
-    // Another user put a socket of its own in the place of the server's, and got the writes.
+    // Regression: another user replaced the server's socket with its own, and received the writes.
     #[test]
-    fn directory_that_other_users_write_to_is_refused_with_the_command() {
+    fn directory_writable_by_others_is_refused_with_the_repair() {
         let dir = scratch("open");
         let path = dir.join("nbd.sock");
         for bits in [0o777, 0o1777, 0o707] {

@@ -1,17 +1,16 @@
-//! The acceptor: one thread takes the connections of all listeners and gives them to workers.
+//! Acceptor: one thread accepts the connections of all listeners and assigns them to workers.
 //!
-//! Not here: sockets that listen (`listener`), what workers do (`worker`).
+//! Listening sockets are in `listener`, workers in `worker`.
 //!
-//! A connection goes to the worker that has the fewest. One acceptor for all listeners balances
-//! unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread looks now and then
-//! whether sessions are to move (`balance`).
+//! A connection goes to the worker with the fewest connections. One acceptor for all listeners
+//! balances unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread periodically
+//! runs the load balancing (`balance`).
 //!
 //! Invariants:
-//! - a client whose address is not allowed is closed before it gets a place, and counted in the
-//!   log;
-//! - a new connection gets a place, or takes that of one that does nothing (`places`), or is closed
-//!   at once and counted in the log;
-//! - without free descriptors it waits, and does not spin.
+//! - a client outside the allow list is closed before it gets a slot, and counted in the log;
+//! - a new connection gets a slot, or evicts an inactive connection (`connection_table`), or is
+//!   closed immediately and counted in the log;
+//! - without free descriptors the acceptor pauses and does not spin.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -27,13 +26,13 @@ use crate::connections::connection_table::{Admission, Places};
 use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
 use crate::server::message::{Arrival, Message, Way, send};
 
-/// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
-/// once, and the log must not fill.
+/// Pause after a failed accept (no free descriptors): the cause persists for a while, and the log
+/// must not fill up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// See the file's head.
+/// Acceptor thread; see the module description.
 pub(crate) struct Acceptor<T> {
-    /// The protocol's.
+    /// Name of the protocol.
     name: &'static str,
     listeners: Vec<Listener>,
     stop: UnixStream,
@@ -41,13 +40,14 @@ pub(crate) struct Acceptor<T> {
     balancer: Option<Balancer>,
     idle_gives_way: bool,
     places: Arc<Places>,
-    /// Lines about connections that are refused before a session begins, by why.
+    /// Log rate limiter for refused connections, by reason.
     refusals: Sieve<&'static str>,
 }
 
 impl<T> Acceptor<T> {
-    /// It ends when the other end of `stop` is dropped. Of the protocol's sessions, whether they
-    /// can move (only then they are balanced) and whether idle ones give way.
+    /// Creates an acceptor that ends when the other end of `stop` is dropped. The pair says whether
+    /// sessions of the protocol can move (only then they are balanced), and whether idle ones can
+    /// be evicted.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,
@@ -67,7 +67,7 @@ impl<T> Acceptor<T> {
             let rest = self.balancer.as_ref().and_then(Balancer::rest);
             let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
             fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
-            // It fits: a span is short.
+            // The conversion cannot fail, because a span is short.
             let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
             match poll(&mut fds, limit.as_ref()) {
                 Ok(_) => {}
@@ -90,13 +90,13 @@ impl<T> Acceptor<T> {
         }
     }
 
-    /// Asks for sessions to be moved, where it is time for that.
+    /// Orders a move of sessions, if one is due.
     fn balance(&mut self) {
         let found = self.balancer.as_mut().and_then(Balancer::look);
         let Some(Move { from, to, count }) = found else { return };
         tracing::debug!(protocol = self.name, from, to, count, "sessions are to move");
         if let Some((sender, _)) = self.ways.get(from) {
-            // A worker that is gone has no sessions.
+            // A worker that has ended has no sessions.
             drop(sender.send(Message::Give { to, count }));
         }
     }
@@ -111,7 +111,7 @@ impl<T> Acceptor<T> {
                     tracing::warn!(protocol, %peer, more, "connection refused: {why}");
                 }
             }
-            // Taken back by the client before it was accepted, or nothing there after all.
+            // The client aborted the connection before the accept, or no connection was pending.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -130,7 +130,7 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
-        // Sessions that move meanwhile may make it one more than another has: it does no harm.
+        // Moving sessions may make the choice off by one, which is harmless.
         let fewest = || {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
@@ -140,7 +140,7 @@ impl<T> Acceptor<T> {
                 if let Some(leaves) = leaves
                     && let Some((sender, _)) = self.ways.get(leaves.worker())
                 {
-                    // A worker that is gone has no connections.
+                    // A worker that has ended has no connections.
                     drop(sender.send(Message::GiveWay(leaves)));
                 }
                 let way = self.ways.get(place.worker()).expect("there is a worker");

@@ -1,8 +1,8 @@
-//! Messages to the threads: new connections, connections that move, the end.
+//! Messages to workers: new connections, moving connections, shutdown.
 //!
-//! Not here: the threads (`worker`), who sends (`acceptor`, `serve`).
+//! The workers are in `worker`, the senders in `acceptor` and `serve`.
 //!
-//! Invariant: a message that a thread cannot take is dropped with its connection.
+//! Invariant: a message that a thread cannot receive is dropped with its connection.
 
 use std::mem::Discriminant;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::io::socket::UserOf;
 use crate::listen::allow::AllowList;
 use crate::listen::listener::{Accepted, Peer};
 
-/// Log lines about connections that were lost between threads.
+/// Log rate limiter for connections lost between threads.
 pub(crate) static LOST: Sieve<&str> = Sieve::new(LINES_INTERVAL);
 
-/// What acceptor, handle and other workers tell a worker; `T` is a parked session.
+/// Message to a worker from the acceptor, the handle or another worker; `T` is a parked session.
 pub(crate) enum Message<T> {
     Connection(Box<Arrival<T>>),
-    /// Ends the connections that used what has this name at this moment; clients over TCP only
-    /// where the list, if there is one, does not hold their address.
+    /// Ends the connections that used this export or target name at this time. With a list, TCP
+    /// clients whose address is on it and all clients of unix sockets stay.
     Disconnect(String, Option<AllowList>, Instant),
-    /// A connection that did nothing is to be closed for another.
+    /// Closes an inactive connection to make room for another.
     GiveWay(Arc<Place>),
-    /// So many sessions are to go to another worker, which there is.
+    /// Moves `count` sessions to another worker, which exists.
     Give {
         to: usize,
         count: usize,
@@ -37,7 +37,7 @@ pub(crate) enum Message<T> {
     Stop,
 }
 
-/// A connection nobody serves yet, or one that comes from another worker.
+/// Connection that the worker takes over: a new connection, or a session from another worker.
 pub(crate) struct Arrival<T> {
     pub(crate) socket: Accepted,
     pub(crate) peer: Peer,
@@ -52,10 +52,10 @@ impl<T> Arrival<T> {
     }
 }
 
-/// What all threads of a server know together.
+/// State shared by all threads of a server.
 pub(crate) struct Books<E> {
     pub(crate) places: Arc<Places>,
-    /// Connections that ended badly, by the kind of their error.
+    /// Log rate limiter for connections that ended with an error, by kind of error.
     pub(crate) drops: Arc<Sieve<Discriminant<E>>>,
 }
 
@@ -65,10 +65,10 @@ impl<E> Clone for Books<E> {
     }
 }
 
-/// A worker, as connections are sent to it.
+/// Handle of a worker: its message channel and its load.
 pub(crate) type Way<T> = (mpsc::UnboundedSender<Message<T>>, Arc<Load>);
 
-/// Sends a connection to a worker; one that is gone closes it.
+/// Sends a connection to a worker; closes it if the worker has ended.
 pub(crate) fn send<T>((sender, load): &Way<T>, arrival: Arrival<T>, places: &Places) {
     load.connections.fetch_add(1, Ordering::Relaxed);
     let place = Arc::clone(&arrival.place);

@@ -1,4 +1,4 @@
-//! The threads.
+//! Server threads.
 
 pub(crate) mod acceptor;
 pub(crate) mod message;

@@ -1,6 +1,6 @@
-//! The trait of a protocol that the threads serve.
+//! Trait of a protocol that the server threads run.
 //!
-//! Not here: the protocols (weir-nbd, weir-iscsi).
+//! The protocols are in `weir-nbd` and `weir-iscsi`.
 //!
 //! Invariant: a session runs on one thread at a time.
 
@@ -9,30 +9,30 @@ use std::fmt;
 use crate::io::socket::{Socket, Watch};
 use crate::listen::listener::Peer;
 
-/// A protocol as the server sees it.
+/// Block protocol, as the server runs it.
 pub trait Protocol: Send + Sync + 'static {
-    /// Why a session was dropped.
+    /// Reason for which a session was dropped.
     type Error: fmt::Display;
 
-    /// A session with nothing under way, on its way to another worker;
-    /// [`Infallible`](std::convert::Infallible) where sessions stay where they are.
+    /// Session without running requests, on its way to another worker;
+    /// [`Infallible`](std::convert::Infallible) if sessions of the protocol cannot move.
     type Parked: Send + 'static;
 
-    /// Whether sessions can move.
+    /// Whether sessions can move between workers.
     const MOVES: bool;
 
-    /// Whether a session that is idle for long gives its place to a new connection when there is
-    /// no other: its clients know how to come back.
+    /// Whether a new connection can evict a session that has been idle for long, if no slot is
+    /// free. Its clients must be able to reconnect.
     const IDLE_GIVES_WAY: bool;
 
-    /// Short and in lower case: threads and log lines carry it.
+    /// Short name in lower case for thread names and log lines.
     fn name(&self) -> &'static str;
 
-    /// Serves one connection, from its beginning or as it was `parked`, until it ends, or is
-    /// parked because it [is to move](Watch::is_to_move); runs on a compio runtime.
+    /// Serves one connection from its start, or from its `parked` state, until it ends or is parked
+    /// because it [should move](Watch::is_to_move). Runs on a compio runtime.
     ///
     /// # Errors
-    /// Why the connection was dropped; `Ok(None)` where it ended in good order.
+    /// The reason for which the connection was dropped; `Ok(None)` after an orderly end.
     fn run<S: Socket>(
         &self,
         socket: S,

@@ -1,9 +1,8 @@
-//! The server: one thread accepts, workers serve, one compio runtime each.
+//! Server: one acceptor thread, and worker threads with one compio runtime each.
 //!
-//! Not here: accepting (`acceptor`), what workers do (`worker`), what a session does
-//! ([`Protocol`]).
+//! The acceptor is in `acceptor`, workers in `worker`, sessions in each [`Protocol`].
 //!
-//! Invariant: after [`ServerHandle::stop`] returned, no request is under way.
+//! Invariant: after [`ServerHandle::stop`] returned, no request is running.
 
 use std::io;
 use std::sync::Arc;
@@ -26,16 +25,16 @@ use crate::server::worker::Worker;
 pub struct ServerHandle<P: Protocol> {
     addresses: Vec<Address>,
     ways: Arc<[Way<P::Parked>]>,
-    /// Dropping it wakes the acceptor, which then ends.
+    /// Dropping it wakes and ends the acceptor.
     stop_acceptor: Option<std::os::unix::net::UnixStream>,
     acceptor: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts to serve `protocol` on `listeners` with `threads` threads of its own.
+/// Starts a server for `protocol` on `listeners` with `threads` worker threads.
 ///
 /// # Errors
-/// A thread or its runtime could not be started; nothing is left running.
+/// A thread or its runtime could not be started; no thread is left running.
 pub fn serve<P: Protocol>(
     listeners: Vec<Listener>,
     protocol: Arc<P>,
@@ -68,7 +67,7 @@ pub fn serve<P: Protocol>(
     for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
         let (ways, books) = (Arc::clone(&ways), books.clone());
         let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, books);
-        // A runtime belongs to the thread that made it, so the thread reports how that went.
+        // A runtime belongs to the thread that created it, so the thread reports the result.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {
             Ok(runtime) => {
@@ -87,29 +86,29 @@ pub fn serve<P: Protocol>(
 }
 
 impl<P: Protocol> ServerHandle<P> {
-    /// Where it listens.
+    /// Listening addresses.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Connections there are now.
+    /// Number of current connections.
     pub fn connections(&self) -> usize {
         self.connections_of_workers().into_iter().sum()
     }
 
-    /// Connections of each worker now.
+    /// Number of current connections of each worker.
     pub fn connections_of_workers(&self) -> Vec<usize> {
         self.ways.iter().map(|(_, load)| load.connections.load(Ordering::Relaxed)).collect()
     }
 
-    /// Ends every connection that uses `name` ([`Watch::set_user_of`]) once its requests under way
+    /// Ends every connection that uses `name` ([`Watch::set_user_of`]) once its running requests
     /// are answered.
     pub fn disconnect(&self, name: &str) {
         self.disconnect_others(name, None);
     }
 
-    /// As [`Self::disconnect`], but for clients at an address in `kept` and those of unix sockets;
-    /// for protocols whose sessions do not move.
+    /// As [`Self::disconnect`], except clients with an address in `kept` and clients of unix
+    /// sockets. Only for protocols whose sessions do not move.
     pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
         self.disconnect_others(name, Some(kept));
     }
@@ -117,20 +116,21 @@ impl<P: Protocol> ServerHandle<P> {
     fn disconnect_others(&self, name: &str, kept: Option<&AllowList>) {
         let now = Instant::now();
         for (sender, _) in &*self.ways {
-            // A worker that is gone has no connections.
+            // A worker that has ended has no connections.
             drop(sender.send(Message::Disconnect(name.to_owned(), kept.cloned(), now)));
         }
     }
 
-    /// Lets `count` sessions that have something to do go on on another worker, both counted from
-    /// 0. The server does so by itself where a worker lacks time. Does not wait.
+    /// Moves `count` active sessions from one worker to another, both counted from 0. Returns
+    /// without waiting. The server calls the same move when a worker lacks CPU time.
     pub fn move_sessions(&self, from: usize, to: usize, count: usize) {
         if let (Some((sender, _)), Some(_)) = (self.ways.get(from), self.ways.get(to)) {
             drop(sender.send(Message::Give { to, count }));
         }
     }
 
-    /// Stops accepting, lets requests under way finish, closes all connections and waits for that.
+    /// Stops accepting, finishes running requests, closes all connections, and waits for the
+    /// threads to end.
     pub fn stop(mut self) {
         self.shut_down();
     }

@@ -1,14 +1,14 @@
-//! A worker: serves connections on a compio runtime, and gives sessions to other workers.
+//! Worker: serves connections on a compio runtime, and moves sessions to other workers.
 //!
-//! Not here: accepting (`acceptor`), which sessions are to move (`balance`), what a session does
-//! ([`Protocol`]).
+//! The `acceptor` accepts connections, `balance` chooses the sessions to move, each [`Protocol`]
+//! has its sessions.
 //!
-//! A session that is to move comes to rest and is taken apart by its protocol; the other worker
-//! gets the socket and what is left, and goes on. The client sees nothing of it.
+//! To move, a session finishes its running requests, and its protocol parks it. The other worker
+//! receives the socket and the parked state, and continues. The client does not notice.
 //!
 //! Invariants:
-//! - a connection is in the books of one worker, or on its way to the next;
-//! - what ends connections reaches those that were on their way, too.
+//! - a connection is in the table of exactly one worker, or on its way to the next;
+//! - an order to end connections also reaches connections on their way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -33,19 +33,19 @@ use crate::listen::listener::{Accepted, Peer};
 use crate::server::message::{Arrival, Books, LOST, Message, Way, send};
 use crate::server::protocol::Protocol;
 
-/// One worker's share of a server.
+/// State of one worker.
 pub(crate) struct Worker<P: Protocol> {
     receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
-    /// Its number, counted from 0.
+    /// Index of the worker, from 0.
     index: usize,
     load: Arc<Load>,
-    /// To all workers of the server, this one included.
+    /// Handles of all workers of the server, including this one.
     ways: Arc<[Way<P::Parked>]>,
     protocol: Arc<P>,
     books: Books<P::Error>,
 }
 
-/// A connection as its worker keeps it: how to end it.
+/// Connection in the worker's table: the means to end it.
 struct Entry {
     watch: Rc<Watch>,
     shut: Box<dyn Fn(Shutdown)>,
@@ -54,20 +54,20 @@ struct Entry {
 /// The connections of one worker.
 #[derive(Default)]
 struct Connections {
-    /// In the order in which they came.
+    /// In order of arrival.
     entries: RefCell<BTreeMap<u64, Entry>>,
     next: Cell<u64>,
     gone: Signal,
 }
 
-/// A connection, its socket apart.
+/// Connection without its socket.
 struct Session<T> {
     peer: Peer,
     watch: Rc<Watch>,
     parked: Option<T>,
 }
 
-/// What was disconnected not long ago, and when last.
+/// Recent disconnect calls: the names, with the last time of each.
 #[derive(Default)]
 struct Disconnects(HashMap<String, Instant>);
 
@@ -77,7 +77,7 @@ impl Disconnects {
         self.0.insert(name, when);
     }
 
-    /// Whether it was meant, wherever it was.
+    /// Whether a disconnect call applied to this session while it was moving.
     fn concern(&self, user_of: &UserOf) -> bool {
         self.0.get(&user_of.name).is_some_and(|when| user_of.since <= *when)
     }
@@ -94,7 +94,7 @@ impl<P: Protocol> Worker<P> {
         Self { receiver, index, load, ways, protocol, books }
     }
 
-    /// Serves connections until the server stops; must run on a compio runtime.
+    /// Serves connections until the server stops. Must run on a compio runtime.
     pub(crate) async fn run(mut self) {
         self.load.runs_here();
         let connections = Rc::new(Connections::default());
@@ -156,7 +156,7 @@ impl<P: Protocol> Worker<P> {
         Ok(())
     }
 
-    /// `kind` makes the socket what it was before it came here.
+    /// Serves one connection. `kind` converts a descriptor back to the socket type, for a move.
     fn spawn<S: Socket>(
         &self,
         connections: &Rc<Connections>,
@@ -188,7 +188,7 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a session is parked for a worker that was asked for");
                         let user_of = watch.user_of();
-                        // It is not given up on the way.
+                        // A moving connection keeps its slot.
                         let place = entered.place.take().expect("taken once");
                         let arrival = Arrival { socket, peer, user_of, parked, place };
                         send(way, arrival, &books.places);
@@ -213,12 +213,12 @@ impl<P: Protocol> Worker<P> {
     }
 }
 
-/// A connection in the worker's books; leaves them however the session ends.
+/// Entry of a connection in the worker's table; removes it on drop, however the session ends.
 struct Entered {
     id: u64,
     connections: Rc<Connections>,
     load: Arc<Load>,
-    /// `None` once it goes with the session to another worker.
+    /// `None` once the slot moves with the session to another worker.
     place: Option<Arc<Place>>,
     places: Arc<Places>,
 }
@@ -241,7 +241,8 @@ impl Connections {
         id
     }
 
-    /// Ends the reading side of those chosen; their sessions do the rest.
+    /// Shuts down the reading side of the chosen connections; their sessions then end by
+    /// themselves.
     fn stop(&self, chosen: impl Fn(&Watch) -> bool) {
         for entry in self.entries.borrow().values().filter(|entry| chosen(&entry.watch)) {
             entry.watch.stop();
@@ -249,7 +250,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connection at this place, if it does nothing still.
+    /// Closes the connection with this slot, if it is still inactive.
     fn close_idle(&self, place: &Arc<Place>) {
         let entries = self.entries.borrow();
         let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
@@ -261,8 +262,8 @@ impl Connections {
         }
     }
 
-    /// Asks as many that have something to do to go to another worker. It is better off there, so
-    /// those go first that have been here for the longest.
+    /// Asks up to `count` active sessions to move to another worker, the oldest first, because they
+    /// gain from the move.
     fn give(&self, to: usize, count: usize) {
         let entries = self.entries.borrow();
         let active = entries.values().filter(|entry| entry.watch.was_active());

@@ -1,17 +1,17 @@
-//! Commands, task management and status, as a transport carries them.
+//! Commands, task management functions and status codes, as a transport carries them.
 //!
-//! Not here: the trait that a transport calls (`transport`), what commands are (`operation`).
+//! The trait that a transport calls is in `transport`, the table of commands in `operation`.
 //!
-//! Invariant: values are as SAM-5 defines them.
+//! Invariant: the values of all codes come from SAM-5.
 
 use std::fmt;
 
-/// A logical unit number as it travels: 8 bytes (SAM-5 4.7).
+/// Logical unit number in its 8-byte wire format (SAM-5 4.7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lun(pub [u8; 8]);
 
 impl Lun {
-    /// The field for a logical unit number up to [`LUN_MAX`](crate::limits::LUN_MAX): peripheral
+    /// Encodes a logical unit number up to [`LUN_MAX`](crate::limits::LUN_MAX): peripheral device
     /// addressing up to 255, flat space addressing above (SAM-5 4.7.7).
     pub const fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
@@ -19,7 +19,8 @@ impl Lun {
         Self([method | high & 0x3F, low, 0, 0, 0, 0, 0, 0])
     }
 
-    /// The number in it, where it is of one of these two forms, on the first level.
+    /// Decodes the number from peripheral device or flat space addressing on the first level;
+    /// otherwise `None`.
     pub fn number(self) -> Option<u16> {
         let [first, second, rest @ ..] = self.0;
         let number = u16::from_be_bytes([first & 0x3F, second]);
@@ -34,72 +35,73 @@ impl fmt::Debug for Lun {
     }
 }
 
-/// How a task stands to the others of its logical unit (SAM-5 8.6).
+/// Task attribute: the order of a task relative to the others of its logical unit (SAM-5 8.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attribute {
-    /// In any order.
+    /// Runs in any order.
     #[default]
     Simple,
-    /// After all that came before, before all that comes after.
+    /// Runs after all earlier tasks and before all later ones.
     Ordered,
-    /// Before all that waits.
+    /// Runs before all waiting tasks.
     HeadOfQueue,
-    /// Automatic contingent allegiance: refused, as no such condition exists here.
+    /// Auto contingent allegiance. Refused, because this target never establishes the condition.
     Aca,
 }
 
-/// One command with the data it brings.
+/// One command with its Data-Out Buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
-    /// Which logical unit.
+    /// Addressed logical unit.
     pub lun: Lun,
-    /// The command descriptor block, as long as it came: 16 bytes, of which a short command uses
-    /// the first, or up to 260.
+    /// Command descriptor block as received: 16 bytes, or up to 260 with an extended CDB. A shorter
+    /// command uses the first bytes.
     pub cdb: &'a [u8],
-    /// The data that came with it; may be shorter or longer than the command asks for.
+    /// Data-Out Buffer; may be shorter or longer than the command requires.
     pub data_out: &'a [u8],
-    /// Its place among the others.
+    /// Task attribute.
     pub attribute: Attribute,
 }
 
-/// How a command ended (SAM-5 5.3.1).
+/// Status of a command (SAM-5 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// The command succeeded.
     Good = 0x00,
-    /// Not done, or with something to say; sense data tells.
+    /// The command failed, or has information to report. Sense data describes it.
     CheckCondition = 0x02,
-    /// Could not be taken now.
+    /// The logical unit cannot accept the command now.
     Busy = 0x08,
-    /// A reservation of another nexus stands in the way.
+    /// The command conflicts with a reservation of another nexus.
     ReservationConflict = 0x18,
-    /// No room for a further task.
+    /// The task set has no room for another task.
     TaskSetFull = 0x28,
-    /// Ended by somebody else, and TAS says that this is to be told.
+    /// Another nexus aborted the task, and the TAS bit requires a response.
     TaskAborted = 0x40,
 }
 
-/// Task management (SAM-5 7).
+/// Task management functions (SAM-5 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Management {
-    /// Abort every task of this nexus on the logical unit.
+    /// Aborts all tasks of this nexus on the logical unit.
     AbortTaskSet,
-    /// Abort every task of the task set, which is that of this nexus on the logical unit.
+    /// Aborts all tasks of the task set. A task set contains the tasks of one nexus only, so this
+    /// equals ABORT TASK SET.
     ClearTaskSet,
-    /// Reset the logical unit.
+    /// Resets the logical unit.
     LunReset,
-    /// Reset every logical unit of the target.
+    /// Resets all logical units of the target.
     TargetReset,
 }
 
-/// The answer to task management.
+/// Service response of a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Managed {
-    /// Done.
+    /// Function complete.
     Complete,
-    /// There is no such logical unit.
+    /// The logical unit does not exist.
     NoLun,
-    /// This target does not do that.
+    /// The target does not support the function.
     Unsupported,
 }

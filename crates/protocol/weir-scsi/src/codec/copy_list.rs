@@ -1,26 +1,26 @@
-//! The parameter list of EXTENDED COPY (LID1): what is to be copied, from where and to where.
+//! Parameter list of EXTENDED COPY (LID1): copy sources, copy destinations and segments.
 //!
-//! Not here: doing it (`copy`).
+//! `command::copy` executes it.
 //!
 //! Spec: SPC-4 6.4.
 //!
-//! Invariant: a list that is wrong anywhere is refused as a whole.
+//! Invariant: an error anywhere in the list refuses the whole list.
 
 use crate::codec::refusal::Refusal;
 use crate::codec::sense::{LIST_LENGTH, Sense, invalid_parameter, key};
 use crate::fields::{be16, be24, be32, be64, byte, set};
 use crate::limits::{COPY_LIST_BYTES_MAX, COPY_SEGMENTS_MAX, COPY_TARGETS_MAX};
 
-/// Block device to block device, in blocks.
+/// Segment descriptor type: block device to block device, in blocks.
 const BLOCKS: u8 = 0x02;
-/// Block device to block device, in bytes with an offset.
+/// Segment descriptor type: block device to block device, in bytes with an offset.
 const BYTES: u8 = 0x0A;
-/// Identification descriptor.
+/// CSCD descriptor type: identification descriptor.
 const IDENTIFICATION: u8 = 0xE4;
-/// Codes of descriptors that are understood, in ascending order.
+/// Supported descriptor type codes, in ascending order.
 pub(crate) const DESCRIPTORS: [u8; 3] = [BLOCKS, BYTES, IDENTIFICATION];
 
-/// One segment, in bytes.
+/// One segment descriptor.
 pub(crate) struct Segment {
     pub(crate) source: u16,
     pub(crate) destination: u16,
@@ -34,9 +34,9 @@ pub(crate) enum SegmentKind {
     Bytes { count: u32, source_offset: u16, destination_offset: u16 },
 }
 
-/// What EXTENDED COPY was asked for.
+/// Decoded parameter list of EXTENDED COPY.
 pub(crate) struct CopyList {
-    /// `None` where its outcome is not to be kept.
+    /// List identifier; `None` if the initiator wants no stored copy result.
     pub(crate) list: Option<u8>,
     pub(crate) targets: Vec<CopyTarget>,
     pub(crate) segments: Vec<Segment>,
@@ -47,7 +47,7 @@ pub(crate) struct CopyTarget {
     pub(crate) block_bytes: u32,
 }
 
-/// A parameter list (SPC-4 6.4.3).
+/// Decodes a parameter list (SPC-4 6.4.3).
 pub(crate) fn parse(list: &[u8]) -> Result<CopyList, Refusal> {
     if list.len() < 16 {
         return Err(LIST_LENGTH.into());
@@ -91,7 +91,7 @@ fn parse_targets(bytes: &[u8]) -> Result<Vec<CopyTarget>, Refusal> {
             return Err(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x07).into());
         }
         if byte(descriptor, 1) & 0x1F != 0 {
-            // Not a direct access block device.
+            // The peripheral device type must be direct access block device.
             return Err(invalid_parameter((16 + 32 * place + 1) as u16).into());
         }
         targets.push(CopyTarget { naa: designated(descriptor), block_bytes: be24(descriptor, 29) });
@@ -99,15 +99,14 @@ fn parse_targets(bytes: &[u8]) -> Result<Vec<CopyTarget>, Refusal> {
     Ok(targets)
 }
 
-/// The logical unit that an identification descriptor names, where it does so by a binary
-/// designator by NAA, 16 bytes long.
+/// The NAA designator of an identification descriptor, if it is binary and 16 bytes long.
 pub(crate) fn designated(descriptor: &[u8]) -> Option<[u8; 16]> {
     let is_naa = byte(descriptor, 4) & 0x0F == 1 && byte(descriptor, 5) & 0x3F == 3;
     let naa = descriptor.get(8..24).filter(|_| is_naa && byte(descriptor, 7) == 16);
     naa.and_then(|naa| naa.try_into().ok())
 }
 
-/// An identification descriptor of a logical unit.
+/// Encodes an identification descriptor of a logical unit.
 pub(crate) fn designate(naa: [u8; 16], block_bytes: u32) -> [u8; 32] {
     let mut bytes = [0; 32];
     set(&mut bytes, 0, &[IDENTIFICATION, 0, 0, 0, 1, 3, 0, 16]);

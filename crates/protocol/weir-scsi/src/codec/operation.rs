@@ -1,32 +1,32 @@
-//! The commands that there are: operation codes, usage maps, and who may run them beside a
-//! reservation.
+//! Table of supported commands: operation codes, CDB usage data, and the access that each needs
+//! under a reservation.
 //!
-//! Not here: what they do.
+//! The modules in `command` execute them.
 //!
 //! Spec: SPC-4 6.1, SBC-3 5.1; for reservations SPC-4 5.13.1 table 71, SBC-3 4.17 table 15.
 //!
-//! Invariant: what is not in the table is refused, and what is in it is what REPORT SUPPORTED
-//! OPERATION CODES tells.
+//! Invariant: a command outside the table is refused, and REPORT SUPPORTED OPERATION CODES reports
+//! exactly the commands in the table.
 
 use crate::codec::sense::{NO_OPERATION, Sense, invalid_cdb, invalid_cdb_bit};
 use crate::fields::{be16, be24, be32, be64, byte};
 
-/// How a command stands to reservations of other nexuses.
+/// Access that a command needs while another nexus holds a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Runs beside every reservation.
+    /// Allowed under every reservation.
     Always,
-    /// Runs beside every persistent reservation, not beside one of SPC-2.
+    /// Allowed under every persistent reservation, but conflicts with an SPC-2 reservation.
     Persistent,
-    /// Needs what reading data needs.
+    /// Needs read access.
     Read,
-    /// Needs what writing data needs.
+    /// Needs write access.
     Write,
-    /// Manages reservations and looks itself.
+    /// Manages reservations and checks them itself.
     Reservation,
 }
 
-/// What a command does.
+/// Function of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     TestUnitReady,
@@ -66,19 +66,20 @@ pub(crate) enum Action {
     ReportFunctions,
 }
 
-/// One command.
+/// One command of the table.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) access: Access,
-    /// Where the second byte of the usage map holds a service action.
+    /// Whether byte 1 of the usage data holds a service action.
     pub(crate) has_service_action: bool,
-    /// Which bits of the descriptor block are looked at (SPC-4 6.35.3), the operation code and
-    /// the service action as they are. Its length is that of the descriptor block.
+    /// CDB usage data (SPC-4 6.35.3): a mask of the CDB bits that the command evaluates. The
+    /// operation code and the service action appear with their values. The length is the CDB
+    /// length.
     pub(crate) usage: &'static [u8],
 }
 
-/// The service action's bits of the second byte.
+/// Bits of the service action in byte 1.
 pub(crate) const SERVICE_ACTION: u8 = 0x1F;
 
 const fn plain(action: Action, access: Access, usage: &'static [u8]) -> Operation {
@@ -89,7 +90,7 @@ const fn service(action: Action, access: Access, usage: &'static [u8]) -> Operat
     Operation { action, access, has_service_action: true, usage }
 }
 
-/// All of them, those that come most often first.
+/// All supported commands, the most frequent first.
 pub(crate) static OPERATIONS: &[Operation] = &[
     plain(Action::Read, Access::Read, &[0x28, 0x18, 255, 255, 255, 255, 0, 255, 255, 0]),
     plain(Action::Write, Access::Write, &[0x2A, 0x18, 255, 255, 255, 255, 0, 255, 255, 0]),
@@ -181,27 +182,27 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     plain(Action::Verify, Access::Read, &long(0xAF, 0x16)),
 ];
 
-/// 16 bytes with an address of 8 and a length of 4 bytes.
+/// A CDB of 16 bytes with an LBA of 8 bytes and a length of 4 bytes.
 const fn wide(code: u8, flags: u8) -> [u8; 16] {
     [code, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// 12 bytes with an address and a length of 4 bytes each.
+/// A CDB of 12 bytes with an LBA and a length of 4 bytes each.
 const fn long(code: u8, flags: u8) -> [u8; 12] {
     [code, flags, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// 16 bytes with an allocation or parameter list length at byte 10.
+/// A CDB of 16 bytes with an allocation length or parameter list length at byte 10.
 const fn copy(code: u8, action: u8, list: u8) -> [u8; 16] {
     [code, action, list, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }
 
-/// POPULATE TOKEN and WRITE USING TOKEN: a list identifier and a parameter list length.
+/// CDB of POPULATE TOKEN and WRITE USING TOKEN: a list identifier and a parameter list length.
 const fn token(action: u8) -> [u8; 16] {
     [0x83, action, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
 }
 
-/// A list identifier of 4 bytes and an allocation length.
+/// A CDB of 16 bytes with a list identifier of 4 bytes and an allocation length.
 const fn copy_result(action: u8) -> [u8; 16] {
     [0x84, action, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }
@@ -215,17 +216,17 @@ const fn persistent_out(action: u8) -> [u8; 10] {
 }
 
 impl Operation {
-    /// Its operation code.
+    /// Operation code.
     pub(crate) fn code(&self) -> u8 {
         byte(self.usage, 0)
     }
 
-    /// Its service action, 0 where there are none.
+    /// Service action; 0 if the command has none.
     pub(crate) fn service_action(&self) -> u8 {
         if self.has_service_action { byte(self.usage, 1) & SERVICE_ACTION } else { 0 }
     }
 
-    /// The command that a descriptor block names.
+    /// Finds the command of a CDB, and checks the CDB length and the NACA bit.
     pub(crate) fn find(cdb: &[u8]) -> Result<&'static Self, Sense> {
         let code = *cdb.first().ok_or(NO_OPERATION)?;
         let mut known = OPERATIONS.iter().filter(|operation| operation.code() == code);
@@ -249,21 +250,22 @@ impl Operation {
     }
 }
 
-/// Where a block command begins, and how long it is.
+/// First block and number of blocks of a block command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
-    /// Byte at which the length stands.
+    /// CDB byte at which the length field begins.
     pub(crate) field: u16,
 }
 
-/// The address and the length of a block command, by the group of its operation code.
+/// Decodes the LBA and the length of a block command. The group of the operation code gives the
+/// layout.
 pub(crate) fn extent(cdb: &[u8]) -> Extent {
     match byte(cdb, 0) >> 5 {
         0 => {
             let lba = u64::from(be24(cdb, 1) & 0x1F_FFFF);
-            // 0 means 256 here (SBC-3 5.6).
+            // In the 6-byte CDB, 0 means 256 blocks (SBC-3 5.6).
             let blocks = match byte(cdb, 4) {
                 0 => 256,
                 blocks => u64::from(blocks),

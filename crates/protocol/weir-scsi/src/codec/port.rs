@@ -1,14 +1,14 @@
 //! The two ends of a nexus by name: initiator ports and target ports.
 //!
-//! Not here: nexuses (`target`), how an initiator proves who it is (a transport).
+//! Nexuses are in `dispatch::target`. The transport authenticates initiators.
 //!
 //! Spec: SPC-4 7.6.4.6 and RFC 7143 4.4.1 for names of initiator ports.
 //!
-//! Invariant: the text of an initiator port is its name as persistent reservations keep it.
+//! Invariant: the text of an initiator port equals the name that persistent reservations store.
 
 use std::fmt;
 
-/// Initiator session identifier: an initiator's own part of a session's identity.
+/// Initiator session identifier: the initiator's part of a session's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Isid(pub [u8; 6]);
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Isid {
 pub struct InitiatorPort {
     /// The initiator's iSCSI name: `iqn.`, `eui.` or `naa.`, at most 223 bytes.
     pub name: String,
-    /// Which of its sessions.
+    /// Session of the initiator.
     pub isid: Isid,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Display for InitiatorPort {
 pub struct Port {
     /// Relative target port identifier, from 1.
     pub relative: u16,
-    /// SCSI name, such as `iqn...,t,0x0001`.
+    /// SCSI target port name, such as `iqn...,t,0x0001`.
     pub name: String,
-    /// Target port group it belongs to.
+    /// Target port group of this port.
     pub group: u16,
 }

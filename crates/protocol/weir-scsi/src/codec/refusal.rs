@@ -1,8 +1,8 @@
-//! Why a command is not done.
+//! Refusals of commands.
 //!
-//! Not here: sense data (`sense`).
+//! Sense data is in `sense`.
 //!
-//! Invariant: a refusal has a status, and sense data where the status is CHECK CONDITION.
+//! Invariant: a refusal has a status, and has sense data if the status is CHECK CONDITION.
 
 use weir_base::ErrorKind;
 use weir_block::ExportError;
@@ -12,12 +12,12 @@ use crate::codec::sense::{
     FAILURE, NO_SPACE, NO_UNIT, NOT_READY, OUT_OF_RANGE, Sense, UNREADABLE, WRITE_PROTECTED,
 };
 
-/// Why a command is not done.
+/// Refusal of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// CHECK CONDITION with this.
+    /// CHECK CONDITION with this sense data.
     Check(Sense),
-    /// A status that says all.
+    /// A status without sense data.
     Status(Status),
 }
 
@@ -28,7 +28,7 @@ impl From<Sense> for Refusal {
 }
 
 impl From<ExportError> for Refusal {
-    /// What the storage said, as SCSI says it; every kind has its code.
+    /// Maps a storage error to sense data or a status; every error kind has its code.
     fn from(error: ExportError) -> Self {
         let sense = match error.kind() {
             ErrorKind::Busy => return Self::Status(Status::Busy),
@@ -47,5 +47,5 @@ impl From<ExportError> for Refusal {
     }
 }
 
-/// How a command ended: nothing, or why it was not done.
+/// Result of a command: success or a refusal.
 pub(crate) type Outcome = Result<(), Refusal>;

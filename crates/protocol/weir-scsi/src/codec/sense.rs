@@ -1,82 +1,82 @@
-//! Sense data: why a command was not done.
+//! Sense data: describes the failure of a command.
 //!
-//! Not here: which command ends with which.
+//! The modules in `command` choose the sense code for each failure.
 //!
-//! Invariant: each kind of error of the storage has its code.
+//! Invariant: each error kind of the storage has its code.
 //!
 //! Spec: SPC-4 4.5; additional sense codes of its annex.
 
 /// Sense keys (SPC-4 4.5.6).
 pub mod key {
-    /// Nothing to say.
+    /// No specific sense information.
     pub const NO_SENSE: u8 = 0x0;
     /// The logical unit cannot be accessed now.
     pub const NOT_READY: u8 = 0x2;
-    /// Stored data cannot be had.
+    /// Stored data cannot be read.
     pub const MEDIUM_ERROR: u8 = 0x3;
-    /// The storage failed otherwise.
+    /// The storage failed for another reason.
     pub const HARDWARE_ERROR: u8 = 0x4;
-    /// The command is wrong.
+    /// The CDB or the parameter list is invalid.
     pub const ILLEGAL_REQUEST: u8 = 0x5;
-    /// Something happened that the initiator should know of.
+    /// A condition changed that the initiator must know of.
     pub const UNIT_ATTENTION: u8 = 0x6;
-    /// Writing is not possible.
+    /// The medium cannot be written.
     pub const DATA_PROTECT: u8 = 0x7;
-    /// A copy ended early.
+    /// A copy operation ended early.
     pub const COPY_ABORTED: u8 = 0xA;
-    /// Data is not what it was said to be.
+    /// The data differs from the expected data.
     pub const MISCOMPARE: u8 = 0xE;
 }
 
-/// Which field of a command is wrong (SPC-4 4.5.2.4.2).
+/// Field pointer: the invalid field of a command (SPC-4 4.5.2.4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// In the descriptor block; otherwise in the parameter data.
+    /// Whether the field is in the CDB; otherwise it is in the parameter data.
     pub in_cdb: bool,
     /// First byte of the field.
     pub byte: u16,
-    /// Its most significant bit, where it is less than a byte.
+    /// Most significant bit of the field, if the field is smaller than a byte.
     pub bit: Option<u8>,
 }
 
-/// Sense data in fixed or descriptor format is made from this.
+/// Contents of sense data, independent of the fixed or descriptor format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
     /// Sense key.
     pub key: u8,
     /// Additional sense code.
     pub asc: u8,
-    /// Its qualifier.
+    /// Additional sense code qualifier.
     pub ascq: u8,
-    /// INFORMATION field: where a miscompare was, for example.
+    /// INFORMATION field: the offset of a miscompare, for example.
     pub information: Option<u64>,
-    /// SENSE KEY SPECIFIC field of an illegal request.
+    /// SENSE KEY SPECIFIC field of an ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
-    /// Whether the logical unit was told to use the descriptor format (D_SENSE).
+    /// Whether to use the descriptor format (D_SENSE).
     pub descriptor: bool,
 }
 
 impl Sense {
-    /// A key with its additional sense code and qualifier.
+    /// Creates sense data from a key, an additional sense code and its qualifier.
     pub const fn new(key: u8, asc: u8, ascq: u8) -> Self {
         Self { key, asc, ascq, information: None, field: None, descriptor: false }
     }
 
-    /// With an INFORMATION field.
+    /// Adds an INFORMATION field.
     #[must_use]
     pub const fn with_information(mut self, information: u64) -> Self {
         self.information = Some(information);
         self
     }
 
-    /// The bytes that travel: 18 in fixed format, 8 to 28 in descriptor format (SPC-4 4.5.2,
+    /// Encodes the sense data: 18 bytes in fixed format, 8 to 28 in descriptor format (SPC-4 4.5.2,
     /// 4.5.3).
     pub fn to_bytes(&self) -> Vec<u8> {
         if self.descriptor { self.to_descriptors() } else { self.to_fixed() }
     }
 
     fn to_fixed(&self) -> Vec<u8> {
-        // INFORMATION has 32 bits here; what does not fit is left out.
+        // The INFORMATION field of the fixed format has 32 bits; a larger value is omitted.
         let information = self.information.and_then(|value| u32::try_from(value).ok());
         let valid = if information.is_some() { 0x80 } else { 0 };
         let mut bytes = vec![0x70 | valid, 0, self.key];
@@ -131,7 +131,7 @@ pub(crate) const FAILURE: Sense = Sense::new(key::HARDWARE_ERROR, 0x44, 0);
 pub(crate) const NO_OPERATION: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x20, 0);
 /// PARAMETER LIST LENGTH ERROR.
 pub(crate) const LIST_LENGTH: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x1A, 0);
-/// INVALID FIELD IN COMMAND INFORMATION UNIT: fewer or more data came than the command needs.
+/// INVALID FIELD IN COMMAND INFORMATION UNIT: the command received too little data.
 pub(crate) const DATA_LENGTH: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x0E, 3);
 /// MISCOMPARE DURING VERIFY OPERATION.
 pub(crate) const MISCOMPARE: Sense = Sense::new(key::MISCOMPARE, 0x1D, 0);

@@ -1,14 +1,14 @@
-//! What a transport (iSCSI) hands to SCSI, and gets back.
+//! Interface between a transport (iSCSI) and the SCSI target.
 //!
-//! Not here: what commands do, how they travel.
+//! The commands are in `command`, their wire format is in the transport.
 //!
 //! Spec: SAM-5 clauses 4 and 5.
 //!
 //! Invariants:
-//! - a command is handed over with all of the data it brings; what it sends is appended to the
-//!   buffer given, and nothing else in it is touched;
-//! - a future stays on the thread that made it and is polled to completion: a task that is aborted
-//!   loses its answer, not its future.
+//! - the transport passes a command with all of its Data-Out; the target appends the Data-In to the
+//!   given buffer and changes nothing else in it;
+//! - a future stays on the thread that created it and is polled to completion: the abort of a task
+//!   drops its response, never its future.
 
 use futures_util::future::LocalBoxFuture;
 use weir_block::{Block, OutBuf};
@@ -16,26 +16,29 @@ use weir_block::{Block, OutBuf};
 use crate::codec::command::{Command, Lun, Managed, Management, Status};
 use crate::codec::sense::Sense;
 
-/// The answer to a command.
+/// Response to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// How it ended.
+    /// Status of the command.
     pub status: Status,
-    /// Why, with `CheckCondition` only.
+    /// Sense data; with `CheckCondition` only.
     pub sense: Option<Sense>,
-    /// Bytes that the command wanted to be brought; a transport tells how many more or fewer came.
+    /// Data-Out bytes that the command requires. The transport computes the residual count from it.
     pub wanted_bytes: u64,
 }
 
-/// One initiator port at one target port: what a transport's session talks to. Dropping it is the
-/// loss of the nexus. It is used by one thread at a time, not always the same.
+/// An I_T nexus: one initiator port at one target port. Each session of a transport holds one;
+/// dropping it is the loss of the nexus. One thread at a time uses it, but not always the same
+/// thread.
 pub trait Nexus: Send {
-    /// Runs a command at once if it need not wait; `None`, with `data_in` as it was, if it must.
+    /// Runs a command if it can complete without waiting. Otherwise returns `None` and leaves
+    /// `data_in` unchanged.
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion>;
 
-    /// Runs a READ of whole storage blocks that are in memory: appends a handle for each, of
-    /// `len_bytes` in all. `None`, with `blocks` as it was, where it must go the usual way: any
-    /// other command, another length, something to report.
+    /// Runs a READ of whole storage blocks that are in memory, and appends a handle for each block.
+    /// The blocks add up to `len_bytes`. Returns `None` and leaves `blocks` unchanged if the caller
+    /// must use [`Nexus::try_execute`] or [`Nexus::execute`]: for any other command, another
+    /// length, or a pending unit attention.
     fn try_share(
         &self,
         command: &Command<'_>,
@@ -43,28 +46,27 @@ pub trait Nexus: Send {
         blocks: &mut Vec<Block>,
     ) -> Option<Completion>;
 
-    /// Runs a command; what it sends is appended to `data_in`.
+    /// Runs a command and appends its Data-In to `data_in`.
     fn execute<'a>(
         &'a self,
         command: Command<'a>,
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
-    /// Most bytes that a command which must wait may append to `data_in`, whatever its initiator
-    /// expects: a bound of the memory that it holds meanwhile.
+    /// Upper bound of the bytes that a command that must wait appends to `data_in`, whatever data
+    /// length its initiator expects. It bounds the memory that the command holds.
     fn answer_bytes(&self, command: &Command<'_>) -> usize;
 
-    /// Manages tasks. The transport ends the tasks of its own session that are meant; those of
-    /// others learn it through [`Nexus::aborts`].
+    /// Performs a task management function. The transport ends the affected tasks of its own
+    /// session; other sessions detect the abort through [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> Managed;
 
-    /// Counts up whenever the tasks of this nexus on a logical unit were aborted by another (reset,
-    /// PREEMPT AND ABORT, CLEAR TASK SET): a transport that took a command before such a count
-    /// gives no answer to it, or `TaskAborted` where TAS is set.
+    /// Counter of the aborts of this nexus's tasks on a logical unit by another nexus (reset,
+    /// PREEMPT AND ABORT). If the counter has increased since the transport accepted a command, the
+    /// transport sends no response to it, or `TaskAborted` if TAS is set.
     fn aborts(&self, lun: Lun) -> u64;
 
-    /// Whether a task that another nexus aborted is answered with `TaskAborted` (TAS, SPC-4
-    /// 7.5.8).
+    /// Whether a task that another nexus aborted ends with `TaskAborted` (TAS, SPC-4 7.5.8).
     fn tells_aborted(&self, lun: Lun) -> bool {
         let _ = lun;
         false

@@ -1,13 +1,13 @@
-//! Reading and writing blocks, the cache, and the size.
+//! READ, WRITE, PRE-FETCH, SYNCHRONIZE CACHE, START STOP UNIT and READ CAPACITY.
 //!
-//! Not here: VERIFY (`verify`), COMPARE AND WRITE and ORWRITE (`compare`), giving space back
-//! (`provision`).
+//! VERIFY is in `verify`, COMPARE AND WRITE and ORWRITE are in `compare`, UNMAP and WRITE SAME in
+//! `provision`.
 //!
 //! Spec: SBC-3 5.7 to 5.20 and 5.32 to 5.37.
 //!
 //! Invariants:
-//! - a write with FUA, or while the write cache is off, is durable before it is answered;
-//! - nothing is read into, or written from, a range outside of the logical unit.
+//! - a write with FUA, or with the write cache off, is durable before its response;
+//! - no command reads or writes outside the capacity of the logical unit.
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::{Block, OutBuf};
@@ -22,17 +22,17 @@ use crate::limits::PIECE_BYTES;
 use crate::unit::logical_unit::Unit;
 use crate::unit::range::Range;
 
-/// Force unit access.
+/// FUA: force unit access.
 const FUA: u8 = 0x08;
-/// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: there is no protection information.
+/// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT: protection information is not supported.
 const PROTECT: u8 = 0xE0;
 
-/// Whether a command of more than 6 bytes asks for what is durable.
+/// Whether a command of more than 6 bytes has the FUA bit set.
 pub(crate) fn forces_access(cdb: &[u8]) -> bool {
     byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, FUA)
 }
 
-/// Refuses a command of more than 6 bytes that asks for protection information (SBC-3 4.22).
+/// Refuses a command of more than 6 bytes that requests protection information (SBC-3 4.22).
 pub(crate) fn check_protection(cdb: &[u8]) -> Result<(), Sense> {
     if byte(cdb, 0) >> 5 != 0 && bit(cdb, 1, PROTECT) {
         return Err(invalid_cdb_bit(1, 7));
@@ -40,7 +40,7 @@ pub(crate) fn check_protection(cdb: &[u8]) -> Result<(), Sense> {
     Ok(())
 }
 
-/// Refuses what would change a logical unit that is write protected.
+/// Refuses a write to a write-protected logical unit.
 pub(crate) fn check_writable(unit: &Unit) -> Result<(), Sense> {
     if unit.medium.read_only() {
         return Err(WRITE_PROTECTED);
@@ -51,14 +51,14 @@ pub(crate) fn check_writable(unit: &Unit) -> Result<(), Sense> {
     Ok(())
 }
 
-/// The range of a transfer, checked.
+/// Byte range of a transfer, after the checks of its CDB fields.
 pub(crate) fn transfer_range(task: &Task<'_>) -> Result<Range, Sense> {
     check_protection(task.cdb)?;
     let extent = extent(task.cdb);
     task.unit.transfer(extent.lba, extent.blocks, extent.field)
 }
 
-/// Makes a write durable where the initiator asked for it, by FUA or by turning the cache off.
+/// Makes a write durable if the FUA bit is set or the write cache is off.
 pub(crate) async fn settle(task: &Task<'_>, forced: bool) -> Outcome {
     if forced || !task.unit.mode.write_cache() {
         task.unit.medium.flush().await?;
@@ -66,7 +66,7 @@ pub(crate) async fn settle(task: &Task<'_>, forced: bool) -> Outcome {
     Ok(())
 }
 
-/// READ, if it need not wait.
+/// READ without waiting; `None` if it must wait.
 pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
     let range = match transfer_range(task) {
         Ok(range) => range,
@@ -84,14 +84,14 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
-        // Which block is lost takes more reads to find.
+        // The search for the first unreadable block needs more reads.
         Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
 
-/// READ of `len_bytes` in whole blocks that are in memory, by handles; false, with anything in
-/// `blocks`, where that cannot be. Errors are met again, and reported, on the usual way.
+/// READ of `len_bytes` in whole blocks that are in memory, as handles. Returns false, with
+/// undefined contents of `blocks`, if that is impossible. [`read`] then finds and reports errors.
 pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
     let Ok(range) = transfer_range(task) else { return false };
     let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
@@ -108,8 +108,8 @@ pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>
     true
 }
 
-/// READ. With FUA what was written before is made durable first: what is then read cannot be
-/// lost.
+/// READ. With FUA, first flushes earlier writes, so that no power cut can lose the data that it
+/// reads.
 pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let range = transfer_range(task)?;
     if range.is_empty() {
@@ -126,9 +126,9 @@ pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// The range and the data of a write, checked. Where less data came than the command is for, as
-/// the transport says to the initiator (SAM-5 5.1, RFC 7143 11.4.5), the whole blocks that came are
-/// written and no others.
+/// Byte range and data of a write, after the checks. If the initiator sent less data than the
+/// transfer length, the command writes the whole blocks that arrived, and the transport reports the
+/// residual count (SAM-5 5.1, RFC 7143 11.4.5).
 pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Refusal> {
     let range = transfer_range(task)?;
     check_writable(task.unit)?;
@@ -137,7 +137,7 @@ pub(crate) fn write_request<'a>(task: &Task<'a>) -> Result<(Range, &'a [u8]), Re
     Ok((Range { end: range.start + len_bytes, ..range }, task.data(len_bytes)?))
 }
 
-/// WRITE, if it need not wait; the caller has counted it in at `Unit::ranges`.
+/// WRITE without waiting; `None` if it must wait. The caller holds a `Ranges::quick` registration.
 pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
     let (range, data) = match write_request(task) {
         Ok(request) => request,
@@ -177,8 +177,8 @@ pub(crate) async fn write(task: &Task<'_>) -> Outcome {
     settle(task, forces_access(task.cdb)).await
 }
 
-/// SYNCHRONIZE CACHE. All of the cache is one, so the range is only checked; IMMED is answered
-/// late, which it may be (SBC-3 5.21).
+/// SYNCHRONIZE CACHE. Flushes the whole cache and checks the range only. With IMMED, the response
+/// also waits for the flush, as SBC-3 5.21 allows.
 pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     task.unit.range(extent.lba, extent.blocks)?;
@@ -186,14 +186,15 @@ pub(crate) async fn synchronize_cache(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// PRE-FETCH: GOOD also where it does not fit the cache, as it is known only afterwards.
+/// PRE-FETCH. Ends with GOOD and never with CONDITION MET, because the cache reports only
+/// afterwards whether the blocks fit.
 pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     let extent = extent(task.cdb);
     let mut range = task.unit.range(extent.lba, extent.blocks)?;
     if extent.blocks == 0 {
         range.end = task.unit.blocks() * task.unit.block();
     }
-    // What one command brings in is bounded, however much it asks for.
+    // Bounds the bytes that one command reads into the cache.
     range.end = range.end.min(range.start + 16 * PIECE_BYTES);
     if !range.is_empty() {
         task.unit.medium.cache(range.start, range.len_bytes()).await?;
@@ -201,12 +202,12 @@ pub(crate) async fn prefetch(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// START STOP UNIT: there is nothing to start or to stop, and the medium stays; a stop makes
-/// durable what was written (SBC-3 5.25).
+/// START STOP UNIT. The unit has no power states and no removable medium; a stop flushes the cache
+/// (SBC-3 5.25).
 pub(crate) async fn start_stop(task: &Task<'_>) -> Outcome {
     let flags = byte(task.cdb, 4);
     if flags & 0xF0 == 0 && flags & 0x02 != 0 {
-        // LOEJ: the medium cannot be taken out.
+        // LOEJ: the medium is not removable.
         return Err(invalid_cdb_bit(4, 1).into());
     }
     let no_flush = flags & 0x04 != 0;
@@ -216,14 +217,14 @@ pub(crate) async fn start_stop(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// READ CAPACITY (10): the last address, or all ones where it needs the longer command.
+/// READ CAPACITY (10): the last LBA, or FFFFFFFFh if the initiator needs READ CAPACITY (16).
 pub(crate) fn read_capacity_10(task: &Task<'_>, out: &mut OutBuf) {
     let last = task.unit.blocks().saturating_sub(1);
     out.put(&u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes());
     out.put(&task.unit.options.block_bytes.to_be_bytes());
 }
 
-/// READ CAPACITY (16), SBC-3 5.16.
+/// READ CAPACITY (16) (SBC-3 5.16).
 pub(crate) fn read_capacity_16(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     if be64(task.cdb, 2) != 0 || bit(task.cdb, 14, 1) {
         return Err(crate::codec::sense::invalid_cdb(2).into());
@@ -233,7 +234,7 @@ pub(crate) fn read_capacity_16(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     bytes.extend(task.unit.options.block_bytes.to_be_bytes());
     // No protection; logical blocks per physical block of 4096 bytes as a power of two.
     bytes.extend([0, (4096 / task.unit.options.block_bytes).trailing_zeros() as u8]);
-    // LBPME and LBPRZ: thin, and what is not allocated reads as zeros.
+    // LBPME and LBPRZ: thin provisioned, and deallocated blocks read as zeros.
     bytes.extend([0xC0, 0]);
     bytes.resize(32, 0);
     reply(out, &bytes, task.allocation());

@@ -1,12 +1,12 @@
-//! COMPARE AND WRITE, and ORWRITE: reading and writing as one.
+//! COMPARE AND WRITE and ORWRITE: atomic read-modify-write commands.
 //!
-//! Not here: what keeps other writers out meanwhile (`ranges`).
+//! `range_lock` excludes other writers.
 //!
 //! Spec: SBC-3 5.2 and 5.5.
 //!
 //! Invariants:
-//! - between comparing and having written nobody else writes there;
-//! - data that differs leaves everything as it was.
+//! - no other writer changes the range between the comparison and the write;
+//! - a miscompare changes no data.
 
 use weir_base::ErrorKind;
 
@@ -20,7 +20,7 @@ use crate::command::task::Task;
 use crate::fields::{be64, byte};
 use crate::unit::range::Range;
 
-/// What COMPARE AND WRITE was asked for.
+/// Decoded COMPARE AND WRITE request.
 struct Request<'a> {
     range: Range,
     expected: &'a [u8],
@@ -28,8 +28,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks one. Its data must have exactly the right length: of what is more or less nobody
-    /// could say where one half ends.
+    /// Checks the CDB and splits the Data-Out. Its length must be exact; otherwise the boundary
+    /// between compare data and write data is ambiguous.
     fn new(task: &Task<'a>) -> Result<Self, Refusal> {
         check_protection(task.cdb)?;
         let blocks = byte(task.cdb, 13);
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// COMPARE AND WRITE, if nobody must be waited for.
+/// COMPARE AND WRITE without waiting; `None` if it must wait.
 pub(crate) fn try_compare_and_write(task: &Task<'_>) -> Option<Outcome> {
     let request = match Request::new(task) {
         Ok(request) => request,
@@ -106,7 +106,7 @@ pub(crate) async fn compare_and_write(task: &Task<'_>) -> Outcome {
     settle(task, forces_access(task.cdb)).await
 }
 
-/// ORWRITE (16): sets the bits that are set in the data.
+/// ORWRITE (16): ORs the Data-Out into the stored data.
 pub(crate) async fn or_write(task: &Task<'_>) -> Outcome {
     let range = transfer_range(task)?;
     check_writable(task.unit)?;

@@ -1,14 +1,15 @@
 //! EXTENDED COPY (LID1).
 //!
-//! Not here: its parameter list (`segments`), moving data (`transfer`), telling what became of it
-//! (`copies`), tokens (`offload`).
+//! Its parameter list is in `codec::copy_list`, data movement in `transfer`, RECEIVE COPY RESULTS
+//! in `copy_results`, copies with ROD tokens in `token_copy`.
 //!
 //! Spec: SPC-4 5.16.7 and 6.4.
 //!
 //! Invariants:
-//! - a copy reads and writes only logical units that its nexus may use, as far as reservations
-//!   and write protection let it;
-//! - a list that is wrong copies nothing; an error while copying says how far it came.
+//! - a copy accesses only logical units that its nexus may use, and obeys reservations and write
+//!   protection;
+//! - an invalid list copies nothing; after an error during the copy, the copy result contains the
+//!   progress.
 
 use std::sync::atomic::Ordering;
 
@@ -43,7 +44,7 @@ pub(crate) async fn extended_copy(task: &Task<'_>) -> Outcome {
     run.end(outcome)
 }
 
-/// Finds a logical unit that this nexus may use.
+/// Finds the logical unit of a CSCD descriptor, if this nexus may use it.
 fn find(task: &Task<'_>, copy_list: &CopyList, index: u16) -> Result<End, Sense> {
     let target = copy_list.targets.get(usize::from(index)).ok_or(UNREACHABLE)?;
     let end = target.naa.and_then(|naa| End::find(task, naa)).ok_or(UNREACHABLE)?;
@@ -80,9 +81,10 @@ async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList)
     settle(task, false).await
 }
 
-/// The ranges of the first segment and of those that go on on both sides where the one before
-/// ends, and how many they are: each copy by reference waits until it is durable. Within one
-/// logical unit each segment is for itself, as it may read what the one before wrote.
+/// Merges the first segment with following segments that continue it in source and destination.
+/// Returns the number of merged segments and both ranges. Fewer copies save flushes, because each
+/// clone waits until it is durable. Segments within one logical unit are not merged, because a
+/// segment may read the data that its predecessor wrote.
 fn joined(
     segments: &[Segment],
     first: &Segment,
@@ -101,14 +103,14 @@ fn joined(
                 (from.end, to.end) = (behind.end, there.end);
                 count += 1;
             }
-            // What is wrong with it is told at its turn.
+            // The copy of that segment reports its error.
             _ => break,
         }
     }
     Ok((count, from, to))
 }
 
-/// Where a segment copies from and to.
+/// Source and destination range of a segment.
 fn ranges(segment: &Segment, source: &Unit, destination: &Unit) -> Result<(Range, Range), Sense> {
     let (from_block, to_block) = (source.block(), destination.block());
     let (len, from_offset, to_offset) = match segment.kind {

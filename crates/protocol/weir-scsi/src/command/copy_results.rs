@@ -1,13 +1,13 @@
-//! Copies of a nexus by the numbers that it gave them: those under way, and what became of others.
+//! Copy results: queries and aborts of an I_T_L nexus's copies by list identifier.
 //!
-//! Not here: copying (`copy`, `offload`).
+//! The copies are in `copy` and `token_copy`.
 //!
 //! Spec: SPC-4 5.17.4, 6.3, and 6.21 to 6.26.
 //!
 //! Invariants:
-//! - a list identifier is that of one copy at a time;
-//! - a copy that ended, in whatever way, counts as under way no longer;
-//! - a copy that was aborted writes nothing once COPY OPERATION ABORT is answered.
+//! - a list identifier belongs to one copy at a time;
+//! - a copy that has ended for any reason no longer counts as running;
+//! - an aborted copy writes nothing after the response to COPY OPERATION ABORT.
 
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
     Ok(result.ok_or(invalid_cdb(2))?.clone())
 }
 
-/// COPY OPERATION ABORT: answered once that copy has come to its end.
+/// COPY OPERATION ABORT. Responds after the copy has ended.
 pub(crate) async fn abort(task: &Task<'_>) -> Outcome {
     let result = find_result(task, be32(task.cdb, 2))?;
     if result.ended.is_none() {
@@ -43,7 +43,7 @@ pub(crate) async fn abort(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// RECEIVE COPY STATUS, FAILURE DETAILS and OPERATING PARAMETERS (LID1).
+/// RECEIVE COPY RESULTS (LID1): COPY STATUS, FAILED SEGMENT DETAILS and OPERATING PARAMETERS.
 pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let list = byte(task.cdb, 2).into();
     let bytes = match byte(task.cdb, 1) & SERVICE_ACTION {
@@ -52,7 +52,7 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
         _ => {
             let result = find_result(task, list)?;
             let details = failed_segment(task, &result);
-            // They are told once.
+            // Failed segment details can be read once.
             task.seat.copies.lock().results.retain(|known| known.list != list);
             details
         }
@@ -61,7 +61,7 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// COPY STATUS.
+/// COPY STATUS response.
 fn short_status(result: &CopyResult) -> Vec<u8> {
     let status = match &result.ended {
         None => 0,
@@ -71,14 +71,14 @@ fn short_status(result: &CopyResult) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 8, status];
     let segments = result.progress.segments.load(Ordering::Relaxed);
     bytes.extend(u16::try_from(segments).unwrap_or(u16::MAX).to_be_bytes());
-    // Counted in KiB.
+    // Transfer count units: KiB.
     bytes.push(1);
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     bytes.extend(u32::try_from(copied >> 10).unwrap_or(u32::MAX).to_be_bytes());
     bytes
 }
 
-/// Status and sense data that a copy ended with.
+/// Status and sense data of an ended copy.
 fn ending(task: &Task<'_>, result: &CopyResult) -> (u8, Vec<u8>) {
     match &result.ended {
         Some(Err(Refusal::Check(sense))) => {
@@ -91,7 +91,7 @@ fn ending(task: &Task<'_>, result: &CopyResult) -> (u8, Vec<u8>) {
     }
 }
 
-/// FAILED SEGMENT DETAILS: the status and the sense data of the copy, or nothing.
+/// FAILED SEGMENT DETAILS response: status and sense data of a failed copy; otherwise empty.
 fn failed_segment(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     if !matches!(result.ended, Some(Err(_))) {
         return vec![0; 4];
@@ -105,9 +105,9 @@ fn failed_segment(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     bytes
 }
 
-/// OPERATING PARAMETERS.
+/// OPERATING PARAMETERS response.
 fn operating_parameters() -> Vec<u8> {
-    // SNLID: list identifiers may be left out.
+    // SNLID: a list identifier is optional.
     let mut bytes = vec![0, 0, 0, 0, 1, 0, 0, 0];
     bytes.extend(COPY_TARGETS_MAX.to_be_bytes());
     bytes.extend(COPY_SEGMENTS_MAX.to_be_bytes());
@@ -115,7 +115,7 @@ fn operating_parameters() -> Vec<u8> {
     bytes.extend(COPY_SEGMENT_BYTES_MAX.to_be_bytes());
     bytes.resize(34, 0);
     bytes.extend([0, COPIES_RUNNING_MAX, COPIES_RUNNING_MAX]);
-    // Granularity of data: 512 bytes.
+    // Data segment granularity: 512 bytes.
     bytes.extend([9, 0, 0, 0, 0, 0]);
     bytes.push(DESCRIPTORS.len() as u8);
     bytes.extend(DESCRIPTORS);
@@ -131,7 +131,7 @@ pub(crate) fn status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// RECEIVE ROD TOKEN INFORMATION: the same, and the token if one was made.
+/// RECEIVE ROD TOKEN INFORMATION: the copy status, and the token if one was created.
 pub(crate) fn token_information(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let result = find_result(task, be32(task.cdb, 2))?;
     let mut bytes = long_status(task, &result);
@@ -148,7 +148,7 @@ pub(crate) fn token_information(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// The header that both have (SPC-4 6.24), AVAILABLE DATA left out.
+/// Response header of both commands (SPC-4 6.24), except the AVAILABLE DATA field.
 fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let is_of_token = result.action != 0;
     let is = |sense: &Sense, other: &Sense| {
@@ -166,11 +166,12 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let copied = result.progress.bytes.load(Ordering::Relaxed);
     let (ending, sense) = ending(task, result);
     let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
-    // Milliseconds until it is worth asking again; nothing changes after the end.
+    // Estimated status update delay in milliseconds; FFFFFFFEh after the end, as nothing changes
+    // then.
     let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
     bytes.extend(delay.to_be_bytes());
     bytes.extend([ending, sense.len() as u8, sense.len() as u8]);
-    // Counted in logical blocks for tokens, in bytes otherwise.
+    // Transfer count units: logical blocks for token commands, bytes otherwise.
     bytes.push(if is_of_token { 0xF1 } else { 0x00 });
     let block = if is_of_token { task.unit.block() } else { 1 };
     bytes.extend((copied / block).to_be_bytes());
@@ -180,7 +181,7 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     bytes
 }
 
-/// Fills AVAILABLE DATA in.
+/// Fills in the AVAILABLE DATA field.
 fn sized(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = bytes.len() as u32 - 4;
     set(&mut bytes, 0, &len.to_be_bytes());

@@ -1,8 +1,8 @@
-//! A copy under way, from its admission to its result.
+//! Running copy, from its admission to its result.
 //!
-//! Not here: the commands (`copy`, `token_copy`), questions for results (`copy_results`).
+//! The commands are in `copy` and `token_copy`, queries of results in `copy_results`.
 //!
-//! Invariant: a copy that was admitted leaves a result.
+//! Invariant: an admitted copy leaves a result, unless its initiator wants none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,19 +19,20 @@ use crate::limits::{COPIES_RUNNING_MAX, COPY_RESULTS_MAX};
 use crate::unit::copies::{CopyName, CopyResult, Progress};
 use crate::unit::rod_tokens::Token;
 
-/// OPERATION IN PROGRESS: the list identifier is that of a copy under way.
+/// OPERATION IN PROGRESS: a running copy has this list identifier.
 const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
 
-/// Its tasks were aborted by somebody else.
+/// COPY ABORTED without further information: another nexus aborted the tasks of this one, or a
+/// segment exceeds the capacity of a logical unit.
 pub(crate) const ABORTED: Sense = Sense::new(key::COPY_ABORTED, 0, 0);
 
-/// COMMAND CLEARED BY DEVICE SERVER, by COPY OPERATION ABORT.
+/// COMMAND CLEARED BY DEVICE SERVER, after COPY OPERATION ABORT.
 pub(crate) const CLEARED: Sense = Sense::new(key::COPY_ABORTED, 0x2F, 0x02);
 
-/// COPY TARGET DEVICE DATA UNDERRUN: a token stands for less than was asked for.
+/// COPY TARGET DEVICE DATA UNDERRUN: the token represents less data than the command requests.
 pub(crate) const UNDERRUN: Sense = Sense::new(key::COPY_ABORTED, 0x0D, 0x04);
 
-/// A copy under way.
+/// Running copy.
 pub(crate) struct CopyRun<'a> {
     task: &'a Task<'a>,
     name: CopyName,
@@ -41,7 +42,7 @@ pub(crate) struct CopyRun<'a> {
 }
 
 impl<'a> CopyRun<'a> {
-    /// Counts a copy in.
+    /// Admits a copy, unless too many are running or its list identifier is in use.
     pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
         let mut copies = task.seat.copies.lock();
         if copies.running >= COPIES_RUNNING_MAX {
@@ -71,7 +72,7 @@ impl<'a> CopyRun<'a> {
         Ok(Self { task, name, progress, aborts: task.seat.aborts(), _turn: turn })
     }
 
-    /// Whether it may go on.
+    /// Returns an error if the copy was aborted.
     pub(crate) fn check(&self) -> Result<(), Sense> {
         if self.task.seat.aborts() != self.aborts {
             return Err(ABORTED);
@@ -82,7 +83,7 @@ impl<'a> CopyRun<'a> {
         Ok(())
     }
 
-    /// Notes what was copied behind that which was before.
+    /// Adds to the progress of the copy.
     pub(crate) fn advance(&self, segments: u64, bytes: u64) {
         self.progress.segments.fetch_add(segments, Ordering::Relaxed);
         self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -93,12 +94,12 @@ impl<'a> CopyRun<'a> {
         self.progress.bytes.load(Ordering::Relaxed)
     }
 
-    /// Keeps a token for who asks.
+    /// Stores the created token in the copy result.
     pub(crate) fn made(&self, token: Arc<Token>) {
         self.change_result(|result| result.token = Some(token));
     }
 
-    /// Notes its end, and says how the command ends.
+    /// Stores the outcome in the copy result, and returns the outcome of the command.
     pub(crate) fn end(self, outcome: Outcome) -> Outcome {
         self.change_result(|result| result.ended = Some(outcome.clone()));
         if self.name.is_immediate { Ok(()) } else { outcome }

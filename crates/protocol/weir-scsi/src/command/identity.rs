@@ -1,13 +1,13 @@
-//! Vendor and padded text, as INQUIRY data has them.
+//! Vendor identification and padded text of INQUIRY data.
 //!
-//! Not here: INQUIRY (`inquiry`), vital product data (`vital`).
+//! INQUIRY is in `inquiry`, vital product data in `vital`.
 //!
 //! Invariant: text is ASCII and padded with spaces.
 
-/// Who made it (T10 vendor identification).
+/// T10 vendor identification.
 pub(crate) const VENDOR: &str = "WEIR";
 
-/// ASCII of a fixed length, filled up with spaces; what is no ASCII is left out.
+/// Text padded with spaces to a fixed length. Omits characters that are not printable ASCII.
 pub(crate) fn padded(text: &str, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = text.bytes().filter(|byte| (0x20..0x7F).contains(byte)).collect();
     bytes.resize(len, b' ');

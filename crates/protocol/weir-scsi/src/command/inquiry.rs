@@ -1,10 +1,10 @@
 //! INQUIRY and REQUEST SENSE.
 //!
-//! Not here: the pages of vital product data (`vital`).
+//! The pages of vital product data are in `vital`.
 //!
 //! Spec: SPC-4 6.6 and 6.39.
 //!
-//! Invariant: neither reports a unit attention in its status.
+//! Invariant: neither command ends with CHECK CONDITION because of a unit attention.
 
 use weir_block::OutBuf;
 
@@ -16,7 +16,7 @@ use crate::command::vital;
 use crate::fields::{be16, bit, byte};
 use crate::unit::attention::Attention;
 
-/// Claimed standards (SPC-4 6.6.2, table 180): SAM-5, SPC-4, SBC-3, iSCSI.
+/// Version descriptors (SPC-4 6.6.2, table 180): SAM-5, SPC-4, SBC-3, iSCSI.
 const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
 /// INQUIRY.
@@ -29,7 +29,7 @@ pub(crate) fn inquiry(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Which page is asked for; `None` for the standard data.
+/// Page code of the requested VPD page; `None` for standard INQUIRY data.
 fn check(cdb: &[u8]) -> Result<Option<u8>, Sense> {
     if bit(cdb, 1, 0x02) {
         // CMDDT, which is obsolete.
@@ -43,15 +43,15 @@ fn check(cdb: &[u8]) -> Result<Option<u8>, Sense> {
     }
 }
 
-/// INQUIRY to a logical unit that is not there.
+/// INQUIRY to a logical unit that does not exist.
 pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
     if check(cdb)?.is_some() {
         return Err(invalid_cdb_bit(1, 0).into());
     }
-    // Peripheral qualifier 011b, device type 1Fh: there could not be one either.
+    // Peripheral qualifier 011b, device type 1Fh: this number can have no logical unit.
     let mut bytes = vec![0x7F, 0, 0x06, 0x12, 91, 0, 0, 0x02];
     bytes.extend(padded(VENDOR, 8));
-    // Product and revision are text: without any they are blanks (SPC-4 4.4.1).
+    // Product and revision are ASCII fields: without text they contain spaces (SPC-4 4.4.1).
     bytes.extend(padded("", 16));
     bytes.extend(padded("", 4));
     bytes.resize(96, 0);
@@ -61,8 +61,8 @@ pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
 
 fn standard(task: &Task<'_>) -> Vec<u8> {
     let identity = &task.unit.identity;
-    // Direct access; SPC-4; HISUP and response format 2; implicit ALUA and third-party copy;
-    // MULTIP where there are several ports; CMDQUE.
+    // Direct access block device; SPC-4; HISUP and response format 2; implicit ALUA and third-party
+    // copy; MULTIP if the target has several ports; CMDQUE.
     let several_ports = task.nexus.name.ports.len() > 1;
     let mut bytes = vec![0x00, 0, 0x06, 0x12, 91, 0x18, if several_ports { 0x10 } else { 0 }, 2];
     bytes.extend(padded(VENDOR, 8));
@@ -74,7 +74,7 @@ fn standard(task: &Task<'_>) -> Vec<u8> {
     bytes
 }
 
-/// REQUEST SENSE: a unit attention that waits, or nothing.
+/// REQUEST SENSE: returns the first pending unit attention, or NO SENSE.
 pub(crate) fn request_sense(task: &Task<'_>, out: &mut OutBuf) {
     let waiting = task.seat.attentions.take();
     let sense = waiting.map_or(Sense::new(key::NO_SENSE, 0, 0), Attention::sense);

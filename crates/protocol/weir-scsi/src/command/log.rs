@@ -1,10 +1,10 @@
 //! LOG SENSE.
 //!
-//! Not here: what is counted for people (`Unit::counters`).
+//! Counters for administrators are in `Unit::counters`.
 //!
 //! Spec: SPC-4 6.8 and 7.3, SBC-3 6.4.
 //!
-//! Invariant: a page that is listed can be read.
+//! Invariant: every page in the list of supported pages can be read.
 
 use weir_block::OutBuf;
 
@@ -14,8 +14,8 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, bit, byte};
 use crate::unit::logical_unit::Unit;
 
-/// Counts of the provisioning page stand for 2 to this power of logical blocks: a MiB where
-/// these are of 512 bytes, so that 32 bits are enough for any volume.
+/// Unit of the counts on the logical block provisioning page: 2 to this power of logical blocks.
+/// With 512-byte blocks that is a MiB, so that 32 bits suffice for every volume.
 pub(crate) const THRESHOLD_EXPONENT: u8 = 11;
 
 const SUPPORTED: u8 = 0x00;
@@ -27,7 +27,7 @@ const CODES: [u8; 3] = [SUPPORTED, PROVISIONING, EXCEPTIONS];
 pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let cdb = task.cdb;
     if bit(cdb, 1, 0x01) {
-        // SP: there is nowhere to save to.
+        // SP: saving is not supported.
         return Err(invalid_cdb_bit(1, 0).into());
     }
     if byte(cdb, 3) != 0 {
@@ -57,7 +57,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Logical block provisioning (SBC-3 6.4.4): what can still be written, and what is.
+/// Logical block provisioning page (SBC-3 6.4.4): available and used resources.
 fn provisioning(unit: &Unit) -> Vec<(u16, Vec<u8>)> {
     const AVAILABLE: u16 = 1;
     const USED: u16 = 2;

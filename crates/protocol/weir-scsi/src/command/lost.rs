@@ -1,6 +1,6 @@
-//! Which logical block of a command is lost.
+//! Finds the first unreadable logical block of a failed command.
 //!
-//! Not here: sense codes (`sense`), other errors of the storage.
+//! Sense codes are in `codec::sense`; `codec::refusal` maps other storage errors.
 //!
 //! Spec: SBC-3 4.18.1: INFORMATION of a medium error is the LBA of the first block with an error.
 //!
@@ -13,9 +13,9 @@ use crate::codec::refusal::Refusal;
 use crate::command::task::Task;
 use crate::unit::range::Range;
 
-/// The refusal for an error of reading or writing `range`. Of lost data it names the first block
-/// that cannot be read. A write of a part of a record fails if the rest of the record is lost, so
-/// whole records are looked at.
+/// Refusal for a storage error during a read or write of `range`. For unreadable data, INFORMATION
+/// is the LBA of the first unreadable block. The search reads whole records, because a partial
+/// write of a record fails if the rest of the record is unreadable.
 pub(crate) async fn refusal(task: &Task<'_>, range: Range, error: ExportError) -> Refusal {
     let is_lost = error.kind() == ErrorKind::Data;
     match Refusal::from(error) {
@@ -27,7 +27,8 @@ pub(crate) async fn refusal(task: &Task<'_>, range: Range, error: ExportError) -
     }
 }
 
-/// The first byte of a range in a record that cannot be read; the start if all can be read now.
+/// Offset of the first byte of `range` in an unreadable record; the start of `range` if all records
+/// are readable now.
 async fn first_lost(task: &Task<'_>, range: Range) -> u64 {
     let medium = &task.unit.medium;
     let record = u64::from(medium.block_bytes_preferred()).max(task.unit.block());

@@ -1,4 +1,4 @@
-//! The commands, each with its checks.
+//! SCSI commands, each with its checks.
 
 pub(crate) mod block;
 pub(crate) mod compare;

@@ -1,13 +1,13 @@
-//! MODE SENSE and MODE SELECT, and what the pages say.
+//! MODE SENSE and MODE SELECT, with the encoding of the mode pages.
 //!
-//! Not here: what follows from the bits, where they are asked for.
+//! The code that depends on a mode parameter reads it from `unit::mode`.
 //!
 //! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
 //!
 //! Invariants:
-//! - mode parameters are one set for all nexuses, and are lost with the logical unit, but for the
-//!   write cache where it was saved (SP): an initiator that turned it off counts on that;
-//! - MODE SELECT changes everything that it says, or nothing.
+//! - all nexuses share one set of mode parameters. They end with the logical unit, except a saved
+//!   write cache setting (SP), because an initiator that turned the cache off relies on it;
+//! - MODE SELECT applies all of its parameter list or nothing.
 
 use std::sync::atomic::Ordering;
 
@@ -25,10 +25,10 @@ const ERROR_RECOVERY: u8 = 0x01;
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0A;
 const EXCEPTIONS: u8 = 0x1C;
-/// Pages that there are.
+/// Supported mode pages.
 const CODES: [u8; 4] = [ERROR_RECOVERY, CACHING, CONTROL, EXCEPTIONS];
 
-/// Which values of a page (SPC-4 6.13.2, PC).
+/// Requested values of a page: the PC field (SPC-4 6.13.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     Current,
@@ -37,10 +37,10 @@ enum Values {
     Saved,
 }
 
-/// Parameters savable: the page's first byte. Only the caching page is.
+/// PS (parameters savable), in byte 0 of a page. Only the caching page is savable.
 const PS: u8 = 0x80;
 
-/// A page with its header.
+/// Encodes a page with its header.
 fn encode(unit: &Unit, code: u8, values: Values) -> Vec<u8> {
     let settings = match values {
         Values::Current => unit.mode.settings(),
@@ -64,9 +64,10 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
             content
         }
         CONTROL => vec![
-            // TST: each nexus has a task set of its own.
+            // TST 001b: each I_T nexus has its own task set.
             fixed(0x20) | settings.flag(Settings::DESCRIPTOR_SENSE, D_SENSE),
-            // Tasks may be reordered, as long as each initiator waits where it must.
+            // QUEUE ALGORITHM MODIFIER 1h: unrestricted reordering; an initiator that needs an
+            // order waits.
             fixed(0x10),
             settings.flag(Settings::WRITE_PROTECT, SWP),
             settings.flag(Settings::TELLS_ABORTED, TAS),
@@ -77,8 +78,8 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
             0,
             0,
         ],
-        // Error recovery and informational exceptions: failures are reported with the command
-        // that meets them, and otherwise not.
+        // Read-write error recovery and informational exceptions control: only the failed command
+        // itself reports an error.
         _ => vec![0; 10],
     };
     let mut bytes = vec![code, content.len() as u8];
@@ -128,7 +129,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// The mode parameter header (SPC-4 7.5.5), its first length still open.
+/// Mode parameter header (SPC-4 7.5.5); the caller fills in the MODE DATA LENGTH.
 fn header(unit: &Unit, is_long: bool, long_address: bool, descriptor_len: usize) -> Vec<u8> {
     let protected = unit.medium.read_only() || unit.mode.software_write_protect();
     // WP and DPOFUA.
@@ -140,7 +141,7 @@ fn header(unit: &Unit, is_long: bool, long_address: bool, descriptor_len: usize)
     }
 }
 
-/// The block descriptor (SBC-3 6.5.2).
+/// Block descriptor (SBC-3 6.5.2).
 fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
     let block = unit.options.block_bytes.to_be_bytes();
     let mut bytes = Vec::with_capacity(16);
@@ -154,12 +155,12 @@ fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
     bytes
 }
 
-/// Whether a MODE SELECT is to save (SP).
+/// Whether MODE SELECT saves the parameters (SP).
 pub(crate) fn saves(cdb: &[u8]) -> bool {
     bit(cdb, 1, 0x01)
 }
 
-/// MODE SELECT (6) and (10), nothing saved.
+/// MODE SELECT (6) and (10) without saving.
 pub(crate) fn select(task: &Task<'_>) -> Outcome {
     if let Some((before, after)) = wanted(task)? {
         change(task, before, after);
@@ -167,15 +168,16 @@ pub(crate) fn select(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// MODE SELECT (6) and (10): what can be saved is, before anything changes.
+/// MODE SELECT (6) and (10) with saving: saves the write cache setting before any parameter
+/// changes.
 pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
-    // SP without anywhere to save to.
+    // SP is invalid without a store.
     let store = task.unit.store.as_ref().ok_or(invalid_cdb_bit(1, 0))?;
     let Some((before, after)) = wanted(task)? else { return Ok(()) };
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // What was answered before this is durable once there is no cache for good.
+        // All writes that completed before this must be durable once the cache is off for good.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
@@ -185,7 +187,7 @@ pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// The settings before and after; `None` where nothing is sent.
+/// Settings before and after MODE SELECT; `None` for an empty parameter list.
 fn wanted(task: &Task<'_>) -> Result<Option<(Settings, Settings)>, Refusal> {
     let cdb = task.cdb;
     if !bit(cdb, 1, 0x10) {
@@ -208,7 +210,7 @@ fn change(task: &Task<'_>, before: Settings, after: Settings) {
     }
 }
 
-/// What a parameter list asks for.
+/// Settings after a parameter list.
 fn selected(
     unit: &Unit,
     list: &[u8],
@@ -229,7 +231,7 @@ fn selected(
             return Err(LIST_LENGTH.into());
         }
         let code = byte(parts, 0) & 0x7F;
-        // A page of sub_page format, or one that there is not.
+        // A page in sub_page format, or an unsupported page.
         if !CODES.contains(&code) {
             return Err(invalid_parameter(at).into());
         }
@@ -245,7 +247,7 @@ fn selected(
     Ok(settings)
 }
 
-/// Neither the size nor the block can be changed (SBC-3 6.5.2).
+/// Checks the block descriptor: capacity and block length cannot be changed (SBC-3 6.5.2).
 fn check_descriptor(
     unit: &Unit,
     block: &[u8],
@@ -266,7 +268,7 @@ fn check_descriptor(
     Ok(())
 }
 
-/// One page: bits that cannot be changed must be as they are.
+/// Applies one page. Bits that are not changeable must have their current values.
 fn apply(settings: Settings, here: &[u8], current: &[u8], at: u16) -> Result<Settings, Refusal> {
     let code = byte(here, 0) & 0x7F;
     let changeable = encode_as(Settings::ALL, code, Values::Changeable);

@@ -1,13 +1,13 @@
 //! PERSISTENT RESERVE IN and OUT, RESERVE and RELEASE.
 //!
-//! Not here: what requests make of reservations (`reservation`).
+//! `unit::reservation` computes the effect of each request on the reservation state.
 //!
 //! Spec: SPC-4 6.15 and 6.16; SPC-2 5.6 and 7.21 for RESERVE and RELEASE.
 //!
 //! Invariants:
-//! - changes happen one after the other; a change that is to survive a loss of power is kept
-//!   before anybody sees it;
-//! - once PREEMPT is answered, nothing that a victim was still allowed to write is under way.
+//! - changes are serialised; a change that must survive a loss of power is saved before any command
+//!   sees it;
+//! - at the response to PREEMPT, no write is running that the victims' old access allowed.
 
 use std::sync::atomic::Ordering;
 
@@ -28,15 +28,16 @@ use crate::unit::reservation::{
 };
 use crate::unit::reservations::CONFLICT;
 
-/// APTPL: survives a loss of power.
+/// APTPL (activate persist through power loss).
 const APTPL: u8 = 0x01;
 const ALL_TG_PT: u8 = 0x04;
 const SPEC_I_PT: u8 = 0x08;
 
-/// RESERVE (6) and (10). Who persistent reservations give access needs no other (SPC-4 5.13.3).
+/// RESERVE (6) and (10). A registrant with access through a persistent reservation gets GOOD
+/// without an SPC-2 reservation (SPC-4 5.13.3).
 pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x1F) {
-        // Third parties and extents.
+        // Third-party and extent reservations.
         return Err(invalid_cdb(1).into());
     }
     let reservations = &task.unit.reservations;
@@ -55,7 +56,8 @@ pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     }
 }
 
-/// RELEASE (6) and (10): of what somebody else reserved it releases nothing, and that is GOOD.
+/// RELEASE (6) and (10). If another nexus holds the reservation, the command releases nothing and
+/// ends with GOOD.
 pub(crate) fn release(task: &Task<'_>) -> Outcome {
     if bit(task.cdb, 1, 0x1F) {
         return Err(invalid_cdb(1).into());
@@ -106,7 +108,7 @@ pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
 
 fn reservation_descriptor(state: &ReservationState) -> Vec<u8> {
     let Some(reservation) = &state.reservation else { return Vec::new() };
-    // All registrants hold it with no key of its own.
+    // An all-registrants reservation has no key of its own.
     let key = if reservation.kind.is_of_all() { None } else { state.key(&reservation.holder) };
     let mut bytes = key.unwrap_or(0).to_be_bytes().to_vec();
     bytes.extend([0, 0, 0, 0, 0, reservation.kind as u8, 0, 0]);
@@ -131,7 +133,7 @@ fn full_status(state: &ReservationState, known: &Registration) -> Vec<u8> {
     bytes
 }
 
-/// An iSCSI TransportID with the name of an initiator port (SPC-4 7.6.4.6).
+/// iSCSI TransportID of an initiator port (SPC-4 7.6.4.6).
 fn transport_id(name: &str) -> Vec<u8> {
     let mut text = name.as_bytes().to_vec();
     let len = (text.len() + 1).next_multiple_of(4).max(20);
@@ -142,8 +144,8 @@ fn transport_id(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The name in a TransportID at the front of `bytes`, and its length. One without an ISID is
-/// refused: which initiator ports it means could not be said.
+/// Decodes the TransportID at the start of `bytes`: the name and the length. Refuses a TransportID
+/// without an ISID, because it does not identify one initiator port.
 fn parse_transport_id(bytes: &[u8], at: usize) -> Result<(String, usize), Sense> {
     let invalid = invalid_parameter(at as u16);
     let len = 4 + usize::from(be16(bytes, 2));
@@ -208,8 +210,8 @@ fn tell(unit: &Unit, change: &Change) {
     }
 }
 
-/// Waits until what victims of PREEMPT were still allowed is done. They wait for nothing that
-/// waits for this, as the turn was given back.
+/// Waits until the victims of PREEMPT have no write running. This cannot deadlock: the lock `turn`
+/// is already released, so the victims' commands wait for nothing that this command holds.
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
     let victims: Vec<_> = task
         .unit
@@ -236,7 +238,7 @@ fn refusal(denied: Denied) -> Refusal {
     }
 }
 
-/// What the parameter list asks for.
+/// Decodes the parameter list.
 fn request(task: &Task<'_>, action: u8, list: &[u8]) -> Result<Request, Refusal> {
     if action == 7 {
         return move_request(task, list);
@@ -250,7 +252,7 @@ fn request(task: &Task<'_>, action: u8, list: &[u8]) -> Result<Request, Refusal>
         return Err(LIST_LENGTH.into());
     }
     let kind = || match byte(task.cdb, 2) {
-        // Scope: only the whole logical unit.
+        // Scope: logical unit only.
         scoped if scoped >> 4 != 0 => Err(invalid_cdb_bit(2, 7)),
         scoped => Kind::of(scoped).ok_or(invalid_cdb_bit(2, 3)),
     };
@@ -277,7 +279,8 @@ fn persists(task: &Task<'_>, flags: u8, at: u16) -> Result<bool, Sense> {
     Ok(persists)
 }
 
-/// Paths to register besides the one that asks: other initiator ports, other target ports.
+/// Additional paths to register: other initiator ports (SPEC_I_PT) and other target ports
+/// (ALL_TG_PT).
 fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal> {
     let name = &task.seat.name;
     let mut initiators = vec![name.path.initiator_port.clone()];
@@ -313,7 +316,7 @@ fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal>
     Ok(paths.filter(|path| *path != name.path).collect())
 }
 
-/// REGISTER AND MOVE has a parameter list of its own (SPC-4 6.16.4).
+/// Decodes the parameter list of REGISTER AND MOVE (SPC-4 6.16.4).
 fn move_request(task: &Task<'_>, list: &[u8]) -> Result<Request, Refusal> {
     let flags = byte(list, 17);
     let len = be32(list, 20) as usize;

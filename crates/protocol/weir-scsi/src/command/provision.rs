@@ -1,12 +1,12 @@
 //! Thin provisioning: WRITE SAME, UNMAP and GET LBA STATUS.
 //!
-//! Not here: what is told about it (`vital`, `log`).
+//! `vital` and `log` report the provisioning parameters.
 //!
 //! Spec: SBC-3 4.7, 5.4, 5.28, 5.45 and 5.46.
 //!
 //! Invariants:
-//! - a list that is wrong anywhere changes nothing;
-//! - what was given back reads as zeros.
+//! - an invalid parameter list changes nothing;
+//! - unmapped blocks read as zeros.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     let cdb = task.cdb;
     check_protection(cdb)?;
     if bit(cdb, 1, 0x10) {
-        // ANCHOR: there is nothing between allocated and not.
+        // ANCHOR: blocks have no anchored state.
         return Err(invalid_cdb_bit(1, 4).into());
     }
     if bit(cdb, 1, 0x06) {
@@ -45,7 +45,7 @@ pub(crate) async fn write_same(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let is_bare = byte(cdb, 0) == 0x93 && bit(cdb, 1, 0x01);
     let pattern = if is_bare { &[] } else { task.data };
-    // More data than a block is refused too: what the initiator meant is not clear.
+    // Refuse more than one block too: the intent of the initiator is unclear.
     if !is_bare && pattern.len() as u64 != task.unit.block() {
         return Err(DATA_LENGTH.into());
     }
@@ -92,7 +92,7 @@ pub(crate) async fn unmap(task: &Task<'_>) -> Outcome {
     settle(task, false).await
 }
 
-/// The ranges of an UNMAP parameter list (SBC-3 5.28.2), those without blocks left out.
+/// Ranges of an UNMAP parameter list (SBC-3 5.28.2), without empty ones.
 fn unmap_list(task: &Task<'_>) -> Result<Vec<Range>, Refusal> {
     let len = task.allocation();
     if len == 0 {
@@ -143,7 +143,7 @@ pub(crate) async fn lba_status(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     for run in runs {
         bytes.extend(run.lba.to_be_bytes());
         bytes.extend(run.blocks.to_be_bytes());
-        // Mapped or deallocated.
+        // Provisioning status: mapped or deallocated.
         bytes.extend([u8::from(run.hole), 0, 0, 0]);
     }
     reply(out, &bytes, task.allocation());
@@ -156,7 +156,8 @@ struct Run {
     hole: bool,
 }
 
-/// Runs of blocks from `lba` on; a block is deallocated only if all of it is.
+/// Runs of blocks with one provisioning status, from `lba`. A block is deallocated only if all of
+/// it is a hole.
 async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<Vec<Run>, Refusal> {
     let block = task.unit.block();
     let (start, end) = (lba * block, capacity * block);
@@ -165,7 +166,7 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
     let (mut at, mut from) = (start, lba);
     for extent in extents {
         at = at.saturating_add(extent.len_bytes).min(end);
-        // A hole that ends within a block does not make all of that block one.
+        // A block that a hole covers in part counts as mapped.
         let to = if extent.hole { at / block } else { at.div_ceil(block) };
         let blocks = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
         if blocks == 0 {
@@ -183,7 +184,7 @@ async fn runs(task: &Task<'_>, lba: u64, capacity: u64, most: usize) -> Result<V
         }
     }
     if runs.is_empty() {
-        // A hole that is shorter than a block is all that was asked for.
+        // The medium returned only a hole shorter than a block.
         runs.push(Run { lba, blocks: 1, hole: false });
     }
     Ok(runs)

@@ -1,10 +1,11 @@
-//! REPORT LUNS, and what commands, task management and ports there are.
+//! REPORT LUNS, REPORT TARGET PORT GROUPS, REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED
+//! TASK MANAGEMENT FUNCTIONS.
 //!
-//! Not here: the table of commands (`operation`).
+//! The table of commands is in `codec::operation`.
 //!
 //! Spec: SPC-4 6.33 to 6.37.
 //!
-//! Invariant: a reply is as long as what there is to say, cut off at the allocation length.
+//! Invariant: a response is complete, or truncated at the allocation length.
 
 use weir_block::OutBuf;
 
@@ -16,11 +17,11 @@ use crate::command::task::{Task, reply};
 use crate::fields::{be16, be32, bit, byte};
 use crate::unit::nexus_state::{NexusState, luns_were_told};
 
-/// REPORT LUNS, which any logical unit number answers.
+/// REPORT LUNS; works with any logical unit number.
 pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome {
     let numbers = match byte(cdb, 2) {
         0x00 | 0x02 => nexus.luns(),
-        // Well known logical units only: there are none.
+        // Well known logical units only: this target has none.
         0x01 => Vec::new(),
         _ => return Err(invalid_cdb(2).into()),
     };
@@ -32,7 +33,7 @@ pub(crate) fn luns(nexus: &NexusState, cdb: &[u8], out: &mut OutBuf) -> Outcome 
     Ok(())
 }
 
-/// REPORT TARGET PORT GROUPS: every port reaches the data equally well.
+/// REPORT TARGET PORT GROUPS: all groups are active/optimized.
 pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let is_extended = match byte(task.cdb, 1) >> 5 {
         0 => false,
@@ -47,7 +48,7 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     for group in groups {
         let members: Vec<u16> =
             ports.iter().filter(|port| port.group == group).map(|port| port.relative).collect();
-        // Active/optimized, and no other state is supported.
+        // Active/optimized; no other state is supported.
         content.extend([0x00, 0x01]);
         content.extend(group.to_be_bytes());
         content.extend([0, 0, 0, members.len().min(255) as u8]);
@@ -62,7 +63,7 @@ pub(crate) fn port_groups(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// A command timeouts descriptor that says nothing (SPC-4 6.35.4).
+/// Command timeouts descriptor without timeouts (SPC-4 6.35.4).
 const TIMEOUTS: [u8; 12] = [0, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// REPORT SUPPORTED OPERATION CODES.
@@ -106,10 +107,10 @@ fn all_operations(with_timeouts: bool) -> Vec<u8> {
 
 fn one_operation(operation: Option<&Operation>, with_timeouts: bool) -> Vec<u8> {
     let Some(operation) = operation else {
-        // Not supported.
+        // SUPPORT 001b: not supported.
         return vec![0, 0x01, 0, 0];
     };
-    // Supported as the standard says.
+    // SUPPORT 011b: supported in conformance with the standard.
     let mut bytes = vec![0, 0x03 | if with_timeouts { 0x80 } else { 0 }];
     bytes.extend((operation.usage.len() as u16).to_be_bytes());
     bytes.extend(operation.usage);

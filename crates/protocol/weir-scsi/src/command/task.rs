@@ -1,8 +1,8 @@
-//! One command under way: the logical unit, the CDB and the data.
+//! Running command: its nexus, its logical unit, the CDB and the Data-Out.
 //!
-//! Not here: which command runs (`dispatch`).
+//! `dispatch` chooses the command to run.
 //!
-//! Invariant: a task does not outlive its seat.
+//! Invariant: a task does not outlive its I_T_L nexus.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::unit::itl_nexus::Seat;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_state::NexusState;
 
-/// One command under way.
+/// Running command.
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
     pub(crate) nexus: &'a NexusState,
@@ -22,7 +22,7 @@ pub(crate) struct Task<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Puts parameter data out, as much of it as the initiator has room for.
+/// Appends parameter data, truncated to the allocation length.
 pub(crate) fn reply(out: &mut OutBuf, bytes: &[u8], allocation: usize) {
     out.put(bytes.get(..allocation).unwrap_or(bytes));
 }

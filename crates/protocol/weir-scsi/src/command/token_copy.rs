@@ -1,17 +1,17 @@
-//! POPULATE TOKEN and WRITE USING TOKEN: copies by way of a token that stands for data (offloaded
-//! data transfer).
+//! POPULATE TOKEN and WRITE USING TOKEN: copies with ROD tokens (offloaded data transfer, ODX).
 //!
-//! Not here: tokens themselves (`tokens`), moving data (`transfer`), RECEIVE ROD TOKEN INFORMATION
-//! and COPY OPERATION ABORT (`copies`).
+//! Tokens are in `rod_tokens`, data movement in `transfer`, RECEIVE ROD TOKEN INFORMATION and COPY
+//! OPERATION ABORT in `copy_results`.
 //!
 //! Spec: SBC-4 4.28, 5.12 and 5.59; SPC-4 5.17.6.
 //!
 //! Invariants:
-//! - a list that is wrong, or a token that is not good, changes nothing;
-//! - from looking at a token until its data is copied, no command changes what it stands for; if
-//!   somebody else does, the command does not end well;
-//! - a token is used only by initiators that may use the logical unit that it is of, and read it;
-//! - IMMED is answered late, once all is done: errors are told by RECEIVE ROD TOKEN INFORMATION.
+//! - an invalid list or token changes nothing;
+//! - from the check of a token until its data is copied, no SCSI command changes the represented
+//!   data; if another client changes it, the command ends with an error;
+//! - a token works only for initiators that may use and read its logical unit;
+//! - with IMMED, the response also waits for the end of the copy. RECEIVE ROD TOKEN INFORMATION
+//!   returns its errors.
 
 use std::cmp::Ordering::{Greater, Less};
 use std::sync::atomic::Ordering;
@@ -40,27 +40,27 @@ use crate::unit::rod_tokens::{
 };
 use crate::unit::token_use::Use;
 
-/// Point in time copy - any: the kind that is made is told in the token.
+/// ROD type: point in time copy - any. The token contains the type that was created.
 const ANY: u32 = 0x0080_FFFF;
-/// Block device zero token (SBC-4 4.28.4).
+/// ROD type: block device zero (SBC-4 4.28.4).
 pub(crate) const ZEROS: u32 = 0xFFFF_0001;
 
-/// IMMED, in byte 2 of both lists.
+/// IMMED, in byte 2 of both parameter lists.
 const IMMED: u8 = 0x01;
-/// The ROD TYPE field is to be looked at.
+/// RTV: the ROD TYPE field is valid.
 const RTV: u8 = 0x02;
-/// The token is not needed afterwards.
+/// DEL_TKN: delete the token after use.
 const DEL_TKN: u8 = 0x02;
 
-/// Where the token stands in the list of WRITE USING TOKEN.
+/// Offset of the token in the parameter list of WRITE USING TOKEN.
 const TOKEN_AT: usize = 16;
-/// Where its ranges begin.
+/// Offset of its range descriptors.
 const WRITTEN_AT: usize = 536;
-/// Where those of POPULATE TOKEN begin.
+/// Offset of the range descriptors in the parameter list of POPULATE TOKEN.
 const POPULATED_AT: usize = 16;
 
-/// Block device range descriptors that begin at `at` and are `len` bytes long (SBC-4 5.12.3), those
-/// without blocks left out.
+/// Decodes the block device range descriptors at `at`, `len` bytes long (SBC-4 5.12.3). Omits empty
+/// ranges.
 fn ranges(unit: &Unit, list: &[u8], at: usize, len: u16) -> Result<Vec<Range>, Refusal> {
     let rest = list.get(at..).unwrap_or_default();
     let here = rest.get(..usize::from(len)).unwrap_or(rest);
@@ -87,7 +87,7 @@ fn ranges(unit: &Unit, list: &[u8], at: usize, len: u16) -> Result<Vec<Range>, R
     Ok(ranges)
 }
 
-/// What POPULATE TOKEN was asked for.
+/// Decoded POPULATE TOKEN request.
 struct Population {
     name: CopyName,
     timeout: Duration,
@@ -95,7 +95,7 @@ struct Population {
 }
 
 impl Population {
-    /// Checks a parameter list (SBC-4 5.12.2).
+    /// Decodes and checks a parameter list (SBC-4 5.12.2).
     fn parse(task: &Task<'_>, list: &[u8]) -> Result<Self, Refusal> {
         if list.len() < POPULATED_AT {
             return Err(LIST_LENGTH.into());
@@ -146,7 +146,7 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
     let ranges = &task.unit.ranges;
     let steady: Vec<_> = request.ranges.iter().map(|&range| (range, Hold::Steady)).collect();
     let token = Token::new(&body(task, &request.ranges), request.ranges)?;
-    // Who writes there now is done before the token can be used, and who comes later ends it.
+    // Earlier writers finish before the token becomes valid; later writers cancel it.
     let _held = ranges.all(&steady).await;
     run.check()?;
     ranges.tokens.publish(&token, request.timeout)?;
@@ -155,7 +155,7 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
     Ok(())
 }
 
-/// What stands before the random part of a token (SPC-4 table 112, SBC-4 4.28.5).
+/// Part of a token before its random bytes (SPC-4 table 112, SBC-4 4.28.5).
 fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     let options = &task.unit.options;
     let mut bytes = vec![0; 128];
@@ -164,10 +164,10 @@ fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     set(&mut bytes, 16, &designate(task.unit.naa(), options.block_bytes));
     let len_bytes: u64 = ranges.iter().map(|range| range.len_bytes()).sum();
     set(&mut bytes, 48, &u128::from(len_bytes).to_be_bytes());
-    // As READ CAPACITY (16) tells it: block length, blocks per physical block, thin.
+    // As in READ CAPACITY (16): block length, blocks per physical block, LBPME and LBPRZ.
     set(&mut bytes, 96, &options.block_bytes.to_be_bytes());
     set(&mut bytes, 100, &[0, (4096 / options.block_bytes).trailing_zeros() as u8, 0xC0]);
-    // The target device by its SCSI name, if that fits.
+    // SCSI name of the target device, if it fits.
     let name = task.nexus.name.path.target.as_bytes();
     if name.len() < 124 {
         let len = (name.len() + 1).next_multiple_of(4);
@@ -178,7 +178,7 @@ fn body(task: &Task<'_>, ranges: &[Range]) -> Vec<u8> {
     bytes
 }
 
-/// What WRITE USING TOKEN was asked for.
+/// Decoded WRITE USING TOKEN request.
 struct Request<'a> {
     name: CopyName,
     deletes: bool,
@@ -188,8 +188,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks a parameter list (SBC-4 5.59.2). One that is cut off is refused: the initiator would
-    /// not expect a part of what it asked for.
+    /// Decodes and checks a parameter list (SBC-4 5.59.2). Refuses a truncated one, because the
+    /// initiator does not expect a part of its request.
     fn parse(task: &Task<'_>, list: &'a [u8]) -> Result<Self, Refusal> {
         if list.len() < WRITTEN_AT {
             return Err(LIST_LENGTH.into());
@@ -230,7 +230,7 @@ pub(crate) async fn write_using_token(task: &Task<'_>) -> Outcome {
     check_writable(task.unit)?;
     let run = CopyRun::begin(task, request.name)?;
     let outcome = write(&run, task, &request).await;
-    // How far it came is told with the error too, once anything was written.
+    // After a partial copy, INFORMATION of the error contains the transfer count.
     let blocks = run.bytes() / task.unit.block();
     let outcome = outcome.map_err(|refusal| match refusal {
         Refusal::Check(sense) if blocks > 0 => sense.with_information(blocks).into(),
@@ -250,7 +250,7 @@ async fn write(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -> Out
     }
 }
 
-/// Where a step reads from, and where it writes to.
+/// Source and destination range of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     /// `None` for zeros.
@@ -258,14 +258,14 @@ struct Step {
     to: Range,
 }
 
-/// A run of bytes to be written: from a place, or zeros.
+/// Run of bytes to write: from a source offset, or zeros.
 #[derive(Clone, Copy)]
 struct Piece {
     from: Option<u64>,
     len_bytes: u64,
 }
 
-/// Lays pieces, one after the other, onto ranges, until either are used up.
+/// Maps consecutive pieces onto the ranges, until either end.
 fn steps(pieces: &[Piece], ranges: &[Range]) -> Vec<Step> {
     let (mut pieces, mut ranges) = (pieces.iter().copied(), ranges.iter().copied());
     let (mut piece, mut range) = (pieces.next(), ranges.next());
@@ -307,7 +307,7 @@ async fn write_zeros(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) 
     settle(task, false).await
 }
 
-/// Pieces of what a token stands for from an offset on.
+/// Pieces of a token's data from an offset.
 fn pieces_of(token: &Token, mut offset_bytes: u64) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(token.ranges().len());
     for range in token.ranges() {
@@ -330,13 +330,13 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
     }
     let available = used.token().len_bytes().checked_sub(request.offset_bytes);
     let available = available.filter(|bytes| *bytes > 0).ok_or(invalid_parameter(8))?;
-    // To write to what is read would end the token before it is used up.
+    // A write to the token's own ranges would cancel the token during its use.
     let is_same = std::ptr::eq(&raw const *source.unit, task.unit);
     let stands_for = |range: &Range| used.token().ranges().iter().any(|own| own.overlaps(*range));
     if is_same && request.ranges.iter().any(stands_for) {
         return Err(invalid_parameter(WRITTEN_AT as u16).into());
     }
-    // Of a block that the token ends in, the rest is written with zeros.
+    // The token may end within a destination block; the rest of the block is filled with zeros.
     let mut pieces = pieces_of(used.token(), request.offset_bytes);
     let behind = available.next_multiple_of(task.unit.block()) - available;
     if behind > 0 {
@@ -349,8 +349,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
             run.check()?;
             write_step(run, task, &source.unit, step).await?;
         }
-        // Nobody changed the data by a command; if somebody did otherwise, what was written is
-        // not what the token stood for.
+        // No SCSI command changed the data. If another client did, the written data is not the data
+        // that the token represented.
         used.check()?;
     }
     settle(task, false).await?;
@@ -374,9 +374,8 @@ async fn write_step(run: &CopyRun<'_>, task: &Task<'_>, source: &Unit, step: Ste
     Ok(())
 }
 
-/// Holds what a token stands for steady, and the ranges that are written to as any writer does.
-/// Everybody takes units in the same order, so that two such copies in opposite directions do not
-/// wait for each other.
+/// Holds the token's ranges stable, and the destination ranges as a shared writer. All commands
+/// lock units in the same order, so that two copies in opposite directions cannot deadlock.
 async fn hold<'a>(destination: &'a Unit, used: &'a Use, ranges: &[Range]) -> Vec<Held<'a>> {
     let written = ranges.iter().map(|&range| (range, Hold::Shared));
     let read = used.token().ranges().iter().map(|&range| (range, Hold::Steady));
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_laid_onto_ranges_in_order() {
+    fn pieces_map_onto_ranges_in_order() {
         let body = [0; 16];
         let token = Token::new(&body, vec![range(0, 1000), range(5000, 5500)]).unwrap();
         let mut pieces = pieces_of(&token, 300);

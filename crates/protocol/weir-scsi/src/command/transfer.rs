@@ -1,11 +1,11 @@
-//! Moving data between logical units: what EXTENDED COPY and WRITE USING TOKEN share.
+//! Data movement between logical units, for EXTENDED COPY and WRITE USING TOKEN.
 //!
-//! Not here: what is moved where, and who asked for it.
+//! The commands choose the ranges.
 //!
 //! Invariants:
-//! - data is shared where the storage can share it, and of the rest at most a piece is held in
-//!   memory;
-//! - a copy that is aborted stops before the next piece.
+//! - a copy clones blocks where the storage can, and holds at most one piece ([`PIECE_BYTES`]) of
+//!   the other data in memory;
+//! - an aborted copy stops before its next piece.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::unit::itl_nexus::Seat;
 use crate::unit::logical_unit::Unit;
 use crate::unit::range::Range;
 
-/// A logical unit of a copy.
+/// Copy source or copy destination.
 pub(crate) struct End {
     pub(crate) unit: Arc<Unit>,
-    /// The seat of the nexus on it; without one it was found in the directory.
+    /// I_T_L nexus of the task on this unit; `None` if the unit was found in the directory.
     pub(crate) seat: Option<Arc<Seat>>,
 }
 
 impl End {
-    /// Finds a logical unit that this nexus may use.
+    /// Finds a logical unit by its NAA designator, if this nexus may use it.
     pub(crate) fn find(task: &Task<'_>, naa: [u8; 16]) -> Option<Self> {
         let seats = task.nexus.seats();
         match seats.into_iter().find(|seat| seat.unit.identity.naa == naa) {
@@ -43,7 +43,7 @@ impl End {
         }
     }
 
-    /// Whether reservations let this nexus read it, or write to it.
+    /// Whether reservations allow this nexus to read or write the unit.
     pub(crate) fn allows(&self, task: &Task<'_>, access: Access) -> bool {
         match &self.seat {
             Some(seat) => self.unit.reservations.allows(seat.id, &seat.name.path, access),
@@ -55,15 +55,15 @@ impl End {
     }
 }
 
-/// Where a copy reads or writes.
+/// Source or destination range of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) unit: &'a Unit,
     pub(crate) range: Range,
 }
 
-/// Copies a range: by reference where the storage can, in pieces otherwise. The destination is
-/// held here, by as much as is written at once, unless the caller holds it.
+/// Copies a range: clones blocks where the storage can, and copies the data otherwise. Locks the
+/// destination for each clone or piece, unless the caller holds it (`is_held`).
 pub(crate) async fn copy(
     run: &CopyRun<'_>,
     from: Place<'_>,
@@ -92,8 +92,8 @@ pub(crate) async fn copy(
     Ok(())
 }
 
-/// Splits a copy so that what lies within whole records of both sides can be shared: offset and
-/// length of each part that is not empty.
+/// Splits a copy into head, middle and tail, so that whole records of both sides can be cloned.
+/// Returns offset and length of each part that is not empty.
 fn parts(from: Place<'_>, to: Place<'_>) -> impl Iterator<Item = (u64, u64)> {
     let record = u64::from(to.unit.medium.block_bytes_preferred());
     let same_record = u64::from(from.unit.medium.block_bytes_preferred()) == record;
@@ -115,7 +115,7 @@ async fn share(from: Place<'_>, to: Place<'_>, is_held: bool) -> Result<bool, Re
 }
 
 async fn copy_pieces(run: &CopyRun<'_>, from: Place<'_>, to: Place<'_>, is_held: bool) -> Outcome {
-    // Where the ranges overlap, what is still to be read must not be overwritten before.
+    // Copy backwards if a forward copy would overwrite source data before it is read.
     let backwards = std::ptr::eq(from.unit, to.unit)
         && from.range.overlaps(to.range)
         && to.range.start > from.range.start;
@@ -137,7 +137,7 @@ async fn copy_pieces(run: &CopyRun<'_>, from: Place<'_>, to: Place<'_>, is_held:
     Ok(())
 }
 
-/// What the storage said, of a copy: THIRD PARTY DEVICE FAILURE, or no space.
+/// Maps a storage error of a copy: THIRD PARTY DEVICE FAILURE, or SPACE ALLOCATION FAILED.
 #[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 pub(crate) fn failed(error: ExportError) -> Refusal {
     tracing::debug!(%error, "a copy failed");

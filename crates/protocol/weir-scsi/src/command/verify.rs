@@ -1,10 +1,10 @@
 //! VERIFY and WRITE AND VERIFY.
 //!
-//! Not here: COMPARE AND WRITE (`compare`).
+//! COMPARE AND WRITE is in `compare`.
 //!
 //! Spec: SBC-3 5.29 to 5.31 and 5.40 to 5.42.
 //!
-//! Invariant: at most a piece of the medium is held at a time.
+//! Invariant: a command holds at most one piece of the medium in memory.
 
 use crate::codec::operation::extent;
 use crate::codec::refusal::Outcome;
@@ -16,7 +16,8 @@ use crate::fields::byte;
 use crate::limits::PIECE_BYTES;
 use crate::unit::range::Range;
 
-/// VERIFY: reads everything, which checks it against its checksums, and compares it if asked to.
+/// VERIFY: reads the range, which verifies its checksums, and compares it with the Data-Out if
+/// BYTCHK requests it.
 pub(crate) async fn verify(task: &Task<'_>) -> Outcome {
     check_protection(task.cdb)?;
     let extent = extent(task.cdb);
@@ -40,7 +41,7 @@ pub(crate) async fn verify(task: &Task<'_>) -> Outcome {
     }
 }
 
-/// WRITE AND VERIFY: writes, makes it durable, and verifies.
+/// WRITE AND VERIFY: writes, flushes and verifies.
 pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     let compares = match byte(task.cdb, 1) >> 1 & 3 {
         0 => false,
@@ -52,7 +53,7 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
         return Ok(());
     }
     {
-        // Held until compared: what another writes meanwhile would look like a miscompare.
+        // Held until the end of the comparison: a concurrent write would look like a miscompare.
         let _held = task.unit.ranges.alone(range).await;
         if let Err(error) = task.unit.medium.write(range.start, data).await {
             return Err(lost::refusal(task, range, error).await);
@@ -64,8 +65,8 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     Ok(())
 }
 
-/// Reads a range and compares it with `expected`, which is repeated as often as needed, if it is
-/// not empty.
+/// Reads a range and compares it with `expected`, repeated as often as needed. Only reads if
+/// `expected` is empty.
 async fn compare(task: &Task<'_>, range: Range, expected: &[u8]) -> Outcome {
     let mut buffer = vec![0; range.len_bytes().min(PIECE_BYTES) as usize];
     let mut expected_bytes = expected.iter().cycle();

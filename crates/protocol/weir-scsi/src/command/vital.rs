@@ -1,10 +1,10 @@
-//! Vital product data: what initiators can learn about a logical unit.
+//! Vital product data (VPD) pages.
 //!
-//! Not here: the standard INQUIRY data (`inquiry`).
+//! Standard INQUIRY data is in `inquiry`.
 //!
 //! Spec: SPC-4 7.8, SBC-3 6.6.
 //!
-//! Invariant: pages stand in ascending order, and each that is listed can be read.
+//! Invariant: the list of supported pages is in ascending order, and every page in it can be read.
 
 use crate::codec::operation::OPERATIONS;
 use crate::codec::port::Port;
@@ -21,10 +21,10 @@ use crate::limits::{
 use crate::unit::logical_unit::Unit;
 use crate::unit::rod_tokens::CHANGE_VULNERABLE;
 
-/// Pages that there are.
+/// Supported VPD pages.
 const CODES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8F, 0xB0, 0xB1, 0xB2];
 
-/// A page with its header, or `None` where there is no such page.
+/// Encodes a page with its header; `None` if the page is not supported.
 pub(crate) fn encode(task: &Task<'_>, code: u8) -> Option<Vec<u8>> {
     let unit = task.unit;
     let content = match code {
@@ -44,8 +44,8 @@ pub(crate) fn encode(task: &Task<'_>, code: u8) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A designation descriptor (SPC-4 7.8.6.1); with an association other than the logical unit it
-/// is of iSCSI.
+/// Designation descriptor (SPC-4 7.8.6.1). An association other than the logical unit has the
+/// protocol identifier of iSCSI.
 fn designator(code_set: u8, association: u8, kind: u8, content: &[u8]) -> Vec<u8> {
     let (protocol, valid) = if association == 0 { (0, 0) } else { (0x50, 0x80) };
     let mut bytes = vec![protocol | code_set, valid | association << 4 | kind, 0];
@@ -54,7 +54,7 @@ fn designator(code_set: u8, association: u8, kind: u8, content: &[u8]) -> Vec<u8
     bytes
 }
 
-/// A SCSI name string: ends with a zero and is a multiple of 4 long.
+/// SCSI name string: null-terminated, with a length that is a multiple of 4.
 fn name_string(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().get(..name.len().min(251)).unwrap_or_default().to_vec();
     bytes.resize(bytes.len() / 4 * 4 + 4, 0);
@@ -79,8 +79,7 @@ fn identification(task: &Task<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Extended INQUIRY data (SPC-4 7.8.7): simple, ordered and head of queue tasks; a volatile
-/// cache; unit attentions of LUN resets reach everybody.
+/// Extended INQUIRY data (SPC-4 7.8.7): SIMPSUP, ORDSUP, HEADSUP, V_SUP and LUICLR.
 fn extended_inquiry() -> Vec<u8> {
     let mut bytes = vec![0, 0x07, 0x01, 0x01];
     bytes.resize(60, 0);
@@ -90,14 +89,15 @@ fn extended_inquiry() -> Vec<u8> {
 /// Block limits (SBC-3 6.6.4).
 fn block_limits(unit: &Unit) -> Vec<u8> {
     let block = unit.block();
-    // UNMAP of less than a record frees no space.
+    // UNMAP granularity: an UNMAP of less than a record frees no space.
     let preferred = (u64::from(unit.medium.block_bytes_preferred()) / block).max(1);
     let granularity = preferred as u32;
-    // WSNZ: a WRITE SAME of no blocks does not mean all of them.
+    // WSNZ: a WRITE SAME of 0 blocks is refused and does not fill the whole unit.
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
-    // Optimal: initiators read ahead twice as much. Prefetch: as much as a transfer.
+    // Optimal transfer length: initiators read ahead twice as much. Maximum prefetch length: that
+    // of a transfer.
     bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
     bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());
@@ -110,20 +110,20 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     bytes
 }
 
-/// Block device characteristics (SBC-3 6.6.3): does not rotate.
+/// Block device characteristics (SBC-3 6.6.3): non-rotating medium.
 fn characteristics() -> Vec<u8> {
     let mut bytes = vec![0, 1];
     bytes.resize(60, 0);
     bytes
 }
 
-/// Logical block provisioning (SBC-3 6.6.5): thin; UNMAP, WRITE SAME (16) and (10) give space
-/// back, which then reads as zeros.
+/// Logical block provisioning (SBC-3 6.6.5): thin; UNMAP, WRITE SAME (16) and (10) deallocate
+/// blocks, which then read as zeros.
 fn provisioning() -> Vec<u8> {
     vec![THRESHOLD_EXPONENT, 0xE4, 0x02, 0]
 }
 
-/// Third-party copy (SPC-4 7.8.17): commands, limits, descriptors, and how it copies.
+/// Third-party copy (SPC-4 7.8.17): supported commands, limits, descriptors and granularity.
 fn third_party_copy(unit: &Unit) -> Vec<u8> {
     let mut bytes = copy_descriptor(0x0000, token_limits(unit));
     bytes.extend(copy_descriptor(0x0001, supported_commands()));
@@ -155,13 +155,13 @@ fn token_limits(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.extend(TOKEN_TIMEOUT_SECONDS.to_be_bytes());
     bytes.extend((TOKEN_DATA_BYTES_MAX / unit.block()).to_be_bytes());
-    // Optimal: as much as is done at a time.
+    // Optimal transfer count: one step.
     bytes.extend((TOKEN_STEP_BYTES / unit.block()).to_be_bytes());
     bytes
 }
 
-/// ROD token features (SPC-4 7.8.17.8): no tokens of other devices; a lifetime from a second to
-/// ever, as long as a token is used; and what holds for block devices.
+/// ROD token features (SPC-4 7.8.17.8): no remote tokens; a token lifetime from one second to
+/// unlimited, as long as the token is used; and the block device features.
 fn token_features(unit: &Unit) -> Vec<u8> {
     let mut bytes = vec![0; 12];
     bytes.extend(1_u32.to_be_bytes());
@@ -169,7 +169,8 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
     bytes.resize(42, 0);
     bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
-    // What is no multiple of this may have to be copied where the rest is shared.
+    // Optimal granularity: data outside of multiples of this may be copied while the rest is
+    // cloned.
     let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
     bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
     bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());
@@ -180,8 +181,8 @@ fn token_features(unit: &Unit) -> Vec<u8> {
     bytes
 }
 
-/// Supported RODs (SPC-4 7.8.17.9): tokens that are vulnerable to changes go out and come in, that
-/// of zeros comes in; which is preferred is not told.
+/// Supported ROD types (SPC-4 7.8.17.9): change-vulnerable tokens can be created and used, the zero
+/// token can be used. No preference is stated.
 fn token_types() -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 128];
     for (kind, flags) in [(CHANGE_VULNERABLE, 0x03), (ZEROS, 0x02)] {
@@ -193,7 +194,7 @@ fn token_types() -> Vec<u8> {
     bytes
 }
 
-/// Operation codes of copies, each with its service actions.
+/// Supported third-party copy operation codes, each with its service actions.
 fn supported_commands() -> Vec<u8> {
     let mut list = Vec::new();
     for code in [0x83, 0x84] {

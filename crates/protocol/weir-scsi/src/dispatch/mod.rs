@@ -1,4 +1,4 @@
-//! Which command runs, and for which nexus.
+//! Dispatch: the target device with its nexuses, and the admission of commands.
 
 pub(crate) mod run;
 pub(crate) mod target;

@@ -1,13 +1,14 @@
-//! One command on one logical unit: whether it may run, where it goes, how it ends.
+//! Runs one command on one logical unit: checks unit attentions and reservations, calls the
+//! command, builds the response.
 //!
-//! Not here: what commands do.
+//! The commands are in `command`.
 //!
-//! Spec: SAM-5 5.3.3 for what goes before what.
+//! Spec: SAM-5 5.3.3 for the precedence of statuses.
 //!
 //! Invariants:
-//! - a refused command has done nothing and sends nothing;
-//! - a writer is counted in before it looks at reservations, so that who takes its access away
-//!   can wait for what it was still allowed.
+//! - a refused command changes no data and returns none;
+//! - a writer registers as running before it checks reservations, so that a preempting nexus can
+//!   wait for the writes that the old reservation still allowed.
 
 use std::sync::Arc;
 
@@ -30,12 +31,12 @@ use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_state::NexusState;
 
 impl<'a> Task<'a> {
-    /// A command at a seat.
+    /// Creates the task of a command on an I_T_L nexus.
     pub(crate) fn new(nexus: &'a NexusState, seat: &'a Arc<Seat>, command: Command<'a>) -> Self {
         Self { nexus, seat, unit: &seat.unit, cdb: command.cdb, data: command.data_out }
     }
 
-    /// Runs it if it need not wait.
+    /// Runs the command if it can complete without waiting.
     pub(crate) fn try_run(&self, out: &mut OutBuf) -> Option<Completion> {
         if let Err(refusal) = self.look_for_attention() {
             return Some(self.end(None, Err(refusal)));
@@ -44,7 +45,7 @@ impl<'a> Task<'a> {
             Ok(operation) => operation,
             Err(sense) => return Some(self.end(None, Err(sense.into()))),
         };
-        // Counted in before reservations are looked at; see `Reservations::publish`.
+        // Register before the reservation check; `Ranges::fence` waits for registered writers.
         let _quick = match operation.action {
             Action::Write => Some(self.unit.ranges.quick()?),
             _ => None,
@@ -61,7 +62,7 @@ impl<'a> Task<'a> {
         Some(self.end(Some(operation), outcome?))
     }
 
-    /// Runs it if it is a READ of whole blocks that are in memory, of `len_bytes` in all.
+    /// Runs the command if it is a READ of whole blocks that are in memory, `len_bytes` in total.
     pub(crate) fn try_share(&self, len_bytes: u64, blocks: &mut Vec<Block>) -> Option<Completion> {
         let operation = Operation::find(self.cdb).ok().filter(|of| of.action == Action::Read)?;
         if self.seat.attentions.is_any() || self.admit(operation).is_err() {
@@ -75,7 +76,7 @@ impl<'a> Task<'a> {
         Some(self.end(Some(operation), Ok(())))
     }
 
-    /// Runs it.
+    /// Runs the command, waiting where necessary.
     pub(crate) async fn run(&self, out: &mut OutBuf) -> Completion {
         if let Err(refusal) = self.look_for_attention() {
             return self.end(None, Err(refusal));
@@ -96,7 +97,8 @@ impl<'a> Task<'a> {
         self.end(Some(operation), outcome)
     }
 
-    /// Reports a unit attention in the place of all but a few commands (SAM-5 5.14).
+    /// Reports a pending unit attention instead of running the command. INQUIRY, REPORT LUNS and
+    /// REQUEST SENSE run anyway (SAM-5 5.14).
     fn look_for_attention(&self) -> Outcome {
         if matches!(byte(self.cdb, 0), 0x03 | 0x12 | 0xA0) {
             return Ok(());
@@ -107,10 +109,10 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Whether reservations let it run.
+    /// Checks that reservations allow the command.
     fn admit(&self, operation: &Operation) -> Outcome {
         let access = match operation.action {
-            // Starting is harmless; stopping would not be (SBC-3 table 15).
+            // Starting the unit changes nothing; stopping it needs write access (SBC-3 table 15).
             Action::StartStop if byte(self.cdb, 4) & 0xF1 == 0x01 => Access::Persistent,
             _ => operation.access,
         };
@@ -121,7 +123,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Does what can be done at once; `None` where it must wait.
+    /// Runs the command without waiting; `None` if it must wait.
     fn try_act(&self, action: Action, out: &mut OutBuf) -> Option<Outcome> {
         Some(match action {
             Action::Read => return block::try_read(self, out),
@@ -201,7 +203,7 @@ impl<'a> Task<'a> {
         complete(outcome, wanted_bytes, self.unit.mode.descriptor_sense())
     }
 
-    /// Bytes that must come with it.
+    /// Data-Out bytes that the command requires.
     fn wanted_bytes(&self, operation: &Operation) -> u64 {
         let block = self.unit.block();
         match operation.action {
@@ -226,14 +228,13 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The data of a command that needs `len_bytes` of it: more are left alone, fewer refused
-    /// before anything was done.
+    /// The first `len_bytes` of the Data-Out. Ignores additional bytes. Refuses the command if
+    /// there are fewer, before it has changed anything.
     pub(crate) fn data(&self, len_bytes: u64) -> Result<&'a [u8], Sense> {
         self.data.get(..len_bytes as usize).ok_or(DATA_LENGTH)
     }
 
-    /// The allocation length of a command of 6, 10, 12 or 16 bytes, where it is at the usual
-    /// place.
+    /// Allocation length of a command of 6, 10, 12 or 16 bytes with the usual field position.
     pub(crate) fn allocation(&self) -> usize {
         match byte(self.cdb, 0) >> 5 {
             0 => usize::from(byte(self.cdb, 4)),
@@ -261,14 +262,14 @@ pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
     let bytes = match Operation::find(cdb).map(|operation| operation.action) {
         Ok(Action::Read) => extent(cdb).blocks.saturating_mul(unit.block()).min(TRANSFER_BYTES_MAX),
         Ok(Action::GetLbaStatus) => 8 + 16 * STATUS_DESCRIPTORS_MAX,
-        // The others say nothing, or are never made to wait.
+        // The other commands return no data, or never wait.
         _ => 0,
     };
     bytes as usize
 }
 
-/// Answers a command to a logical unit that is not there (SPC-4 6.6.1, 6.33, 6.39; SAM-5 5.11), or
-/// not yet.
+/// Responds to a command for a logical unit that does not exist (SPC-4 6.6.1, 6.33, 6.39; SAM-5
+/// 5.11), or that is announced and not yet added.
 pub(crate) fn without_unit(
     nexus: &NexusState,
     is_awaited: bool,

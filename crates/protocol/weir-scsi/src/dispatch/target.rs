@@ -1,12 +1,12 @@
-//! A SCSI target device: ports, the map of logical unit numbers, and nexuses to it.
+//! SCSI target device: its ports, its map of logical unit numbers, and the nexuses to it.
 //!
-//! Not here: how initiators log in (a transport), what commands do (`task` and on).
+//! The transport handles logins; `run` and `command` handle commands.
 //!
 //! Spec: SAM-5 4.6 and 4.7.
 //!
 //! Invariants:
-//! - every nexus has a seat on each logical unit that is mapped now, and on no other;
-//! - a nexus that is dropped loses its SPC-2 reservations and keeps its registrations.
+//! - every nexus has an I_T_L nexus for each mapped logical unit, and for no other;
+//! - the loss of a nexus releases its SPC-2 reservations and keeps its registrations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -29,7 +29,7 @@ use crate::unit::nexus_name::NexusName;
 use crate::unit::nexus_state::{Directory, NexusState};
 use crate::unit::reservation::Path;
 
-/// A SCSI target device.
+/// SCSI target device.
 pub struct Target {
     name: String,
     ports: Arc<[Port]>,
@@ -40,13 +40,13 @@ pub struct Target {
 #[derive(Default)]
 struct TargetState {
     luns: BTreeMap<u16, Arc<Unit>>,
-    /// Numbers of logical units that are not there yet.
+    /// Numbers of announced logical units that are not yet added.
     awaited: BTreeSet<u16>,
     nexuses: Vec<Weak<NexusState>>,
 }
 
 impl Target {
-    /// A target without logical units. `name` is its SCSI device name (an iSCSI name).
+    /// Creates a target without logical units. `name` is its SCSI device name (an iSCSI name).
     pub fn new(
         name: impl Into<String>,
         ports: Vec<Port>,
@@ -60,17 +60,17 @@ impl Target {
         })
     }
 
-    /// Its SCSI device name.
+    /// SCSI device name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its ports.
+    /// Target ports.
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// The logical units it shows.
+    /// Mapped logical units with their numbers.
     pub fn luns(&self) -> Vec<(u16, Arc<Unit>)> {
         self.state.lock().luns.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect()
     }
@@ -80,7 +80,7 @@ impl Target {
         self.state.lock().luns.get(&number).cloned()
     }
 
-    /// Shows a logical unit; false where the number is taken or above [`LUN_MAX`].
+    /// Maps a logical unit; returns false if the number is in use or above [`LUN_MAX`].
     pub fn add_lun(&self, number: u16, unit: Arc<Unit>) -> bool {
         let mut state = self.state.lock();
         if number > LUN_MAX || state.luns.contains_key(&number) {
@@ -110,8 +110,9 @@ impl Target {
         lun.number().is_some_and(|number| self.state.lock().awaited.contains(&number))
     }
 
-    /// Shows or awaits it no longer; commands under way on it end. Revokes its tokens at all
-    /// targets, because other users may change the volume from now on.
+    /// Removes a logical unit from the map, or withdraws its announcement. Running commands
+    /// complete. Revokes its tokens at all targets, because other users may change the volume from
+    /// now on.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         state.awaited.remove(&number);
@@ -121,12 +122,12 @@ impl Target {
             tell_change(&nexus);
             drop(gone);
         }
-        // Last: nobody finds the unit by its tokens any more.
+        // Last, because no command can find the unit by its tokens after the removal.
         unit.revoke_tokens();
         Some(unit)
     }
 
-    /// A nexus of an initiator to one of the ports.
+    /// Creates the nexus of an initiator port and one of the target ports.
     pub fn nexus(self: &Arc<Self>, initiator: InitiatorPort, relative_port: u16) -> TargetNexus {
         let path = Path {
             initiator_port: initiator.to_string(),
@@ -160,7 +161,7 @@ fn tell_change(nexus: &NexusState) {
     }
 }
 
-/// A nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
+/// I_T nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
 pub struct TargetNexus {
     target: Arc<Target>,
     state: Arc<NexusState>,
@@ -217,7 +218,8 @@ impl Nexus for TargetNexus {
         }
         let Some(seat) = self.state.seat(lun) else { return Managed::NoLun };
         match function {
-            // The task set is that of this nexus alone (TST), and its transport ends the tasks.
+            // The task set contains the tasks of this nexus only (TST), and its transport ends
+            // them.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => seat.unit.reset(seat.id),
         }

@@ -1,12 +1,12 @@
-//! Unit attentions: what an initiator is to learn with its next command.
+//! Unit attention conditions: events that an initiator learns of with its next command.
 //!
-//! Not here: which commands report them (`task`), what raises them.
+//! `dispatch::run` reports them; the commands and the target raise them.
 //!
 //! Spec: SAM-5 5.14.
 //!
 //! Invariants:
-//! - each is pending at most once, so that a silent initiator costs a few bytes;
-//! - a look at whether there is one costs an atomic load.
+//! - each condition is pending at most once, so that an idle initiator holds only a few bytes;
+//! - the check for a pending condition is one atomic load.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,39 +20,39 @@ use crate::codec::sense::{Sense, key};
 pub(crate) struct Attention(pub(crate) u8, pub(crate) u8);
 
 impl Attention {
-    /// A nexus that is new to the logical unit.
+    /// Power on: the nexus is new to the logical unit.
     pub(crate) const POWER_ON: Self = Self(0x29, 0x00);
-    /// The logical unit was reset by task management.
+    /// A task management function reset the logical unit.
     pub(crate) const RESET: Self = Self(0x29, 0x03);
-    /// Somebody selected other mode parameters.
+    /// Another nexus changed mode parameters.
     pub(crate) const MODE_CHANGED: Self = Self(0x2A, 0x01);
-    /// A reservation was taken away by CLEAR.
+    /// CLEAR removed the reservation and all registrations.
     pub(crate) const RESERVATIONS_PREEMPTED: Self = Self(0x2A, 0x03);
-    /// A reservation that gave this nexus access ended.
+    /// The reservation that gave this nexus access was released.
     pub(crate) const RESERVATIONS_RELEASED: Self = Self(0x2A, 0x04);
-    /// The registration of this nexus was taken away.
+    /// PREEMPT removed the registration of this nexus.
     pub(crate) const REGISTRATIONS_PREEMPTED: Self = Self(0x2A, 0x05);
-    /// The logical unit has another size.
+    /// The capacity of the logical unit changed.
     pub(crate) const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
-    /// Space runs short.
+    /// Available space fell below the soft threshold.
     pub(crate) const SOFT_THRESHOLD: Self = Self(0x38, 0x07);
-    /// There are other logical units now.
+    /// The set of mapped logical units changed.
     pub(crate) const LUNS_CHANGED: Self = Self(0x3F, 0x0E);
 
-    /// As sense data.
+    /// Sense data of the condition.
     pub(crate) const fn sense(self) -> Sense {
         Sense::new(key::UNIT_ATTENTION, self.0, self.1)
     }
 }
 
-/// Those of one nexus on one logical unit.
+/// Pending unit attention conditions of one I_T_L nexus.
 pub(crate) struct Attentions {
     pending: AtomicBool,
     queue: Mutex<VecDeque<Attention>>,
 }
 
 impl Attentions {
-    /// Of a new nexus: the first thing that it learns is that everything may have changed.
+    /// A new nexus starts with POWER ON, which tells its initiator that any state may have changed.
     pub(crate) fn new() -> Self {
         Self {
             pending: AtomicBool::new(true),
@@ -60,7 +60,8 @@ impl Attentions {
         }
     }
 
-    /// Adds one. A reset goes before all others, as it says more (SAM-5 5.14).
+    /// Adds a condition. RESET goes to the front, because it has the highest precedence (SAM-5
+    /// 5.14).
     pub(crate) fn raise(&self, attention: Attention) {
         let mut queue = self.queue.lock();
         if !queue.contains(&attention) {
@@ -73,12 +74,12 @@ impl Attentions {
         self.pending.store(true, Ordering::Release);
     }
 
-    /// Whether there is one.
+    /// Whether a condition is pending.
     pub(crate) fn is_any(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// Takes the first.
+    /// Removes and returns the first condition.
     pub(crate) fn take(&self) -> Option<Attention> {
         if !self.pending.load(Ordering::Acquire) {
             return None;
@@ -89,7 +90,7 @@ impl Attentions {
         first
     }
 
-    /// Forgets one that was learnt otherwise.
+    /// Clears a condition that the initiator has learned of in another way.
     pub(crate) fn clear(&self, attention: Attention) {
         if self.pending.load(Ordering::Acquire) {
             let mut queue = self.queue.lock();
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once_and_a_reset_first() {
+    fn conditions_are_reported_once_and_reset_first() {
         let attentions = Attentions::new();
         attentions.raise(Attention::MODE_CHANGED);
         attentions.raise(Attention::MODE_CHANGED);

@@ -1,8 +1,8 @@
-//! Copies of a nexus on a logical unit, under way or ended.
+//! Running and completed copies of one I_T_L nexus.
 //!
-//! Not here: the commands (`command`).
+//! The commands are in `command`.
 //!
-//! Invariant: results are bounded in number.
+//! Invariant: the number of stored results is bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use futures_util::lock::Mutex;
 use crate::codec::refusal::Outcome;
 use crate::unit::rod_tokens::Token;
 
-/// Copies of a nexus on a logical unit.
+/// Copies of one I_T_L nexus.
 #[derive(Default)]
 pub(crate) struct Copies {
     pub(crate) running: u8,
     pub(crate) results: VecDeque<CopyResult>,
 }
 
-/// What a copy and who asks for it share.
+/// Progress of a copy, shared by the copy and by queries about it.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) is_aborted: AtomicBool,
     pub(crate) segments: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    /// Held by the copy until its end.
+    /// The copy holds this lock until its end.
     pub(crate) turn: Arc<Mutex<()>>,
 }
 
@@ -35,18 +35,19 @@ pub(crate) struct CopyResult {
     pub(crate) list: u32,
     /// Service action of the command.
     pub(crate) action: u8,
-    /// Answered before it is done, as far as the initiator cares.
+    /// Whether the command set IMMED: the initiator takes the copy for a background operation.
     pub(crate) is_immediate: bool,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ended: Option<Outcome>,
     pub(crate) token: Option<Arc<Token>>,
 }
 
-/// What a copy is called, and by which command.
+/// Identification of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyName {
-    /// `None` where its outcome is not to be kept.
+    /// List identifier; `None` if the initiator wants no stored result.
     pub(crate) list: Option<u32>,
-    /// Whether the initiator reads the outcome of it as that of a background operation.
+    /// Whether the command set IMMED. The command then ends with GOOD and the initiator queries the
+    /// outcome of the copy.
     pub(crate) is_immediate: bool,
 }

@@ -1,8 +1,8 @@
-//! One nexus on one logical unit.
+//! I_T_L nexus (SAM-5): the state of one I_T nexus on one logical unit.
 //!
-//! Not here: the nexus as a transport sees it (`target`), commands (`task`).
+//! The I_T nexus is in `nexus_state`, commands are in `command`.
 //!
-//! Invariant: a SPC-2 reservation goes with the seat that holds it.
+//! Invariant: the loss of the nexus releases its SPC-2 reservation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::unit::copies::Copies;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_name::NexusName;
 
-/// Seats are told apart by number; 0 is nobody.
+/// Next I_T_L nexus id. Id 0 means "no nexus".
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// What one nexus has on one logical unit.
+/// State of one I_T_L nexus.
 pub(crate) struct Seat {
     pub(crate) id: u64,
     pub(crate) unit: Arc<Unit>,
@@ -52,23 +52,23 @@ impl Seat {
         seat
     }
 
-    /// Times its tasks were aborted by somebody else.
+    /// Number of times another nexus aborted the tasks of this nexus.
     pub(crate) fn aborts(&self) -> u64 {
         self.aborts.load(Ordering::Acquire)
     }
 
-    /// Aborts its tasks: they end, but are not answered.
+    /// Aborts all tasks: they complete, but the transport sends no response.
     pub(crate) fn abort(&self) {
         self.aborts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts a task in that may wait and may change the medium.
+    /// Registers a running task that may wait and may change the medium.
     pub(crate) fn run(&self) -> Run<'_> {
         self.running.lock().tasks += 1;
         Run(self)
     }
 
-    /// Waits until no such task is under way.
+    /// Waits until no registered task is running.
     pub(crate) fn ended(&self) -> Ended<'_> {
         Ended(self)
     }
@@ -80,7 +80,7 @@ impl Drop for Seat {
     }
 }
 
-/// A task under way.
+/// Registration of a running task; ends on drop.
 pub(crate) struct Run<'a>(&'a Seat);
 
 impl Drop for Run<'_> {

@@ -1,11 +1,11 @@
-//! A logical unit: what all nexuses to one volume share.
+//! Logical unit: the state that all nexuses to one volume share.
 //!
-//! Not here: its commands, which target shows it under which number (`target`).
+//! Commands are in `command`; the map of logical unit numbers is in `dispatch::target`.
 //!
 //! Invariants:
-//! - there is one per volume, however many targets show it: reservations, ranges held alone and
-//!   unit attentions hold for all of them;
-//! - offsets that leave here are multiples of the logical block, which is 512 or 4096 bytes.
+//! - a volume has one logical unit, even if several targets map it, so that reservations, exclusive
+//!   ranges and unit attentions apply across targets;
+//! - offsets passed to the medium are multiples of the logical block, which is 512 or 4096 bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,26 +24,26 @@ use crate::unit::range_lock::Ranges;
 use crate::unit::reservation::ReservationState;
 use crate::unit::reservations::Reservations;
 
-/// What was done on a logical unit since it was made.
+/// Counters of a logical unit since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// READ commands that moved data.
     pub reads: u64,
-    /// WRITE commands that moved data, COMPARE AND WRITE among them.
+    /// WRITE commands that moved data, including COMPARE AND WRITE.
     pub writes: u64,
-    /// Bytes read by them.
+    /// Bytes read by these commands.
     pub read_bytes: u64,
-    /// Bytes written by them.
+    /// Bytes written by these commands.
     pub written_bytes: u64,
-    /// Bytes given back by UNMAP and WRITE SAME.
+    /// Bytes that UNMAP and WRITE SAME deallocated.
     pub unmapped_bytes: u64,
-    /// Bytes filled by WRITE SAME otherwise, and with zeros by WRITE USING TOKEN.
+    /// Bytes filled by WRITE SAME without UNMAP, and zeroed by WRITE USING TOKEN.
     pub zeroed_bytes: u64,
     /// Bytes copied by EXTENDED COPY and WRITE USING TOKEN.
     pub cloned_bytes: u64,
 }
 
-/// [`Counters`] as they are counted.
+/// Atomic form of [`Counters`].
 #[derive(Default)]
 pub(crate) struct Counting {
     pub(crate) reads: AtomicU64,
@@ -65,7 +65,7 @@ pub struct Unit {
     pub(crate) reservations: Reservations,
     pub(crate) counting: Counting,
     blocks: AtomicU64,
-    /// Where what is saved goes.
+    /// Store for saved mode parameters and reservations.
     pub(crate) store: Option<Arc<dyn UnitStore>>,
     seats: Mutex<Vec<Weak<Seat>>>,
     unchecked_bytes: AtomicU64,
@@ -73,8 +73,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// A logical unit over `medium`. `reservations` is what `store` was last given; without a
-    /// store, what is to survive a loss of power is refused.
+    /// Creates a logical unit over `medium`. `reservations` is the state last passed to `store`.
+    /// Without a store, requests to save state across a loss of power are refused.
     pub fn new(
         medium: Arc<dyn Medium>,
         identity: Identity,
@@ -100,8 +100,8 @@ impl Unit {
         })
     }
 
-    /// Takes over the size that the medium has now, and tells every initiator. Tokens end: what
-    /// lay beyond a smaller size is gone for good.
+    /// Adopts the current size of the medium and raises a unit attention for every initiator.
+    /// Revokes all tokens, because shrinking discards data for good.
     pub fn resized(&self) {
         let blocks = self.medium.size_bytes() / u64::from(self.options.block_bytes);
         if self.blocks.swap(blocks, Ordering::SeqCst) != blocks {
@@ -110,34 +110,34 @@ impl Unit {
         }
     }
 
-    /// Ends all tokens: the medium is about to change other than by commands (a rollback, for
-    /// example). A WRITE USING TOKEN that is under way meanwhile ends with an error.
+    /// Revokes all tokens before a change of the medium other than by SCSI commands (a rollback,
+    /// for example). A WRITE USING TOKEN that is running meanwhile ends with an error.
     pub fn revoke_tokens(&self) {
         self.ranges.tokens.revoke();
     }
 
-    /// As [`Unit::revoke_tokens`], for ever: others than its initiators may change the medium from
-    /// now on, which nobody sees here. POPULATE TOKEN is refused.
+    /// Revokes all tokens and refuses POPULATE TOKEN from now on: other clients than its initiators
+    /// may change the medium without notice to this unit.
     pub fn changes_elsewhere(&self) {
         self.ranges.tokens.give_up();
     }
 
-    /// Its designator.
+    /// NAA designator.
     pub const fn naa(&self) -> [u8; 16] {
         self.identity.naa
     }
 
-    /// Bytes of a logical block.
+    /// Length of a logical block in bytes.
     pub const fn block_bytes(&self) -> u32 {
         self.options.block_bytes
     }
 
-    /// Whether writes may be answered before they are durable, as it is now.
+    /// Current write cache setting: whether a write may complete before it is durable.
     pub fn write_cache(&self) -> bool {
         self.mode.write_cache()
     }
 
-    /// What was done on it.
+    /// Current values of the counters.
     pub fn counters(&self) -> Counters {
         let counting = &self.counting;
         Counters {
@@ -151,27 +151,27 @@ impl Unit {
         }
     }
 
-    /// Registrations and the reservation as they are now.
+    /// Current registrations and reservation.
     pub fn reservations(&self) -> ReservationState {
         self.reservations.state()
     }
 
-    /// Logical blocks.
+    /// Capacity in logical blocks.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Bytes of a logical block.
+    /// Length of a logical block in bytes.
     pub(crate) fn block(&self) -> u64 {
         u64::from(self.options.block_bytes)
     }
 
-    /// Most blocks of one transfer.
+    /// Maximum number of blocks of one transfer.
     pub(crate) fn transfer_blocks_max(&self) -> u64 {
         TRANSFER_BYTES_MAX / self.block()
     }
 
-    /// The bytes of a range of logical blocks, if it lies inside.
+    /// Byte range of a range of logical blocks, if it is within the capacity.
     pub(crate) fn range(&self, lba: u64, blocks: u64) -> Result<Range, Sense> {
         let capacity = self.blocks();
         if lba > capacity || blocks > capacity - lba {
@@ -180,7 +180,8 @@ impl Unit {
         Ok(Range { start: lba * self.block(), end: (lba + blocks) * self.block() })
     }
 
-    /// As [`Unit::range`], of one transfer; `field` is where its length stands.
+    /// As [`Unit::range`], with the transfer length limit. `field` is the CDB byte of the transfer
+    /// length.
     pub(crate) fn transfer(&self, lba: u64, blocks: u64, field: u16) -> Result<Range, Sense> {
         let range = self.range(lba, blocks)?;
         if blocks > self.transfer_blocks_max() {
@@ -189,19 +190,19 @@ impl Unit {
         Ok(range)
     }
 
-    /// Makes a nexus known to it.
+    /// Adds an I_T_L nexus.
     pub(crate) fn attach(&self, seat: &Arc<Seat>) {
         let mut seats = self.seats.lock();
         seats.retain(|seat| seat.strong_count() > 0);
         seats.push(Arc::downgrade(seat));
     }
 
-    /// The nexuses to it.
+    /// The I_T_L nexuses of this unit.
     pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
         self.seats.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Raises a unit attention for the nexuses that it concerns.
+    /// Raises a unit attention for the nexuses that `concerns` selects.
     pub(crate) fn raise(&self, attention: Attention, concerns: impl Fn(&Seat) -> bool) {
         for seat in self.seats() {
             if concerns(&seat) {
@@ -210,7 +211,8 @@ impl Unit {
         }
     }
 
-    /// Notes what was written, and from time to time looks whether space runs short.
+    /// Counts a write. Every [`THRESHOLD_INTERVAL_BYTES`], compares the available space with the
+    /// soft threshold, and raises a unit attention if it has fallen below.
     pub(crate) fn wrote(&self, bytes: u64) {
         self.counting.writes.fetch_add(1, Ordering::Relaxed);
         self.counting.written_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -229,14 +231,14 @@ impl Unit {
         }
     }
 
-    /// Notes what was read.
+    /// Counts a read.
     pub(crate) fn read(&self, bytes: u64) {
         self.counting.reads.fetch_add(1, Ordering::Relaxed);
         self.counting.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// What a reset sets back (SAM-5 6.3.3): mode parameters and SPC-2 reservations. Persistent
-    /// reservations stay.
+    /// Logical unit reset (SAM-5 6.3.3): restores mode parameters, releases the SPC-2 reservation,
+    /// and aborts the tasks of all nexuses other than `by`. Persistent reservations remain.
     pub(crate) fn reset(&self, by: u64) {
         self.reservations.reset();
         self.mode.reset();

@@ -1,4 +1,4 @@
-//! State of a logical unit: reservations, attentions, locks, tokens, nexuses.
+//! State of a logical unit: reservations, unit attentions, range locks, ROD tokens, I_T_L nexuses.
 
 pub(crate) mod attention;
 pub(crate) mod copies;

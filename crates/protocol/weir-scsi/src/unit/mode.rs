@@ -1,24 +1,24 @@
-//! Mode parameters that an initiator can change, and their meaning.
+//! Changeable mode parameters and their meaning.
 //!
-//! Not here: MODE SENSE and MODE SELECT (`command::mode`).
+//! MODE SENSE and MODE SELECT are in `command::mode`.
 //!
 //! Invariant: saved values survive a restart.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Write cache enabled: caching page, byte 2.
+/// WCE (write cache enabled): caching mode page, byte 2.
 pub(crate) const WCE: u8 = 0x04;
 
-/// Descriptor format sense data: control page, byte 2.
+/// D_SENSE (descriptor format sense data): control mode page, byte 2.
 pub(crate) const D_SENSE: u8 = 0x04;
 
-/// Software write protect: control page, byte 4.
+/// SWP (software write protect): control mode page, byte 4.
 pub(crate) const SWP: u8 = 0x08;
 
-/// Aborted tasks are answered: control page, byte 5.
+/// TAS (task aborted status): control mode page, byte 5.
 pub(crate) const TAS: u8 = 0x40;
 
-/// What can be selected, as one value: a bit each.
+/// Set of changeable mode parameters, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings(pub(crate) u8);
 
@@ -33,7 +33,7 @@ impl Settings {
         self.0 & setting != 0
     }
 
-    /// `mask` where a setting is on.
+    /// Returns `mask` if the setting is on, else 0.
     pub(crate) const fn flag(self, setting: u8, mask: u8) -> u8 {
         if self.has(setting) { mask } else { 0 }
     }
@@ -65,28 +65,28 @@ impl Mode {
         Settings(self.current.load(Ordering::SeqCst))
     }
 
-    /// Whether writes may be answered before they are durable.
+    /// Whether a write may complete before it is durable.
     pub(crate) fn write_cache(&self) -> bool {
         self.settings().has(Settings::WRITE_CACHE)
     }
 
-    /// Whether sense data has the descriptor format.
+    /// Whether sense data uses the descriptor format.
     pub(crate) fn descriptor_sense(&self) -> bool {
         self.settings().has(Settings::DESCRIPTOR_SENSE)
     }
 
-    /// Whether an initiator forbade writes.
+    /// Whether an initiator set software write protection.
     pub(crate) fn software_write_protect(&self) -> bool {
         self.settings().has(Settings::WRITE_PROTECT)
     }
 
-    /// Whether a task that another nexus aborted is answered.
+    /// Whether a task that another nexus aborted ends with TASK ABORTED.
     pub(crate) fn tells_aborted(&self) -> bool {
         self.settings().has(Settings::TELLS_ABORTED)
     }
 
-    /// Back to what is saved; a cache that an initiator turned off stays off: it may go on without
-    /// looking, and count on that.
+    /// Restores the saved values. A write cache that an initiator turned off stays off: the
+    /// initiator may continue without checking and rely on durable writes.
     pub(crate) fn reset(&self) {
         let saved = self.saved();
         let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();

@@ -1,19 +1,19 @@
-//! Both ends of a nexus.
+//! Names of both ends of an I_T nexus.
 //!
-//! Not here: its seats on logical units (`nexus_state`).
+//! Its I_T_L nexuses are in `nexus_state`.
 //!
-//! Invariant: a name does not change while the nexus lasts.
+//! Invariant: the names do not change during the life of the nexus.
 
 use std::sync::Arc;
 
 use crate::codec::port::{InitiatorPort, Port};
 use crate::unit::reservation::Path;
 
-/// Both ends of a nexus.
+/// Names of both ends of an I_T nexus.
 pub(crate) struct NexusName {
     pub(crate) initiator: InitiatorPort,
-    /// The ports of the target.
+    /// All ports of the target.
     pub(crate) ports: Arc<[Port]>,
-    /// Both ends, as reservations keep them.
+    /// Both ends, in the form that reservations store.
     pub(crate) path: Path,
 }

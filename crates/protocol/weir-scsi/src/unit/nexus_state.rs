@@ -1,8 +1,8 @@
-//! A nexus: its seats on logical units.
+//! State of an I_T nexus: its I_T_L nexuses.
 //!
-//! Not here: commands (`command`), the target (`dispatch`).
+//! Commands are in `command`, the target is in `dispatch`.
 //!
-//! Invariant: a nexus has one seat on each logical unit of its target.
+//! Invariant: an I_T nexus has exactly one I_T_L nexus for each logical unit of its target.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::unit::nexus_name::NexusName;
 
 /// Finds logical units of other targets, for copies between volumes.
 pub trait Directory: Send + Sync + 'static {
-    /// The logical unit with that designator, if this initiator may use it.
+    /// The logical unit with this NAA designator, if the initiator may use it.
     fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
 }
 
-/// What a nexus consists of; the target reaches it when the map changes.
+/// State of an I_T nexus. The target updates it when its map of logical units changes.
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
     pub(crate) seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
@@ -31,12 +31,12 @@ pub(crate) struct NexusState {
 }
 
 impl NexusState {
-    /// The seat on a logical unit.
+    /// The I_T_L nexus for a logical unit number.
     pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
         self.seats.read().get(&lun.number()?).cloned()
     }
 
-    /// Logical unit numbers, in order.
+    /// Mapped logical unit numbers, in ascending order.
     pub(crate) fn luns(&self) -> Vec<u16> {
         self.seats.read().keys().copied().collect()
     }
@@ -46,13 +46,14 @@ impl NexusState {
         self.directory.as_ref()?.find(&self.name.initiator, naa)
     }
 
-    /// All seats.
+    /// All I_T_L nexuses.
     pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
         self.seats.read().values().cloned().collect()
     }
 }
 
-/// REPORT LUNS tells what REPORTED LUNS DATA HAS CHANGED would (SPC-4 6.33).
+/// Clears REPORTED LUNS DATA HAS CHANGED: the response to REPORT LUNS contains the change (SPC-4
+/// 6.33).
 pub(crate) fn luns_were_told(nexus: &NexusState) {
     for seat in nexus.seats() {
         seat.attentions.clear(Attention::LUNS_CHANGED);

@@ -1,6 +1,6 @@
-//! Identity, options and state storage of a logical unit, as the embedder gives them.
+//! Identity, options and state store of a logical unit, supplied by the engine.
 //!
-//! Not here: the logical unit (`logical_unit`).
+//! The logical unit is in `logical_unit`.
 //!
 //! Invariant: identity and block length do not change while the unit exists.
 
@@ -9,7 +9,7 @@ use weir_block::ExportError;
 
 use crate::unit::reservation::ReservationState;
 
-/// How initiators recognise a logical unit, through every path and for ever.
+/// Identity of a logical unit, the same through every path and over restarts.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// At most 16 characters of ASCII.
@@ -22,16 +22,18 @@ pub struct Identity {
     pub naa: [u8; 16],
 }
 
-/// What a logical unit is to be like.
+/// Options of a logical unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Logical block: 512 or 4096 bytes.
+    /// Logical block length: 512 or 4096 bytes.
     pub block_bytes: u32,
-    /// Whether writes may be answered before they are durable, until MODE SELECT says otherwise.
+    /// Initial write cache setting: whether a write may complete before it is durable. MODE SELECT
+    /// changes it.
     pub write_cache: bool,
-    /// What MODE SELECT said of that for good: what was last given to the store.
+    /// Write cache setting that MODE SELECT saved (SP), as last passed to the store.
     pub saved_write_cache: Option<bool>,
-    /// Initiators are told once less room than this is left; 0 for never.
+    /// Raise THIN PROVISIONING SOFT THRESHOLD REACHED if less space than this is available; 0 for
+    /// never.
     pub soft_threshold_bytes: u64,
 }
 
@@ -46,16 +48,16 @@ impl Default for Options {
     }
 }
 
-/// Where is kept what is to survive a loss of power: reservations (APTPL, SPC-4 5.13.5) and the
-/// write cache of saved mode pages (SPC-4 5.11).
+/// Store for the state that survives a loss of power: reservations (APTPL, SPC-4 5.13.5) and the
+/// write cache setting of saved mode pages (SPC-4 5.11).
 pub trait UnitStore: Send + Sync + 'static {
-    /// Keeps this state of reservations in the place of the one before.
+    /// Replaces the stored reservation state.
     ///
     /// # Durability
     /// On `Ok` on stable media.
     fn save(&self, state: ReservationState) -> LocalBoxFuture<'_, Result<(), ExportError>>;
 
-    /// Keeps whether there is a write cache.
+    /// Replaces the stored write cache setting.
     ///
     /// # Durability
     /// On `Ok` on stable media.

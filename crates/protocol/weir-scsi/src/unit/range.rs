@@ -1,32 +1,32 @@
-//! A range of blocks of a logical unit.
+//! Byte range of a logical unit.
 //!
-//! Not here: locks on ranges (`range_lock`).
+//! Range locks are in `range_lock`.
 //!
 //! Invariant: a range lies within the logical unit it was made for.
 
-/// Bytes from `start` up to `end`.
+/// Bytes from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// First.
+    /// Offset of the first byte.
     pub(crate) start: u64,
-    /// First one behind it.
+    /// Offset after the last byte.
     pub(crate) end: u64,
 }
 
 impl Range {
-    /// Whether they have bytes in common.
+    /// Whether the ranges have bytes in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 }
 
 impl Range {
-    /// How many bytes.
+    /// Number of bytes.
     pub(crate) const fn len_bytes(self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether there are none.
+    /// Whether the range has no bytes.
     pub(crate) const fn is_empty(self) -> bool {
         self.start == self.end
     }

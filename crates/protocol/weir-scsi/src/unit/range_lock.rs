@@ -1,20 +1,21 @@
-//! Who may write which blocks now: what makes COMPARE AND WRITE atomic, and keeps still what a
-//! token stands for while it is made or used.
+//! Range lock: makes COMPARE AND WRITE atomic, and keeps the ranges of a ROD token unchanged while
+//! a command creates or uses the token.
 //!
-//! Not here: the commands; tokens (`tokens`).
+//! The commands are in `command`, tokens in `rod_tokens`.
 //!
-//! A writer that need not wait only counts itself in and out, and looks whether any range is kept
-//! from writers. Every other writer enters its range in a table. Who needs a range alone, or needs
-//! it to stay as it is, enters it too, waits for those before it that overlap, and then until the
-//! writers that only counted themselves are out; later ones see it and use the table.
+//! A writer that never waits takes the fast path: it increments a counter, checks that no range is
+//! closed to writers, and decrements the counter at the end. Every other writer enters its range in
+//! a table. A command that needs an exclusive or stable range enters it too, waits for earlier
+//! overlapping entries, and then until the counters are 0. Later writers see the entry and use the
+//! table.
 //!
 //! Invariants:
-//! - between taking a range alone and letting go of it no other writer of this unit changes it;
-//!   between taking it steady and letting go of it no writer at all does;
-//! - entries wait only for earlier ones, and those of one command are entered as one, so that
-//!   nobody waits in a circle or for ever;
-//! - tokens learn of a writer after it was let in and before it changes anything: by then nobody
-//!   holds its range steady.
+//! - while a range is held exclusively, no other writer of this unit changes it; while a range is
+//!   held stable, no writer changes it;
+//! - an entry waits only for earlier entries, and all ranges of one command enter the table
+//!   together, so that neither deadlock nor starvation occurs;
+//! - a writer notifies the tokens after it has its range and before its first change: at that time
+//!   no command holds the range stable.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,22 +27,22 @@ use parking_lot::Mutex;
 use crate::unit::range::Range;
 use crate::unit::rod_tokens::Tokens;
 
-/// Counters of writers that need not wait: threads on different ones do not share a cache line.
+/// Number of fast-path counters. Threads with different counters share no cache line.
 const SHARDS: usize = 8;
 
-/// One cache line.
+/// Counter that fills one cache line.
 #[repr(align(64))]
 #[derive(Default)]
 struct Shard(AtomicUsize);
 
-/// How a range is held.
+/// Lock mode of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// By a writer, beside other writers.
+    /// For a writer; compatible with other shared writers.
     Shared,
-    /// By a writer, and by nobody else.
+    /// Exclusive: for one writer.
     Alone,
-    /// By who reads it and needs it to stay as it is, beside others of that kind.
+    /// Stable: for a reader that needs unchanged data; compatible with other stable readers.
     Steady,
 }
 
@@ -54,7 +55,7 @@ impl Hold {
         self != Self::Steady
     }
 
-    /// Whether writers that only count themselves must stay out.
+    /// Whether the mode excludes fast-path writers.
     fn closes(self) -> bool {
         self != Self::Shared
     }
@@ -70,7 +71,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Table {
     next: u64,
-    /// In the order of arrival, those that wait and those that hold alike.
+    /// Waiting and granted entries, in order of arrival.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -91,44 +92,46 @@ impl Table {
     }
 }
 
-/// The writers of a logical unit.
+/// Range lock of a logical unit.
 #[derive(Default)]
 pub(crate) struct Ranges {
-    /// Entries that keep a range from writers, or want to.
+    /// Number of exclusive and stable entries, waiting or granted.
     closed: AtomicUsize,
     quick: [Shard; SHARDS],
     table: Mutex<Table>,
-    /// What stands for ranges as they are, and must learn of changes.
+    /// Tokens of this unit. A writer cancels the tokens of its range.
     pub(crate) tokens: Tokens,
 }
 
 impl Ranges {
-    /// Counts a writer in that will not wait; `None` where it must use [`Ranges::shared`]. It says
-    /// what it changes by [`Tokens::changing`] before it does.
+    /// Registers a fast-path writer. Returns `None` if a range is closed; the writer must then use
+    /// [`Ranges::shared`]. The writer calls [`Tokens::changing`] before its first change.
     pub(crate) fn quick(&self) -> Option<Quick<'_>> {
         let Shard(writers) = self.quick.get(shard_of_thread())?;
         writers.fetch_add(1, Ordering::SeqCst);
         let quick = Quick(writers);
-        // After counting itself in: either this sees who keeps writers out, or that one sees this.
+        // Increment first, then check: either this writer sees the closed range, or the holder's
+        // drain sees this writer.
         (self.closed.load(Ordering::SeqCst) == 0).then_some(quick)
     }
 
-    /// Takes a range beside other writers.
+    /// Locks a range as a shared writer.
     pub(crate) async fn shared(&self, range: Range) -> Held<'_> {
         let held = self.enter(range, Hold::Shared);
         self.wait(range, &held).await;
         held
     }
 
-    /// Takes a range alone.
+    /// Locks a range exclusively.
     pub(crate) async fn alone(&self, range: Range) -> Held<'_> {
         let held = self.enter(range, Hold::Alone);
         self.wait(range, &held).await;
         held
     }
 
-    /// Takes several ranges, which do not overlap unless all are held steady. Who needs ranges of
-    /// several units takes all of one before any of the next, in the order of [`Ranges::place`].
+    /// Locks several ranges, which must not overlap unless all are held stable. A command that
+    /// needs ranges of several units locks all ranges of one unit before any of the next, in the
+    /// order of [`Ranges::place`].
     pub(crate) async fn all(&self, wanted: &[(Range, Hold)]) -> Vec<Held<'_>> {
         let held = self.enter_all(wanted);
         for (&(range, _), held) in wanted.iter().zip(&held) {
@@ -137,7 +140,7 @@ impl Ranges {
         held
     }
 
-    /// Takes a range alone if nobody must be waited for.
+    /// Locks a range exclusively if that needs no waiting.
     pub(crate) fn try_alone(&self, range: Range) -> Option<Held<'_>> {
         let held = self.enter(range, Hold::Alone);
         let free = self.table.lock().may_go(range, Hold::Alone, held.ticket);
@@ -147,20 +150,20 @@ impl Ranges {
         })
     }
 
-    /// Where it stands in the order in which several units are taken.
+    /// Position of this unit in the lock order of units: its address.
     pub(crate) fn place(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits until every writer is out that was in at the call and had only counted itself.
+    /// Waits until every fast-path writer that was registered at the call has left.
     pub(crate) fn fence(&self) {
         self.closed.fetch_add(1, Ordering::SeqCst);
         self.drain();
         self.closed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// These writers do not wait for anything, so this takes as long as copying a request; new
-    /// ones stay out, as somebody keeps them out.
+    /// Waits for the fast-path writers. They never wait themselves, so this takes as long as
+    /// copying one request. New ones cannot enter, because the caller has closed a range.
     fn drain(&self) {
         for Shard(writers) in &self.quick {
             let mut turns = 0_u32;
@@ -180,7 +183,7 @@ impl Ranges {
         self.let_in(range, held.hold);
     }
 
-    /// Whoever goes first has gone.
+    /// Completes a grant after all earlier conflicting entries have left.
     fn let_in(&self, range: Range, hold: Hold) {
         if hold.closes() {
             self.drain();
@@ -210,7 +213,7 @@ impl Ranges {
     }
 }
 
-/// A thread keeps its counter for life.
+/// Counter of this thread, fixed for its lifetime.
 fn shard_of_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -219,7 +222,7 @@ fn shard_of_thread() -> usize {
     SHARD.with(|shard| *shard)
 }
 
-/// A writer that does not wait.
+/// Registration of a fast-path writer.
 pub(crate) struct Quick<'a>(&'a AtomicUsize);
 
 impl Drop for Quick<'_> {
@@ -228,7 +231,7 @@ impl Drop for Quick<'_> {
     }
 }
 
-/// A range held, or waited for; given back when this goes.
+/// A range lock, waiting or granted; released on drop.
 pub(crate) struct Held<'a> {
     ranges: &'a Ranges,
     ticket: u64,
@@ -258,7 +261,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits until no earlier entry stands in the way.
+/// Waits until no earlier entry conflicts.
 struct Turn<'a> {
     ranges: &'a Ranges,
     ticket: u64,
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_overlapping_writers_wait_and_in_order() {
+    fn overlapping_writers_wait_in_order_of_arrival() {
         let ranges = Ranges::default();
         let first = ranges.shared(Range { start: 0, end: 10 }).now_or_never().unwrap();
         let beside = ranges.shared(Range { start: 5, end: 15 }).now_or_never().unwrap();
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_steady_is_shared_by_readers_and_by_no_writer() {
+    fn stable_ranges_admit_readers_and_exclude_writers() {
         let ranges = Ranges::default();
         let first = Range { start: 0, end: 10 };
         let second = Range { start: 20, end: 30 };

@@ -1,19 +1,20 @@
-//! Persistent reservations: registrations, the reservation, and what each request makes of them.
+//! Persistent reservations: registrations, the reservation, and the effect of each request on them.
 //!
-//! Not here: commands and their parameter data (`persistent`), nexuses; this is plain data.
+//! Commands and their parameter data are in `command::persistent`; this module is plain data
+//! without nexuses.
 //!
 //! Spec: SPC-4 5.13.
 //!
 //! Invariants:
 //! - a path is registered at most once, with a key other than 0;
-//! - there is a reservation only while somebody is registered, and unless all registrants hold it
-//!   its holder is registered.
+//! - a reservation exists only while a path is registered. Its holder is registered, unless all
+//!   registrants hold it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::REGISTRATIONS_MAX;
 
-/// An initiator port at a target port: what is registered.
+/// I_T nexus as persistent reservations store it: an initiator port at a target port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Path {
     /// Name of the initiator port: `name,i,0x<ISID>`.
@@ -24,12 +25,12 @@ pub struct Path {
     pub relative_port: u16,
 }
 
-/// A path with its key.
+/// Registered path with its reservation key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// Who is registered.
+    /// Registered path.
     pub path: Path,
-    /// Its reservation key; not 0.
+    /// Reservation key; never 0.
     pub key: u64,
 }
 
@@ -37,22 +38,22 @@ pub struct Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The holder writes; all read.
+    /// The holder may write; all nexuses may read.
     WriteExclusive = 1,
-    /// The holder reads and writes.
+    /// Only the holder may read and write.
     ExclusiveAccess = 3,
-    /// Registrants write; all read.
+    /// Registrants may write; all nexuses may read.
     WriteExclusiveRegistrantsOnly = 5,
-    /// Registrants read and write.
+    /// Only registrants may read and write.
     ExclusiveAccessRegistrantsOnly = 6,
-    /// Registrants write and hold it together; all read.
+    /// All registrants hold the reservation and may write; all nexuses may read.
     WriteExclusiveAllRegistrants = 7,
-    /// Registrants read and write and hold it together.
+    /// All registrants hold the reservation; only they may read and write.
     ExclusiveAccessAllRegistrants = 8,
 }
 
 impl Kind {
-    /// The type of that code.
+    /// Decodes a type code.
     pub const fn of(code: u8) -> Option<Self> {
         Some(match code {
             1 => Self::WriteExclusive,
@@ -65,17 +66,17 @@ impl Kind {
         })
     }
 
-    /// Whether all registrants hold it.
+    /// Whether all registrants hold the reservation.
     pub const fn is_of_all(self) -> bool {
         matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
     }
 
-    /// Whether registrants that do not hold it have access too.
+    /// Whether registrants have access even if they do not hold the reservation.
     const fn admits_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
 
-    /// Whether all may read.
+    /// Whether all nexuses may read.
     const fn admits_readers(self) -> bool {
         matches!(
             self,
@@ -86,76 +87,77 @@ impl Kind {
     }
 }
 
-/// The reservation.
+/// A persistent reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Its type.
+    /// Type of the reservation.
     pub kind: Kind,
-    /// Who made it, and holds it unless all registrants do.
+    /// Path that made the reservation. It is the holder, unless all registrants are.
     pub holder: Path,
 }
 
-/// All there is to know about persistent reservations of a logical unit.
+/// Complete state of persistent reservations of a logical unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationState {
-    /// Counts the requests that changed registrations (PRGENERATION).
+    /// Number of requests that changed registrations (PRGENERATION).
     pub generation: u32,
-    /// Whether all this is to survive a loss of power (APTPL).
+    /// Whether the state survives a loss of power (APTPL).
     pub persists: bool,
-    /// Who is registered.
+    /// All registrations.
     pub registrations: Vec<Registration>,
-    /// The reservation, if there is one.
+    /// The reservation, if one exists.
     pub reservation: Option<Reservation>,
 }
 
-/// What PERSISTENT RESERVE OUT asks for.
+/// Request of a PERSISTENT RESERVE OUT command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Registers a path with a key, changes its key, or takes the registration back (0).
+    /// Registers a path, changes its key, or unregisters it (new key 0).
     Register {
-        /// The key to have; 0 for none.
+        /// New reservation key; 0 to unregister.
         new_key: u64,
-        /// Does not ask which key the path had.
+        /// Whether to skip the check of the path's current key (REGISTER AND IGNORE EXISTING KEY).
         ignores_key: bool,
-        /// Whether to survive a loss of power from now on.
+        /// Whether the state survives a loss of power from now on (APTPL).
         persists: bool,
-        /// Paths to register besides, with the same key.
+        /// Additional paths to register with the same key.
         others: Vec<Path>,
     },
-    /// Makes a reservation.
+    /// Creates a reservation.
     Reserve(Kind),
-    /// Gives it back.
+    /// Releases the reservation.
     Release(Kind),
-    /// Forgets everything.
+    /// Removes the reservation and all registrations.
     Clear,
-    /// Takes registrations with a key away, and the reservation if that is its holder's.
+    /// Removes all registrations with a key, and takes over the reservation if its holder has that
+    /// key.
     Preempt {
-        /// The key.
+        /// Key of the registrations to remove.
         victims: u64,
-        /// Type of the reservation that takes the place of a preempted one.
+        /// Type of the reservation that replaces a preempted one.
         kind: Kind,
     },
-    /// Registers another path and hands it the reservation.
+    /// Registers another path and moves the reservation to it.
     Move {
-        /// The key that it is to have.
+        /// Reservation key of the other path.
         new_key: u64,
-        /// Who it is.
+        /// Path that receives the reservation.
         to: Path,
-        /// Whether the path that asks is to be registered no more.
+        /// Whether to unregister the requesting path.
         leaves: bool,
-        /// Whether to survive a loss of power from now on.
+        /// Whether the state survives a loss of power from now on (APTPL).
         persists: bool,
     },
 }
 
-/// Why a request changes nothing.
+/// Reason for which a request is refused and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// RESERVATION CONFLICT.
     Conflict,
-    /// A field of the parameter list, at this byte.
+    /// INVALID FIELD IN PARAMETER LIST, at this byte.
     Parameter(u16),
-    /// A field of the descriptor block, at this byte.
+    /// INVALID FIELD IN CDB, at this byte.
     Block(u16),
     /// INVALID RELEASE OF PERSISTENT RESERVATION.
     Release,
@@ -163,21 +165,21 @@ pub enum Denied {
     Room,
 }
 
-/// What a request makes of a state, and who is to learn it.
+/// Result of a request: the new state, and the paths that receive a unit attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The state from now on.
+    /// New state.
     pub state: ReservationState,
-    /// Who learns RESERVATIONS RELEASED.
+    /// Paths that receive RESERVATIONS RELEASED.
     pub released: Vec<Path>,
-    /// Who learns RESERVATIONS PREEMPTED.
+    /// Paths that receive RESERVATIONS PREEMPTED.
     pub cleared: Vec<Path>,
-    /// Who learns REGISTRATIONS PREEMPTED, and whose tasks an abort is about.
+    /// Paths that receive REGISTRATIONS PREEMPTED. PREEMPT AND ABORT aborts their tasks.
     pub preempted: Vec<Path>,
 }
 
 impl ReservationState {
-    /// The key of a path.
+    /// Reservation key of a path, if it is registered.
     pub fn key(&self, path: &Path) -> Option<u64> {
         let registration = self.registrations.iter().find(|known| known.path == *path)?;
         Some(registration.key)
@@ -194,7 +196,7 @@ impl ReservationState {
         })
     }
 
-    /// Whether a path may read, or write (SPC-4 5.13.1).
+    /// Whether a path may write (`writes`), or read (SPC-4 5.13.1).
     pub fn allows(&self, path: &Path, writes: bool) -> bool {
         let Some(reservation) = &self.reservation else { return true };
         let kind = reservation.kind;
@@ -203,7 +205,7 @@ impl ReservationState {
             || (kind.admits_registrants() && self.key(path).is_some())
     }
 
-    /// What a request of `path` makes of this; `key` is the one that it says it has.
+    /// Applies a request of `path`; `key` is the reservation key in the parameter list.
     pub fn apply(&self, path: &Path, key: u64, request: Request) -> Result<Change, Denied> {
         let had = self.key(path);
         if !matches!(request, Request::Register { .. }) && had != Some(key) {
@@ -258,7 +260,7 @@ impl Change {
                 self.add(path.clone(), new_key)?;
                 for other in others {
                     match self.state.key(&other) {
-                        // Another of the paths named twice, or the one that asks.
+                        // The request names this path twice, or names the requesting path.
                         Some(key) if key == new_key => {}
                         Some(_) => return Err(Denied::Conflict),
                         None => self.add(other, new_key)?,
@@ -269,7 +271,7 @@ impl Change {
         Ok(())
     }
 
-    /// Takes a registration back, and the reservation with it if that was its holder's.
+    /// Unregisters a path, and removes the reservation if the path was its holder.
     fn unregister(&mut self, path: &Path) {
         let held = self.state.holds(path);
         self.state.registrations.retain(|known| known.path != *path);
@@ -318,7 +320,7 @@ impl Change {
         self.state.reservation = None;
     }
 
-    /// SPC-4 5.13.11.2.
+    /// PREEMPT (SPC-4 5.13.11.2).
     fn preempt(&mut self, path: &Path, victims: u64, kind: Kind) -> Result<(), Denied> {
         let there = self.state.reservation.clone();
         let takes_over = there.as_ref().is_some_and(|there| {
@@ -334,7 +336,7 @@ impl Change {
         let all = there.as_ref().is_some_and(|there| there.kind.is_of_all());
         self.remove(|known| known.path != *path && (all || known.key == victims));
         self.preempted.retain(|gone| gone != path);
-        // Those that stay registered had access through the old reservation.
+        // The remaining registrants had access through the old reservation type.
         if there.is_some_and(|there| there.kind != kind && there.kind.admits_registrants()) {
             self.released = self.others(path);
         }
@@ -351,7 +353,7 @@ impl Change {
             return Err(Denied::Conflict);
         }
         self.preempted.retain(|gone| gone != path);
-        // Only a reservation of all registrants gets here without its last one.
+        // Only an all-registrants reservation can lose its last registrant here.
         if self.state.registrations.is_empty() {
             self.state.reservation = None;
         }

@@ -1,8 +1,8 @@
-//! Reservations of a logical unit.
+//! Persistent and SPC-2 reservations of a logical unit, and the access check of commands.
 //!
-//! Not here: the rules (`reservation`), the commands (`persistent`).
+//! The rules are in `reservation`, the commands in `command::persistent`.
 //!
-//! Invariant: a change is seen by every command that is admitted after it.
+//! Invariant: every command that is admitted after a change sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use crate::unit::reservation::{Path, ReservationState};
 
 pub(crate) const CONFLICT: Refusal = Refusal::Status(Status::ReservationConflict);
 
-/// Reservations of a logical unit, of both kinds.
+/// Persistent and SPC-2 reservations of a logical unit.
 pub(crate) struct Reservations {
-    /// Whether any reservation stands: all that commands look at otherwise.
+    /// Whether any reservation exists; if none does, a command reads only this flag.
     pub(crate) any: AtomicBool,
-    /// Seat with a reservation of SPC-2, or 0.
+    /// Id of the I_T_L nexus that holds an SPC-2 reservation; 0 if none.
     pub(crate) legacy: AtomicU64,
     pub(crate) state: RwLock<ReservationState>,
-    /// Held by who changes the state, until it is kept.
+    /// Held during a change of the state, until the store has saved it.
     pub(crate) turn: Mutex<()>,
     pub(crate) store: Option<Arc<dyn UnitStore>>,
 }
@@ -41,12 +41,12 @@ impl Reservations {
         }
     }
 
-    /// As it is now.
+    /// Current registrations and reservation.
     pub(crate) fn state(&self) -> ReservationState {
         self.state.read().clone()
     }
 
-    /// Whether a nexus, by the number of its seat and its path, may run a command.
+    /// Whether a nexus may run a command. `nexus` is the id of its I_T_L nexus, `path` its path.
     pub(crate) fn allows(&self, nexus: u64, path: &Path, access: Access) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;
@@ -66,8 +66,8 @@ impl Reservations {
         }
     }
 
-    /// Whether an initiator port that has no nexus here may read, or write: what a copy
-    /// asks of the logical unit of another target.
+    /// Whether an initiator port without a nexus to this unit may read or write it. A copy checks
+    /// this for a logical unit of another target.
     pub(crate) fn allows_port(&self, initiator_port: &str, writes: bool) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return true;
@@ -81,14 +81,14 @@ impl Reservations {
         })
     }
 
-    /// Ends what a reset ends.
+    /// Releases the SPC-2 reservation on a reset.
     pub(crate) fn reset(&self) {
         let state = self.state.write();
         self.legacy.store(0, Ordering::SeqCst);
         self.any.store(state.reservation.is_some(), Ordering::SeqCst);
     }
 
-    /// Ends the SPC-2 reservation of a seat that goes.
+    /// Releases the SPC-2 reservation of a lost I_T_L nexus.
     pub(crate) fn forget(&self, seat: u64) {
         let state = self.state.write();
         if self.legacy.load(Ordering::SeqCst) == seat {
@@ -97,7 +97,7 @@ impl Reservations {
         }
     }
 
-    /// Makes a change be seen, unless a SPC-2 reservation came first.
+    /// Publishes a new state, unless an SPC-2 reservation was made in the meantime.
     pub(crate) fn publish(&self, state: ReservationState) -> Outcome {
         let mut current = self.state.write();
         if self.legacy.load(Ordering::SeqCst) != 0 {

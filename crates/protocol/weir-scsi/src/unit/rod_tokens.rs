@@ -1,18 +1,19 @@
-//! Tokens that stand for ranges of a logical unit as they were when the tokens were made.
+//! ROD tokens: each represents ranges of a logical unit with the contents at the token's creation.
 //!
-//! Not here: the commands that make and use them (`offload`), who may use them.
+//! The commands that create and use tokens, and their access checks, are in `command::token_copy`.
 //!
-//! A token is a point in time copy of the kind that is vulnerable to changes (SPC-4 5.17.6.2.3.3):
-//! it keeps no data, and ends when what it stands for is about to change. One that ended is
-//! remembered until it would have expired, so that who uses it is told why.
+//! A token is a change-vulnerable point in time copy (SPC-4 5.17.6.2.3.3): it stores no data, and
+//! ends before the represented data changes. An ended token is kept until it would have expired, so
+//! that an initiator that uses it receives the reason.
 //!
 //! Invariants:
-//! - a token that is alive stands for bytes that nobody changed since it was made: it is made and
-//!   looked at while its ranges are held steady, and writers end it before they write;
-//! - what is changed by others than commands is told by [`Tokens::revoke`] before it is changed, or
-//!   no tokens are made;
-//! - a token cannot be guessed, and how long a wrong one is compared tells nothing of a right one;
-//! - while none is alive a writer looks at one number.
+//! - the data of a valid token has not changed since its creation: commands create and check a
+//!   token while they hold its ranges stable, and a writer cancels it before it writes;
+//! - the caller of a change other than by SCSI commands first calls [`Tokens::revoke`], or no
+//!   tokens are created;
+//! - a token cannot be guessed, and the time of a failed comparison reveals nothing of a valid
+//!   token;
+//! - while no token is valid, a writer reads one atomic counter.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,26 +27,26 @@ use crate::fields::{be64, set};
 use crate::limits::TOKENS_MAX;
 use crate::unit::range::Range;
 
-/// Length of a token, the shortest that there are (SPC-4 5.17.6.4).
+/// Length of a token, the minimum of the standard (SPC-4 5.17.6.4).
 pub(crate) const TOKEN_BYTES: usize = 512;
-/// What the ROD TOKEN LENGTH field of such a token says.
+/// Value of the ROD TOKEN LENGTH field for this length.
 pub(crate) const TOKEN_LENGTH: u16 = TOKEN_BYTES as u16 - 8;
-/// Point in time copy - change vulnerable (SPC-4 table 110).
+/// ROD type: point in time copy - change vulnerable (SPC-4 table 110).
 pub(crate) const CHANGE_VULNERABLE: u32 = 0x0080_0001;
-/// Where the bytes are that nobody can guess.
+/// Offset of the random bytes that make a token unguessable.
 const RANDOM_AT: usize = 256;
 
-/// INVALID TOKEN OPERATION, with what is wrong.
+/// INVALID TOKEN OPERATION with a qualifier.
 const fn invalid_token(qualifier: u8) -> Sense {
     Sense::new(key::ILLEGAL_REQUEST, 0x23, qualifier)
 }
 
-/// CAUSE NOT REPORTABLE: of what others change too there are no tokens.
+/// CAUSE NOT REPORTABLE: other clients can change the medium, so no tokens are created.
 const NOT_MADE: Sense = invalid_token(0x00);
 /// UNSUPPORTED TOKEN TYPE.
 pub(crate) const UNSUPPORTED: Sense = invalid_token(0x01);
-/// REMOTE TOKEN USAGE NOT SUPPORTED: of a logical unit that is not known here, or not to this
-/// initiator.
+/// REMOTE TOKEN USAGE NOT SUPPORTED: the logical unit of the token is unknown here, or not
+/// available to this initiator.
 pub(crate) const REMOTE: Sense = invalid_token(0x02);
 /// TOKEN UNKNOWN.
 pub(crate) const UNKNOWN: Sense = invalid_token(0x04);
@@ -54,16 +55,16 @@ pub(crate) const WRONG_LENGTH: Sense = invalid_token(0x0A);
 /// INSUFFICIENT RESOURCES TO CREATE ROD TOKEN.
 const NO_ROOM: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x0D);
 
-/// Why a token is no longer good (SPC-4 5.17.6.5.2.3).
+/// Reason for which a token is no longer valid (SPC-4 5.17.6.5.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By somebody who manages the logical unit.
+    /// A management operation on the logical unit.
     Revoked,
-    /// Nobody used it.
+    /// No use within the inactivity timeout.
     Expired,
-    /// What it stands for was written to, or its room was needed.
+    /// A write to the represented ranges.
     Cancelled,
-    /// At the wish of an initiator.
+    /// A request of the initiator (DEL_TKN).
     Deleted,
 }
 
@@ -78,21 +79,21 @@ impl Ended {
     }
 }
 
-/// What does not change about a token.
+/// Immutable part of a token.
 pub(crate) struct Token {
     pub(crate) bytes: [u8; TOKEN_BYTES],
-    /// What it stands for, in this order.
+    /// Represented ranges, in order.
     ranges: Vec<Range>,
 }
 
 impl Token {
-    /// Makes one, which nobody knows of yet.
+    /// Creates a token that no initiator knows yet.
     ///
-    /// `body` is what stands before the random part (SPC-4 table 112), at most 256 bytes; the
-    /// identifier in it is made random here.
+    /// `body` precedes the random part (SPC-4 table 112) and has at most 256 bytes; this function
+    /// replaces the identifier in it with a random one.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// The operating system supplies no random numbers.
     pub(crate) fn new(body: &[u8], ranges: Vec<Range>) -> Result<Arc<Self>, Sense> {
         assert!(body.len() <= RANDOM_AT, "{} bytes before the random part", body.len());
         let (mut bytes, mut identifier) = ([0; TOKEN_BYTES], [0; 8]);
@@ -104,17 +105,17 @@ impl Token {
         Ok(Arc::new(Self { bytes, ranges }))
     }
 
-    /// As it travels.
+    /// Wire format.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What it stands for, in this order.
+    /// Represented ranges, in order.
     pub(crate) fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// How many bytes it stands for.
+    /// Number of represented bytes.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.len_bytes()).sum()
     }
@@ -131,7 +132,7 @@ impl Token {
 pub(crate) struct Entry {
     pub(crate) token: Arc<Token>,
     pub(crate) ended: Option<Ended>,
-    /// Commands that use it now.
+    /// Number of commands that use the token now.
     pub(crate) users: usize,
     pub(crate) used: Instant,
     timeout: Duration,
@@ -145,9 +146,9 @@ impl Entry {
 
 #[derive(Default)]
 pub(crate) struct Table {
-    /// Those used last at the end.
+    /// Least recently used first.
     pub(crate) entries: VecDeque<Entry>,
-    /// Others than commands change the medium too.
+    /// Whether clients other than SCSI initiators change the medium.
     is_shared: bool,
 }
 
@@ -162,17 +163,18 @@ impl Table {
         }
     }
 
-    /// Ends what nobody used for long, and forgets what ended long ago.
+    /// Expires tokens after their inactivity timeout, and drops tokens that ended one timeout ago.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.entries.retain(|entry| entry.ended.is_none() || !entry.is_over(now));
         for entry in self.entries.iter_mut().filter(|entry| entry.is_over(now)) {
             entry.ended = Some(Ended::Expired);
-            // Remembered for as long again.
+            // Restart the timeout, for which the ended token is kept.
             entry.used = now;
         }
     }
 
-    /// Room for one more: what ended goes first, then what was not used for longest.
+    /// Makes room for one entry: drops the least recently used ended token, or else the least
+    /// recently used token.
     fn make_room(&mut self) -> Result<(), Sense> {
         if self.entries.len() < TOKENS_MAX {
             return Ok(());
@@ -189,10 +191,10 @@ impl Table {
     }
 }
 
-/// The tokens of a logical unit.
+/// ROD tokens of a logical unit.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    /// How many are alive: all that a writer looks at otherwise.
+    /// Number of valid tokens; if it is 0, a writer reads nothing else.
     alive: AtomicUsize,
     pub(crate) table: Mutex<Table>,
 }
@@ -205,7 +207,7 @@ impl Tokens {
         result
     }
 
-    /// Lets a token be used. The caller holds its ranges steady.
+    /// Makes a new token valid. The caller holds its ranges stable.
     pub(crate) fn publish(&self, token: &Arc<Token>, timeout: Duration) -> Result<(), Sense> {
         let now = Instant::now();
         self.change(|table| {
@@ -221,7 +223,8 @@ impl Tokens {
         })
     }
 
-    /// Ends the tokens of what a writer, who was let in, is about to change.
+    /// Cancels the tokens that overlap a range. A writer calls this with its lock granted, before
+    /// it writes.
     pub(crate) fn changing(&self, range: Range) {
         if self.alive.load(Ordering::SeqCst) == 0 {
             return;
@@ -237,12 +240,13 @@ impl Tokens {
         });
     }
 
-    /// Ends all tokens: the medium changes, or is about to, other than by commands.
+    /// Revokes all tokens before or during a change of the medium other than by SCSI commands.
     pub(crate) fn revoke(&self) {
         self.change(|table| table.end_all(Ended::Revoked));
     }
 
-    /// As [`Tokens::revoke`], and there will be no others: what changes cannot be seen from now on.
+    /// As [`Tokens::revoke`], and refuses new tokens: later changes of the medium cannot be
+    /// observed.
     pub(crate) fn give_up(&self) {
         self.change(|table| {
             table.is_shared = true;

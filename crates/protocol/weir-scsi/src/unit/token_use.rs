@@ -1,8 +1,8 @@
-//! The use of a ROD token by a copy.
+//! Use of a ROD token by a copy.
 //!
-//! Not here: making and finding tokens (`rod_tokens`).
+//! Creation and storage of tokens are in `rod_tokens`.
 //!
-//! Invariant: a token that is revoked ends its uses.
+//! Invariant: revoking a token ends its uses.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,14 +14,14 @@ use crate::fields::be64;
 use crate::unit::logical_unit::Unit;
 use crate::unit::rod_tokens::{Ended, Token, UNKNOWN};
 
-/// A token in use: it does not expire meanwhile.
+/// A token in use; it does not expire during the use.
 pub(crate) struct Use {
     unit: Arc<Unit>,
     token: Arc<Token>,
 }
 
 impl Use {
-    /// Finds the token with these bytes among those of a unit, if it is still good.
+    /// Finds the token with these bytes among the tokens of a unit, if it is still valid.
     pub(crate) fn begin(unit: &Arc<Unit>, bytes: &[u8]) -> Result<Self, Sense> {
         let now = Instant::now();
         let token = unit.ranges.tokens.change(|table| {
@@ -42,7 +42,7 @@ impl Use {
         Ok(Self { unit: Arc::clone(unit), token })
     }
 
-    /// The unit that it is of.
+    /// Logical unit that the token represents data of.
     pub(crate) fn unit(&self) -> &Arc<Unit> {
         &self.unit
     }
@@ -52,14 +52,14 @@ impl Use {
         &self.token
     }
 
-    /// Whether it is still good. The caller holds its ranges steady.
+    /// Checks that the token is still valid. The caller holds its ranges stable.
     pub(crate) fn check(&self) -> Result<(), Sense> {
         let mut table = self.unit.ranges.tokens.table.lock();
         let ended = table.find(&self.token).ok_or(UNKNOWN)?.ended;
         ended.map_or(Ok(()), |ended| Err(ended.sense()))
     }
 
-    /// Ends it, as the initiator wishes.
+    /// Deletes the token at the request of the initiator.
     pub(crate) fn delete(&self) {
         self.unit.ranges.tokens.change(|table| {
             if let Some(entry) = table.find(&self.token)

@@ -1,6 +1,6 @@
-//! Commands on a logical unit in memory, as a transport runs them.
+//! Commands on a logical unit in memory.
 //!
-//! Not here: reservations and copies (their own files).
+//! Tests of reservations and copies have files of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
 const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
 const LIST_LENGTH: (u8, u8, u8) = (5, 0x1A, 0);
 
-/// A command of each size that moves blocks.
+/// READ or WRITE in all four CDB sizes.
 fn sized(codes: [u8; 4], flags: u8, lba: u32, blocks: u8) -> Vec<Vec<u8>> {
     let at = lba.to_be_bytes();
     vec![
@@ -32,7 +32,7 @@ const READS: [u8; 4] = [0x08, 0x28, 0xA8, 0x88];
 const WRITES: [u8; 4] = [0x0A, 0x2A, 0xAA, 0x8A];
 
 #[test]
-fn what_is_written_is_read_at_once_and_waiting() {
+fn read_returns_written_data_with_and_without_waiting() {
     let (medium, unit, _target, nexus) = simple();
     for waits in [false, true] {
         medium.waits.store(waits, Ordering::SeqCst);
@@ -53,7 +53,7 @@ fn what_is_written_is_read_at_once_and_waiting() {
 }
 
 #[test]
-fn only_a_read_of_whole_blocks_with_nothing_to_report_is_shared() {
+fn only_reads_of_whole_blocks_are_shared() {
     let (medium, unit, target, nexus) = simple();
     let data: Vec<u8> = (0..32_u32 << 10).map(|at| (at / 512) as u8).collect();
     run(&*nexus, &wide(WRITES[3], 0, 8, 64), &data).good();
@@ -87,7 +87,7 @@ fn only_a_read_of_whole_blocks_with_nothing_to_report_is_shared() {
     medium.waits.store(true, Ordering::SeqCst);
     assert_eq!(share(&*nexus, &read, 32 << 10), None);
     medium.waits.store(false, Ordering::SeqCst);
-    // A reservation of another nexus, and what it is told afterwards.
+    // A reservation conflict, and then a unit attention, prevent sharing.
     let other = ready(&target, 2);
     run(&*other, &[0x16, 0, 0, 0, 0, 0], &[]).good();
     assert_eq!(share(&*nexus, &read, 32 << 10), None);
@@ -99,7 +99,7 @@ fn only_a_read_of_whole_blocks_with_nothing_to_report_is_shared() {
 }
 
 #[test]
-fn the_end_of_the_medium_is_kept() {
+fn transfers_beyond_the_capacity_are_refused() {
     let (medium, _unit, _target, nexus) = simple();
     let last = BLOCKS as u32 - 1;
     let before = medium.bytes();
@@ -119,12 +119,12 @@ fn the_end_of_the_medium_is_kept() {
         }
     }
     assert!(medium.bytes() == before);
-    // 256 blocks, in the command whose length is a byte.
+    // A length of 0 in the 6-byte CDB means 256 blocks.
     assert_eq!(run(&*nexus, &[8, 0, 0, 0, 0, 0], &[]).good().len(), 256 * 512);
 }
 
 #[test]
-fn a_transfer_beyond_the_limit_is_refused() {
+fn transfers_beyond_the_length_limit_are_refused() {
     let medium = Arc::new(MemoryMedium::new(64 << 20));
     let target = target();
     assert!(target.add_lun(0, unit_of(&medium, 1, 512)));
@@ -134,13 +134,12 @@ fn a_transfer_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn data_that_is_missing_changes_nothing() {
+fn write_handles_missing_and_excess_data_out() {
     let (medium, _unit, _target, nexus) = simple();
     let answer = run(&*nexus, &wide(0x8B, 0, 0, 2), &[1; 512]);
     assert_eq!(answer.sense(), (5, 0x0E, 3));
     assert!(medium.bytes().iter().all(|&byte| byte == 0));
-    // Of a write the whole blocks that came are written, and the transport says how many bytes did
-    // not come.
+    // WRITE writes the whole blocks that arrived; the transport reports the residual count.
     for (code, fill) in [(0x8A, 1), (0x8E, 2)] {
         let answer = run(&*nexus, &wide(code, 0, 0, 3), &[fill; 1500]);
         assert_eq!(answer.completion.wanted_bytes, 1536);
@@ -149,13 +148,13 @@ fn data_that_is_missing_changes_nothing() {
         assert!(medium.bytes()[1024..].iter().all(|&byte| byte == 0), "{code:x}");
     }
     let (medium, _unit, _target, nexus) = simple();
-    // What is too much is left alone.
+    // Excess Data-Out is ignored.
     run(&*nexus, &wide(0x8A, 0, 0, 1), &[1; 1024]).good();
     assert_eq!(medium.bytes()[511..514], [1, 0, 0]);
 }
 
 #[test]
-fn fua_and_a_cache_turned_off_are_durable() {
+fn writes_with_fua_or_without_cache_are_durable() {
     let (medium, _unit, _target, nexus) = simple();
     let durable = || medium.durable.lock().first().copied();
     run(&*nexus, &wide(0x8A, 0x08, 0, 1), &[1; 512]).good();
@@ -181,7 +180,7 @@ fn fua_and_a_cache_turned_off_are_durable() {
 }
 
 #[test]
-fn what_the_storage_says_becomes_sense_data() {
+fn storage_errors_map_to_sense_data() {
     let (medium, _unit, _target, nexus) = simple();
     let cases = [
         (ErrorKind::Data, (3, 0x11, 0)),
@@ -203,9 +202,9 @@ fn what_the_storage_says_becomes_sense_data() {
 }
 
 #[test]
-fn lost_block_is_named_by_its_address() {
+fn medium_error_contains_lba_of_first_unreadable_block() {
     let (medium, _unit, _target, nexus) = simple();
-    // Records of 16 KiB: 32 blocks. The second one is lost.
+    // Records of 16 KiB are 32 blocks. The second record is unreadable.
     *medium.lost.lock() = 20 << 10..21 << 10;
     let lba = |cdb: &[u8], data: &[u8]| {
         let answer = run(&*nexus, cdb, data);
@@ -226,7 +225,7 @@ fn lost_block_is_named_by_its_address() {
 }
 
 #[test]
-fn verify_compares() {
+fn verify_compares_data() {
     let (_medium, _unit, _target, nexus) = simple();
     let data: Vec<u8> = (0..1024_u32).map(|at| (at % 251) as u8).collect();
     run(&*nexus, &wide(0x8E, 0x02, 4, 2), &data).good();
@@ -238,7 +237,7 @@ fn verify_compares() {
     assert_eq!(answer.sense(), (0xE, 0x1D, 0));
     assert_eq!(answer.completion.sense.unwrap().information, Some(700));
     assert_eq!(run(&*nexus, &wide(0x8F, 0x04, 4, 2), &data).sense(), INVALID_CDB);
-    // BYTCHK 3: one block of data for all.
+    // BYTCHK 3: compares every block with one block of Data-Out.
     run(&*nexus, &wide(0x93, 0, 8, 8), &data[..512]).good();
     run(&*nexus, &wide(0x8F, 0x06, 8, 8), &data[..512]).good();
     let answer = run(&*nexus, &wide(0x8F, 0x06, 8, 8), &other[512..]);
@@ -247,7 +246,7 @@ fn verify_compares() {
 }
 
 #[test]
-fn compare_and_write_writes_only_where_nothing_differs() {
+fn compare_and_write_writes_only_on_match() {
     let (medium, _unit, _target, nexus) = simple();
     let mut cdb = wide(0x89, 0, 3, 0);
     cdb[13] = 2;
@@ -274,7 +273,7 @@ fn write_same_and_unmap() {
     let pattern: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
     run(&*nexus, &wide(0x93, 0, 0, 64), &pattern).good();
     assert!(medium.bytes()[..64 * 512] == pattern.repeat(64));
-    // NDOB.
+    // NDOB: no Data-Out, fills with zeros.
     run(&*nexus, &wide(0x93, 0x01, 8, 8), &[]).good();
     assert!(medium.bytes()[8 * 512..16 * 512].iter().all(|&byte| byte == 0));
     // UNMAP.
@@ -303,7 +302,7 @@ fn write_same_and_unmap() {
     let counters = unit.counters();
     assert_eq!((counters.unmapped_bytes, counters.zeroed_bytes), (17 * 512, 72 * 512));
 
-    // GET LBA STATUS tells what is a hole.
+    // GET LBA STATUS reports holes.
     let status = run(&*nexus, &wide(0x9E, 0x12, 18, 24 + 16), &[]).good();
     let run_at = |at: usize| {
         let field: [u8; 16] = status[8 + 16 * at..24 + 16 * at].try_into().unwrap();
@@ -320,7 +319,7 @@ fn write_same_and_unmap() {
 }
 
 #[test]
-fn inquiry_and_vital_data() {
+fn inquiry_and_vpd_pages() {
     let (_medium, _unit, target, nexus) = simple();
     let part = |code: u8| run(&*nexus, &[0x12, 1, code, 4, 0, 0], &[]).good();
     let standard = run(&*nexus, &[0x12, 0, 0, 1, 0, 0], &[]).good();
@@ -346,14 +345,14 @@ fn inquiry_and_vital_data() {
     assert_eq!(at, names.len());
     let limits = part(0xB0);
     assert_eq!((limits.len(), limits[5]), (64, 255));
-    // UNMAP frees whole records: both granularities are the record size.
+    // UNMAP frees whole records, so both granularities are the record size.
     assert_eq!((&limits[6..8], &limits[28..32]), (&[0, 32][..], &[0, 0, 0, 32][..]));
     let refused =
         [&[0x12, 1, 0xC0, 0, 255, 0], &[0x12, 0, 0x80, 0, 255, 0], &[0x12, 2, 0, 0, 255, 0]];
     for cdb in refused {
         assert_eq!(run(&*nexus, cdb, &[]).sense(), INVALID_CDB);
     }
-    // A logical unit that is not there.
+    // INQUIRY to a logical unit that does not exist.
     let absent = run_on(&*nexus, Lun::new(9), &[0x12, 0, 0, 0, 96, 0], &[]).good();
     assert_eq!(absent[0], 0x7F);
     assert_eq!(&absent[8..36], b"WEIR                        ", "no zeros in its text");
@@ -364,7 +363,7 @@ fn inquiry_and_vital_data() {
 }
 
 #[test]
-fn size_and_blocks() {
+fn read_capacity_reports_size_and_block_length() {
     for (block, exponent) in [(512_u32, 3), (4096, 0)] {
         let medium = Arc::new(MemoryMedium::new(SIZE));
         let unit = unit_of(&medium, 1, block);
@@ -396,7 +395,7 @@ fn mode_parameters() {
     assert_eq!((long[4], long[7], long.len()), (1, 16, all.len() + 12));
     assert_eq!(run(&*nexus, &[0x1A, 0, 0xFF, 0, 255, 0], &[]).sense(), (5, 0x39, 0));
     assert_eq!(run(&*nexus, &[0x1A, 0, 0x05, 0, 255, 0], &[]).sense(), INVALID_CDB);
-    // Software write protect and descriptor format sense data, through the control page.
+    // Software write protect and descriptor format sense data, in the control mode page.
     let control = run(&*nexus, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good();
     let changeable = run(&*nexus, &[0x1A, 8, 0x4A, 0, 255, 0], &[]).good();
     assert_eq!(changeable[4..], [0x0A, 0x0A, 4, 0, 8, 0x40, 0, 0, 0, 0, 0, 0]);
@@ -411,7 +410,7 @@ fn mode_parameters() {
     assert_eq!(refused.sense(), (7, 0x27, 2));
     assert_eq!(refused.completion.sense.unwrap().to_bytes()[0], 0x72);
     assert_eq!(run(&*other, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good()[8], 8);
-    // What cannot be changed, a page of another length, and less than was said.
+    // A bit that is not changeable, a wrong page length, and a truncated list.
     let mut wrong = list.clone();
     wrong[7] ^= 1;
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
@@ -420,7 +419,7 @@ fn mode_parameters() {
     assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
     assert_eq!(select(&list[..10]).sense(), LIST_LENGTH);
     assert_eq!(run(&*nexus, &[0x15, 0, 0, 0, 16, 0], &list).sense(), INVALID_CDB);
-    // A reset brings back what was.
+    // A reset restores the saved values.
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::Complete);
     for nexus in [&nexus, &other] {
         assert_eq!(run(&**nexus, &[0; 6], &[]).sense(), (6, 0x29, 3));
@@ -429,7 +428,7 @@ fn mode_parameters() {
 }
 
 #[test]
-fn the_map_of_logical_units_changes() {
+fn mapping_changes_raise_luns_changed() {
     let (medium, unit, target, nexus) = simple();
     let luns = |select: u8| {
         let bytes = run(&*nexus, &[0xA0, 0, select, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]).good();
@@ -445,19 +444,20 @@ fn the_map_of_logical_units_changes() {
     assert_eq!(run_on(&*nexus, Lun::new(300), &[0; 6], &[]).sense(), (6, 0x29, 0));
     assert!(Arc::ptr_eq(&target.remove_lun(0).unwrap(), &unit));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
-    // A kernel retried a write after a restart of the server, before the pool was open.
+    // Regression: a kernel sent a write after a restart of the server, before the pool was
+    // imported.
     target.await_lun(0);
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (2, 4, 1));
     target.remove_lun(0);
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
-    // REPORT LUNS tells it instead.
+    // REPORT LUNS clears the unit attention.
     assert_eq!(luns(2), [[0x41, 0x2C, 0, 0, 0, 0, 0, 0]]);
     run_on(&*nexus, Lun::new(300), &[0; 6], &[]).good();
     assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::NoLun);
 }
 
 #[test]
-fn attentions_wait_behind_some_commands() {
+fn inquiry_and_report_luns_leave_unit_attentions_pending() {
     let (_medium, _unit, target, _nexus) = simple();
     let nexus = target.nexus(crate::common::initiator(5), 2);
     run(&nexus, &[0x12, 0, 0, 0, 96, 0], &[]).good();
@@ -469,7 +469,7 @@ fn attentions_wait_behind_some_commands() {
 }
 
 #[test]
-fn supported_commands_are_told_and_run() {
+fn every_reported_operation_code_runs() {
     let (_medium, _unit, _target, nexus) = simple();
     let report = |options: u8, code: u8, action: u8| {
         run(&*nexus, &[0xA3, 0x0C, options, code, 0, action, 0, 0, 255, 255, 0, 0], &[])
@@ -511,7 +511,7 @@ fn supported_commands_are_told_and_run() {
 
 /// SBC-3 6.4.4, in units of a MiB here.
 #[test]
-fn the_log_tells_what_is_mapped_and_what_can_be() {
+fn provisioning_log_page_reports_used_and_available() {
     let (medium, _unit, _target, nexus) = simple();
     medium.room.store(7 << 20, Ordering::SeqCst);
     let log = || run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 0, 1, 0, 0], &[]).good();
@@ -520,13 +520,13 @@ fn the_log_tells_what_is_mapped_and_what_can_be() {
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(0)].concat());
     run(&*nexus, &wide(0x8A, 0, 0, 2049), &vec![1; 2049 * 512]).good();
     assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(2)].concat());
-    // Only what is asked for: from parameter 2 on.
+    // Returns only the parameters from the requested code, here 2.
     let rest = run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 2, 1, 0, 0], &[]).good();
     assert_eq!(rest, [&[0x0C, 0, 0, 12], &used(2)[..]].concat());
 }
 
 #[test]
-fn space_that_runs_short_is_told_once() {
+fn soft_threshold_is_reported_once() {
     let medium = Arc::new(MemoryMedium::new(32 << 20));
     let options = weir_scsi::Options { soft_threshold_bytes: 1 << 30, ..Default::default() };
     let state = weir_scsi::reservation::ReservationState::default();

@@ -1,6 +1,6 @@
 //! EXTENDED COPY and RECEIVE COPY RESULTS.
 //!
-//! Not here: other commands.
+//! Copies with ROD tokens are in tokens.rs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
 
-/// An identification descriptor of the unit with that number.
+/// Identification descriptor of the unit with this number.
 fn unit_descriptor(number: u8, block: u32) -> Vec<u8> {
     let mut bytes = vec![0xE4, 0, 0, 0, 1, 3, 0, 16];
     bytes.extend(identity(number).naa);
@@ -21,7 +21,7 @@ fn unit_descriptor(number: u8, block: u32) -> Vec<u8> {
     bytes
 }
 
-/// Block to block, counted in blocks of the source, or of the destination with `flags` 2.
+/// Block to block segment; the count is in source blocks, or in destination blocks with `flags` 2.
 fn segment(ends: (u16, u16), flags: u8, blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![2, flags, 0, 24];
     bytes.extend(ends.0.to_be_bytes());
@@ -61,7 +61,7 @@ fn fill(nexus: &dyn Nexus) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_are_copied_with_and_without_sharing() {
+fn copy_writes_the_same_data_with_and_without_cloning() {
     for clones in [false, true] {
         let (medium, unit, _target, nexus) = simple();
         medium.clones.store(clones, Ordering::SeqCst);
@@ -80,7 +80,7 @@ fn blocks_are_copied_with_and_without_sharing() {
 }
 
 #[test]
-fn ranges_of_one_unit_may_overlap() {
+fn source_and_destination_may_overlap() {
     for (from, to) in [(0, 700), (700, 0), (9, 9)] {
         let (medium, _unit, _target, nexus) = simple();
         medium.clones.store(true, Ordering::SeqCst);
@@ -93,9 +93,9 @@ fn ranges_of_one_unit_may_overlap() {
 }
 
 #[test]
-fn segments_that_go_on_are_copied_and_counted_as_they_stand() {
+fn merged_segments_copy_and_count_like_single_ones() {
     for clones in [false, true] {
-        // Within one unit the second segment reads what the first wrote.
+        // Within one unit, the second segment reads data that the first wrote.
         let (medium, _unit, target, nexus) = simple();
         medium.clones.store(clones, Ordering::SeqCst);
         let mut expected = fill(&*nexus);
@@ -104,7 +104,8 @@ fn segments_that_go_on_are_copied_and_counted_as_they_stand() {
         let chain = [segment((0, 0), 0, 8, 0, 8), segment((0, 0), 0, 8, 8, 16)];
         copy(&*nexus, &list(1, 0, &[unit_descriptor(1, 512)], &chain)).good();
         assert!(medium.bytes()[..expected.len()] == expected);
-        // Between two units: three that go on, one that does not, and one that cannot be.
+        // Between two units: three segments that continue each other, one that does not, and one
+        // that fails.
         let other = Arc::new(MemoryMedium::new(SIZE));
         other.clones.store(clones, Ordering::SeqCst);
         assert!(target.add_lun(1, unit_of(&other, 2, 512)));
@@ -126,7 +127,7 @@ fn segments_that_go_on_are_copied_and_counted_as_they_stand() {
     }
 }
 
-/// Finds one unit, for one initiator.
+/// Directory with one unit, visible to one initiator.
 struct Other(Arc<Unit>, InitiatorPort);
 
 impl Directory for Other {
@@ -136,7 +137,7 @@ impl Directory for Other {
 }
 
 #[test]
-fn units_of_this_and_other_targets_are_found() {
+fn copy_finds_units_of_this_and_other_targets() {
     let (_medium, unit, _target, nexus) = simple();
     let data = fill(&*nexus);
     let beside = Arc::new(MemoryMedium::new(SIZE));
@@ -147,7 +148,7 @@ fn units_of_this_and_other_targets_are_found() {
     assert!(target.add_lun(0, unit) && target.add_lun(1, unit_of(&beside, 2, 4096)));
     let nexus = ready(&target, 1);
     let units = [1, 2, 3].map(|number| unit_descriptor(number, 0));
-    // Counted in blocks of the source, and of the destination.
+    // Counts in source blocks, and in destination blocks.
     let segments =
         [segment((0, 1), 0, 16, 8, 1), segment((0, 1), 2, 2, 8, 7), segment((1, 2), 0, 1, 1, 0)];
     copy(&*nexus, &list(7, 0, &units, &segments)).good();
@@ -155,7 +156,8 @@ fn units_of_this_and_other_targets_are_found() {
     assert!(beside.bytes()[4096..3 * 4096] == *expected);
     assert!(beside.bytes()[7 * 4096..9 * 4096] == *expected);
     assert!(elsewhere.bytes()[..4096] == expected[..4096]);
-    // Seven blocks are no whole ones there; another initiator does not see the third unit.
+    // Seven source blocks are not whole destination blocks; another initiator cannot use the third
+    // unit.
     let odd = list(7, 0, &units, &[segment((0, 1), 0, 7, 0, 0)]);
     assert_eq!(copy(&*nexus, &odd).sense(), (0xA, 0x26, 0x0A));
     let other = ready(&target, 2);
@@ -167,7 +169,7 @@ fn units_of_this_and_other_targets_are_found() {
 }
 
 #[test]
-fn reservations_of_the_destination_hold() {
+fn copy_obeys_reservations_of_the_destination() {
     let (medium, _unit, target, nexus) = simple();
     let beside = Arc::new(MemoryMedium::new(SIZE));
     assert!(target.add_lun(1, unit_of(&beside, 2, 512)));
@@ -186,7 +188,7 @@ fn reservations_of_the_destination_hold() {
 }
 
 #[test]
-fn wrong_lists_copy_nothing() {
+fn invalid_lists_copy_nothing() {
     let (medium, _unit, _target, nexus) = simple();
     fill(&*nexus);
     let before = medium.bytes();

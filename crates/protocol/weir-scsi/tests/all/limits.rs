@@ -1,8 +1,8 @@
 //! Limits of one command's transfer and of concurrent copies.
 //!
-//! Not here: limits of lists, tokens and outcomes (copies.rs, tokens.rs, token_ends.rs).
+//! Limits of lists, tokens and copy results are in copies.rs, tokens.rs and token_ends.rs.
 //!
-//! Invariant: each test fails where its limit is taken away.
+//! Invariant: each test fails if its limit is removed.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
 const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
 
 #[test]
-fn copies_under_way_on_one_nexus_are_bounded() {
+fn concurrent_copies_of_one_nexus_are_bounded() {
     let (medium, _unit, target, nexus) = simple();
     let other = ready(&target, 2);
     let held = token(&*nexus, 0, &[(0, 8)]);
@@ -57,7 +57,7 @@ fn copies_under_way_on_one_nexus_are_bounded() {
 }
 
 #[test]
-fn token_and_each_write_by_it_are_limited_in_bytes() {
+fn token_and_write_using_token_are_limited_in_bytes() {
     let blocks = (TOKEN_DATA_BYTES_MAX / 512) as u32;
     for (whole, more) in [
         (vec![(0, blocks)], vec![(0, blocks + 1)]),

@@ -1,8 +1,9 @@
-//! The SCSI target on media in memory, a file for each family of commands.
+//! Tests of the SCSI target on volumes in memory, one file for each family of commands.
 //!
-//! Not here: transports; commands go straight to a nexus.
+//! The tests use no transport; commands go directly to a nexus.
 //!
-//! Invariant: one binary: each test binary would build generic code anew and link all crates.
+//! Invariant: there is one test binary. Each further one would compile generic code again and link
+//! all crates.
 
 mod commands;
 mod common;

@@ -1,6 +1,6 @@
-//! COMPARE AND WRITE and other writers from several threads.
+//! COMPARE AND WRITE and other writers on several threads.
 //!
-//! Not here: what it does alone (`commands`).
+//! Single-threaded tests are in commands.rs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -11,7 +11,7 @@ use weir_scsi::{Attribute, Command, Lun, Nexus, Status, Target};
 
 const TURNS: u64 = 100_000;
 
-/// COMPARE AND WRITE of block 0 from one counter value to another, and whether it won.
+/// COMPARE AND WRITE of block 0 from one counter value to the next; returns whether it matched.
 fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     let mut cdb = wide(0x89, 0, 0, 0);
     cdb[13] = 1;
@@ -28,7 +28,7 @@ fn swap(nexus: &dyn Nexus, from: u64, to: u64) -> bool {
     }
 }
 
-/// Two threads try each step of a counter; which of them won is counted.
+/// Two threads compete for each step of a counter; counts the winners.
 fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
     let barrier = Barrier::new(2);
     let wins = AtomicU64::new(0);
@@ -38,14 +38,15 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for turn in 0..turns {
-                    // Who is first at a step may meet the other one still at the step before.
+                    // Synchronise now and then: a fast thread may find the counter still one step
+                    // behind.
                     if turn % 1000 == 0 {
                         barrier.wait();
                     }
                     if swap(&*nexus, turn, turn + 1) {
                         wins.fetch_add(1, Ordering::SeqCst);
                     } else {
-                        // The other one won: wait until its step can be seen.
+                        // The other thread won: wait until its write is visible.
                         while value(&*nexus) <= turn {
                             std::thread::yield_now();
                         }
@@ -54,7 +55,7 @@ fn race(target: &Arc<Target>, medium: &MemoryMedium, turns: u64) {
             });
         }
     });
-    // Exactly one winner of each step.
+    // Exactly one thread won each step.
     assert_eq!(wins.load(Ordering::SeqCst), turns);
     assert_eq!(medium.bytes()[..8], turns.to_be_bytes());
 }
@@ -65,23 +66,23 @@ fn value(nexus: &dyn Nexus) -> u64 {
 }
 
 #[test]
-fn one_compare_and_write_wins_at_once() {
+fn racing_compare_and_writes_have_one_winner() {
     let (medium, _unit, target, _nexus) = simple();
     race(&target, &medium, TURNS);
 }
 
 #[test]
-fn one_compare_and_write_wins_where_it_must_wait() {
+fn racing_compare_and_writes_that_wait_have_one_winner() {
     let (medium, _unit, target, _nexus) = simple();
     medium.waits.store(true, Ordering::SeqCst);
     race(&target, &medium, TURNS / 5);
 }
 
-/// A write of another block that arrives between comparing and writing must not be lost: block 1
-/// is written by one thread, and COMPARE AND WRITE of blocks 0 and 1 by another, which puts back
-/// what it compared with.
+/// COMPARE AND WRITE must not undo a concurrent write to another block of its range. One thread
+/// writes block 1. The other sends COMPARE AND WRITE of blocks 0 and 1, which writes back the
+/// compared data.
 #[test]
-fn a_plain_write_is_never_undone() {
+fn compare_and_write_never_undoes_a_concurrent_write() {
     for waits in [false, true] {
         let (medium, _unit, target, nexus) = simple();
         medium.waits.store(waits, Ordering::SeqCst);
@@ -109,9 +110,10 @@ fn a_plain_write_is_never_undone() {
     }
 }
 
-/// Once PREEMPT AND ABORT is answered, the victim writes no more, whatever it had under way.
+/// After the response to PREEMPT AND ABORT, no write of the victim changes the medium, even one
+/// that was already running.
 #[test]
-fn a_victim_of_preemption_writes_no_more() {
+fn preempted_nexus_writes_nothing_after_the_response() {
     for waits in [false, true] {
         let (medium, _unit, target, nexus) = simple();
         medium.waits.store(waits, Ordering::SeqCst);

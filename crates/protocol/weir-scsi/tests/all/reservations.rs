@@ -1,6 +1,6 @@
-//! Reservations as initiators see them.
+//! Reservations through the commands of initiators.
 //!
-//! Not here: the rules of persistent reservations as data (`src/reservation/tests.rs`).
+//! The rules of persistent reservations are tested in `src/unit/reservation/tests.rs`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};
 
 const CONFLICT: Status = Status::ReservationConflict;
 
-/// A PERSISTENT RESERVE OUT with its parameter list.
+/// PERSISTENT RESERVE OUT with its parameter list.
 fn out(nexus: &dyn Nexus, action: u8, kind: u8, key: u64, new: u64, flags: u8) -> Answer {
     let mut list = [key.to_be_bytes(), new.to_be_bytes(), [0; 8]].concat();
     list[20] = flags;
@@ -38,8 +38,8 @@ fn read(nexus: &dyn Nexus) -> Status {
 }
 
 #[test]
-fn each_type_gives_access_as_the_table_says() {
-    // Type; may others that are registered, and that are not, read and write?
+fn every_type_grants_the_access_of_table_71() {
+    // Type; read and write access of other registrants, and of unregistered nexuses.
     let table = [
         (1, [true, false], [true, false]),
         (3, [false, false], [false, false]),
@@ -76,7 +76,7 @@ fn each_type_gives_access_as_the_table_says() {
 }
 
 #[test]
-fn what_happens_is_told_to_those_concerned() {
+fn affected_nexuses_receive_unit_attentions() {
     let (_medium, _unit, target, first) = simple();
     let second = ready(&target, 2);
     out(&*first, 0, 0, 0, 1, 0).good();
@@ -86,11 +86,11 @@ fn what_happens_is_told_to_those_concerned() {
         [2, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
     );
     out(&*first, 1, 5, 1, 0, 0).good();
-    // Released with another type; then rightly.
+    // RELEASE with a wrong type, then with the right one.
     assert_eq!(out(&*first, 2, 6, 1, 0, 0).sense(), (5, 0x26, 4));
     out(&*first, 2, 5, 1, 0, 0).good();
     assert_eq!(run(&*second, &[0; 6], &[]).sense(), (6, 0x2A, 4));
-    // Preempted, with and without a reservation.
+    // PREEMPT, with and without a reservation of the victim.
     out(&*first, 1, 1, 1, 0, 0).good();
     let aborts = first.aborts(Lun::new(0));
     out(&*second, 5, 3, 2, 1, 0).good();
@@ -101,7 +101,7 @@ fn what_happens_is_told_to_those_concerned() {
     out(&*first, 6, 0, 77, 5, 0).good();
     assert_eq!(out(&*second, 4, 3, 2, 9, 0).status(), CONFLICT);
     assert_eq!(out(&*second, 4, 3, 2, 0, 0).sense(), (5, 0x26, 0));
-    // Unregistered with the reservation.
+    // Unregistering the holder releases the reservation.
     out(&*second, 0, 0, 2, 0, 0).good();
     assert_eq!((read(&*first), read(&*second)), (Status::Good, Status::Good));
     let status = input(&*first, 3);
@@ -112,15 +112,15 @@ fn what_happens_is_told_to_those_concerned() {
     assert_eq!(&status[36..36 + name.len()], name.as_bytes());
 }
 
-/// Fields that are wrong, and capabilities.
+/// Invalid fields, and the reported capabilities.
 #[test]
-fn wrong_requests_change_nothing() {
+fn invalid_requests_change_nothing() {
     let (_medium, unit, _target, nexus) = simple();
     out(&*nexus, 0, 0, 0, 1, 0).good();
     let before = unit.reservations();
     assert_eq!(out(&*nexus, 1, 2, 1, 0, 0).sense(), (5, 0x24, 0));
     assert_eq!(out(&*nexus, 1, 0x11, 1, 0, 0).sense(), (5, 0x24, 0));
-    // APTPL without anywhere to keep it.
+    // APTPL without a store.
     assert_eq!(out(&*nexus, 0, 0, 1, 1, 1).sense(), (5, 0x26, 0));
     assert_eq!(out(&*nexus, 9, 0, 1, 1, 0).sense(), (5, 0x24, 0));
     for len in [0, 23, 25] {
@@ -135,7 +135,7 @@ fn wrong_requests_change_nothing() {
     }
 }
 
-/// A TransportID of an initiator.
+/// TransportID of an initiator.
 fn transport_id(number: u8) -> Vec<u8> {
     let mut name = initiator(number).to_string().into_bytes();
     name.resize(name.len() / 4 * 4 + 4, 0);
@@ -145,7 +145,7 @@ fn transport_id(number: u8) -> Vec<u8> {
 #[test]
 fn parameter_list_beyond_the_limit_is_refused() {
     let (_medium, unit, _target, nexus) = simple();
-    // A registration for one other port, whose name is followed by zeros.
+    // Registers one other port. Its name is padded with zeros to the list length.
     let register = |list_len: usize| {
         let mut id = transport_id(2);
         id.resize(list_len - 28, 0);
@@ -166,7 +166,7 @@ fn parameter_list_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn other_ports_are_registered_and_handed_the_reservation() {
+fn other_ports_are_registered_and_receive_the_reservation() {
     let (_medium, unit, target, nexus) = simple();
     let ids = [transport_id(2), transport_id(3)].concat();
     let mut list = [[0; 8], 1_u64.to_be_bytes(), [0; 8]].concat();
@@ -263,7 +263,7 @@ fn reservations_survive_a_loss_of_power() {
     assert_eq!(write(&*other), CONFLICT);
 }
 
-/// WCE in the caching page: current, changeable, default, saved.
+/// WCE in the caching page: current, changeable, default, saved values.
 fn caches(nexus: &dyn Nexus) -> Vec<bool> {
     let cached = |values: u8| {
         let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
@@ -274,7 +274,7 @@ fn caches(nexus: &dyn Nexus) -> Vec<bool> {
 }
 
 #[test]
-fn a_write_cache_that_was_turned_off_for_good_stays_off() {
+fn saved_write_cache_setting_survives_restart_and_reset() {
     let kept = Arc::new(Kept::default());
     let make = || {
         let medium = Arc::new(MemoryMedium::new(SIZE));
@@ -292,11 +292,11 @@ fn a_write_cache_that_was_turned_off_for_good_stays_off() {
     let (target, _unit) = make();
     let nexus = ready(&target, 1);
     assert_eq!(caches(&*nexus), [true; 4]);
-    // Off, but not for good.
+    // Off, without saving.
     run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &list).good();
     assert_eq!(caches(&*nexus), [false, true, true, true]);
     assert_eq!(*kept.write_cache.lock(), None);
-    // What cannot be kept changes nothing.
+    // A failed save changes nothing.
     list[6] = 4;
     *kept.fails.lock() = true;
     assert_eq!(run(&*nexus, &[0x15, 0x11, 0, 0, 24, 0], &list).sense(), (4, 0x44, 0));
@@ -315,7 +315,7 @@ fn a_write_cache_that_was_turned_off_for_good_stays_off() {
 }
 
 #[test]
-fn reserve_and_release_of_old() {
+fn spc_2_reserve_and_release() {
     let (_medium, _unit, target, first) = simple();
     let second = ready(&target, 2);
     let (reserve, release) = ([0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]);
@@ -331,7 +331,7 @@ fn reserve_and_release_of_old() {
     assert_eq!(read(&*second), CONFLICT);
     run(&*first, &release, &[]).good();
     run(&*second, &reserve, &[]).good();
-    // A nexus that is lost, and a reset, end it.
+    // The loss of the nexus and a reset each release the reservation.
     drop(second);
     run(&*first, &reserve, &[]).good();
     let second = ready_later(&target);
@@ -340,7 +340,8 @@ fn reserve_and_release_of_old() {
     run(&*first, &[0; 6], &[]);
     run(&*second, &[0; 6], &[]);
     assert_eq!((read(&*first), read(&*second)), (Status::Good, Status::Good));
-    // Crossing persistent ones: who has access through them needs no other.
+    // With persistent reservations: a registrant with access gets GOOD without an SPC-2
+    // reservation.
     out(&*first, 0, 0, 0, 1, 0).good();
     assert_eq!(run(&*second, &reserve, &[]).status(), CONFLICT);
     out(&*first, 1, 1, 1, 0, 0).good();
@@ -349,7 +350,7 @@ fn reserve_and_release_of_old() {
     assert_eq!(write(&*second), CONFLICT);
 }
 
-/// A nexus to a unit that another has reserved: what new ones are told comes first.
+/// Nexus to a unit that another nexus has reserved; consumes POWER ON.
 fn ready_later(target: &Arc<weir_scsi::Target>) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(2), 1));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x29, 0));

@@ -1,6 +1,6 @@
-//! What ends a token: every way to change what it stands for, and time.
+//! End of tokens: by every kind of change to their ranges, and by timeout.
 //!
-//! Not here: several threads (`token_races`).
+//! Tests with several threads are in token_races.rs.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use weir_scsi::{Attribute, Command, Lun};
 const CANCELLED: (u8, u8, u8) = (5, 0x23, 8);
 const REVOKED: (u8, u8, u8) = (5, 0x23, 6);
 
-/// EXTENDED COPY of a block of the only unit.
+/// EXTENDED COPY of one block within the only unit.
 fn copies(from: u64, to: u64) -> (Vec<u8>, Vec<u8>) {
     let mut list = vec![1, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
     list.extend([0xE4, 0, 0, 0, 1, 3, 0, 16]);
@@ -40,7 +40,7 @@ fn unmap(lba: u64) -> (Vec<u8>, Vec<u8>) {
     (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], list)
 }
 
-/// Every command that changes the block at `lba`, which holds ones, and what it is called.
+/// Every command that changes the block at `lba`, which is filled with ones, with its name.
 fn changes(lba: u64, far: &[u8]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut compare = wide(0x89, 0, lba, 0);
     compare[13] = 1;
@@ -75,7 +75,7 @@ fn changes(lba: u64, far: &[u8]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn every_change_ends_the_tokens_of_what_it_changes() {
+fn every_write_command_cancels_overlapping_tokens() {
     for waits in [false, true] {
         let (medium, _unit, _target, nexus) = simple();
         run(&*nexus, &wide(0x93, 0, 0, 8192), &[1; 512]).good();
@@ -83,7 +83,7 @@ fn every_change_ends_the_tokens_of_what_it_changes() {
         medium.waits.store(waits, Ordering::SeqCst);
         let far = token(&*nexus, 0, &[(3000, 1)]);
         for case in 0..changes(0, &far).len() {
-            // Its first block, its last, one of its second range; and those around it.
+            // First block, last block and second range of the token; and the neighbouring blocks.
             for (lba, ends) in [(16, true), (23, true), (33, true), (15, false), (24, false)] {
                 run(&*nexus, &wide(0x93, 0, 0, 64), &[1; 512]).good();
                 let held = token(&*nexus, 0, &[(16, 8), (32, 2)]);
@@ -106,14 +106,14 @@ fn every_change_ends_the_tokens_of_what_it_changes() {
                 run(&*nexus, &wide(0x93, 0, 6000, 10), &[2; 512]).good();
             }
         }
-        // What nothing was written to is as good as ever.
+        // The token of an unchanged range is still valid.
         write_using(&*nexus, 0, 0, &far, &[(100, 1)]).good();
         assert_eq!(medium.bytes()[100 * 512], 3);
     }
 }
 
 #[test]
-fn reading_ends_no_token() {
+fn reads_and_empty_writes_cancel_no_token() {
     let (_medium, _unit, _target, nexus) = simple();
     let held = token(&*nexus, 0, &[(0, 64)]);
     run(&*nexus, &wide(0x88, 0, 0, 64), &[]).good();
@@ -126,10 +126,10 @@ fn reading_ends_no_token() {
 }
 
 #[test]
-fn what_changes_the_medium_otherwise_ends_all_tokens() {
+fn changes_outside_of_scsi_revoke_all_tokens() {
     let (medium, unit, target, nexus) = simple();
     run(&*nexus, &wide(0x93, 0, 0, 64), &[1; 512]).good();
-    // Another size.
+    // Change of the size.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.resized();
     write_using(&*nexus, 0, 0, &held, &[(8, 8)]).good();
@@ -137,13 +137,13 @@ fn what_changes_the_medium_otherwise_ends_all_tokens() {
     unit.resized();
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x2A, 9));
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Hidden at one target, as before a rollback.
+    // Unmapped from one target, as before a rollback.
     let held = token(&*nexus, 0, &[(0, 8)]);
     assert!(target.add_lun(1, Arc::clone(&unit)));
     target.remove_lun(1);
     run(&*nexus, &[0; 6], &[]);
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
-    // Written to by others, which nobody sees here.
+    // Writes by other clients, without notice to the unit.
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.changes_elsewhere();
     let before = medium.bytes();
@@ -151,14 +151,13 @@ fn what_changes_the_medium_otherwise_ends_all_tokens() {
     assert!(medium.bytes() == before);
     assert_eq!(populate(&*nexus, 0, 1, &[(0, 8)]).sense(), (5, 0x23, 0));
     assert_eq!(told(&*nexus, 0, 1).token, None);
-    // It can be written to by tokens all the same.
+    // The unit can still be the destination of WRITE USING TOKEN.
     write_using(&*nexus, 0, 0, &zeros(), &[(8, 8)]).good();
 }
 
-/// A copy by pieces during which somebody changes the source other than by commands does not end
-/// well.
+/// If another client changes the source during a copy without cloning, the copy ends with an error.
 #[test]
-fn a_change_from_elsewhere_during_a_copy_is_noticed() {
+fn change_outside_of_scsi_fails_a_running_copy() {
     let (medium, unit, _target, nexus) = simple();
     let held = token(&*nexus, 0, &[(0, 8192)]);
     medium.waits.store(true, Ordering::SeqCst);
@@ -183,25 +182,25 @@ fn a_change_from_elsewhere_during_a_copy_is_noticed() {
 }
 
 #[test]
-fn tokens_end_with_time_and_at_a_wish() {
+fn tokens_expire_and_can_be_deleted() {
     let (_medium, _unit, _target, nexus) = simple();
     send(&*nexus, 0, 0x10, 1, &population(0, 1, 0, &[(0, 8)])).good();
     let short = told(&*nexus, 0, 1).token.unwrap();
     let long = token(&*nexus, 0, &[(0, 8)]);
-    // Use keeps it.
+    // Each use restarts the timeout.
     for _ in 0..6 {
         std::thread::sleep(Duration::from_millis(400));
         write_using(&*nexus, 0, 0, &short, &[(8, 8)]).good();
     }
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(write_using(&*nexus, 0, 0, &short, &[(8, 8)]).sense(), (5, 0x23, 7));
-    // The delete bit: the token goes once it was used.
+    // DEL_TKN: the token is deleted after its use.
     send(&*nexus, 0, 0x11, 2, &writing(2, 0, &long, &[(8, 8)])).good();
     assert_eq!(write_using(&*nexus, 0, 0, &long, &[(8, 8)]).sense(), (5, 0x23, 9));
 }
 
 #[test]
-fn there_are_so_many_tokens_and_no_more() {
+fn tokens_and_copy_results_are_bounded() {
     let (_medium, _unit, target, nexus) = simple();
     let first = token(&*nexus, 0, &[(0, 8)]);
     let second = token(&*nexus, 0, &[(0, 8)]);
@@ -209,20 +208,20 @@ fn there_are_so_many_tokens_and_no_more() {
     for id in 0..254 {
         populate(&*other, 0, id, &[(16, 8)]).good();
     }
-    // The one that was not used for longest makes room.
+    // A new token replaces the least recently used one.
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
     populate(&*other, 0, 254, &[(16, 8)]).good();
     assert_eq!(write_using(&*nexus, 0, 0, &second, &[(8, 8)]).sense(), (5, 0x23, 4));
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
-    // Outcomes are bounded too: the newest are told.
+    // Copy results are bounded too: the newest are kept.
     assert!(told(&*other, 0, 254).token.is_some());
     let gone = crate::common::tokens::information(&*other, 0, 7, 100);
     assert_eq!(gone.sense(), (5, 0x24, 0));
 }
 
-/// A LUN reset does not end tokens; their nexus may go too.
+/// Tokens survive a logical unit reset and the loss of their nexus.
 #[test]
-fn resets_end_no_token() {
+fn resets_cancel_no_token() {
     let (_medium, _unit, target, nexus) = simple();
     let held = token(&*nexus, 0, &[(0, 8)]);
     nexus.manage(Lun::new(0), weir_scsi::Management::LunReset);

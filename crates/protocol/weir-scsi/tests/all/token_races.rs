@@ -1,6 +1,6 @@
-//! WRITE USING TOKEN beside writers to what the token stands for, and beside itself.
+//! WRITE USING TOKEN concurrently with writers to the token's ranges, and with itself.
 //!
-//! Not here: what each does alone (`tokens`, `token_ends`).
+//! Single-threaded tests are in tokens.rs and token_ends.rs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use crate::common::tokens::{populate, token, told, write_using};
 use crate::common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
 use weir_scsi::{Status, Target};
 
-/// Blocks of the source: two pieces of a copy that shares nothing.
+/// Blocks of the source: two pieces of a copy without cloning.
 const LEN: u32 = 4096;
 
-/// A value that fills the source, as the writer counts: begun, and answered.
+/// Counter values that the writer fills the source with: last begun, last completed.
 #[derive(Default)]
 struct Values {
     begun: AtomicU64,
@@ -21,7 +21,7 @@ struct Values {
     done: AtomicBool,
 }
 
-/// Stops the writer, also where the test fails.
+/// Stops the writer on drop, also if the test fails.
 struct Stop<'a>(&'a Values);
 
 impl Drop for Stop<'_> {
@@ -30,8 +30,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Writes one value after the other to all of the source at once, by different commands, with
-/// rests between in which a copy can be made.
+/// Fills the source with one value after the other, each with a different command, and sleeps in
+/// between so that a copy can run.
 fn write_values(target: &Arc<Target>, values: &Values) {
     let nexus = ready(target, 3);
     let mut value = 0_u64;
@@ -49,7 +49,7 @@ fn write_values(target: &Arc<Target>, values: &Values) {
     }
 }
 
-/// The value of all blocks of the destination.
+/// Value that all blocks of the destination contain.
 fn value_of(medium: &MemoryMedium) -> u64 {
     let bytes = medium.bytes();
     let written = &bytes[..LEN as usize * 512];
@@ -97,24 +97,23 @@ fn race(waits: bool, clones: bool, turns: u32) {
 }
 
 #[test]
-fn writers_are_never_seen_half_by_a_copy_of_pieces() {
+fn copy_without_cloning_never_sees_a_partial_write() {
     race(false, false, 300);
 }
 
 #[test]
-fn writers_that_wait_are_never_seen_half() {
+fn copy_never_sees_a_partial_write_of_a_waiting_writer() {
     race(true, false, 300);
 }
 
 #[test]
-fn writers_are_never_seen_half_where_data_is_shared() {
+fn copy_with_cloning_never_sees_a_partial_write() {
     race(false, true, 300);
 }
 
-/// Copies in opposite directions hold what they read and write of each other, and yet come to
-/// their ends.
+/// Copies in opposite directions lock each other's ranges and still complete.
 #[test]
-fn copies_across_do_not_wait_for_each_other() {
+fn copies_in_opposite_directions_do_not_deadlock() {
     let (one, _unit, target, _nexus) = simple();
     let other = Arc::new(MemoryMedium::new(SIZE));
     assert!(target.add_lun(1, unit_of(&other, 2, 512)));
@@ -128,7 +127,7 @@ fn copies_across_do_not_wait_for_each_other() {
             scope.spawn(move || {
                 let nexus = ready(target, number);
                 for _ in 0..100 {
-                    // What one reads the other writes, in part.
+                    // The ranges that one copy reads and the other writes overlap in part.
                     let held = token(&*nexus, from, &[(0, 64), (128, 64)]);
                     let answer = write_using(&*nexus, 1 - from, 0, &held, &[(32, 128)]);
                     if answer.status() != Status::Good {

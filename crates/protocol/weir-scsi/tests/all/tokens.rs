@@ -1,6 +1,6 @@
-//! POPULATE TOKEN, WRITE USING TOKEN, and what tells of them.
+//! POPULATE TOKEN, WRITE USING TOKEN, and the commands that report on them.
 //!
-//! Not here: what ends a token (`token_ends`), races (`token_races`).
+//! The end of tokens is tested in token_ends.rs, concurrency in token_races.rs.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
 
-/// Fills the first 4 MiB with bytes that tell places apart.
+/// Fills the first 4 MiB with data that differs between offsets.
 fn fill(nexus: &dyn Nexus) -> Vec<u8> {
     let data: Vec<u8> = (0..4 << 20).map(|at: u32| (at / 512 * 7 + at) as u8).collect();
     run(nexus, &wide(0x8A, 0, 0, 8192), &data).good();
     data
 }
 
-/// Another unit beside that of [`simple`], as LUN 1.
+/// Adds a second unit as LUN 1 to the target of [`simple`].
 fn beside(
     target: &Arc<Target>,
     nexus: &dyn Nexus,
@@ -45,7 +45,7 @@ fn pick(ranges: &[Blocks], bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn data_is_copied_with_and_without_sharing() {
+fn write_using_token_copies_with_and_without_cloning() {
     for (clones, waits, cached) in [(false, false, true), (true, true, false), (false, true, false)]
     {
         let (medium, _unit, target, nexus) = simple();
@@ -83,7 +83,7 @@ fn data_is_copied_with_and_without_sharing() {
         }
         assert!(rest.iter().all(|&byte| byte == 0), "written beside");
         assert_eq!(unit.counters().cloned_bytes, 3008 * 512);
-        // Once more: from an offset, within the unit that the token is of, and less than it has.
+        // Second use: from an offset, within the token's own unit, and with less than its data.
         write_using(&*nexus, 0, 2999, &token, &[(BLOCKS - 4, 4)]).good();
         let expected = [(3004, 1), (8000, 3)];
         assert!(pick(&[(BLOCKS - 4, 4)], &medium.bytes()) == pick(&expected, &data));
@@ -91,15 +91,16 @@ fn data_is_copied_with_and_without_sharing() {
 }
 
 #[test]
-fn blocks_of_other_sizes_are_counted_by_who_is_written_to() {
+fn counts_and_offsets_are_in_destination_blocks() {
     let (_medium, _unit, target, nexus) = simple();
     let (other, _) = beside(&target, &*nexus, 4096);
     let data = fill(&*nexus);
     let held = token(&*nexus, 0, &[(15, 6), (40, 61)]);
-    // An offset of a block of 4096 bytes, as the standard has it for an example.
+    // An offset of one block of 4096 bytes, as in an example of the standard.
     write_using(&*nexus, 1, 1, &held, &[(2, 1)]).good();
     assert!(pick(&[(16, 8)], &other.bytes()) == pick(&[(42, 8)], &data));
-    // 67 blocks of 512 bytes are 8 of 4096 and a part of one, which ends with zeros.
+    // 67 blocks of 512 bytes are 8 blocks of 4096 and a part of one, whose rest is filled with
+    // zeros.
     run_on(&*nexus, Lun::new(1), &wide(0x93, 0, 0, 32), &[0xEE; 4096]).good();
     let answer = write_using(&*nexus, 1, 0, &held, &[(1, 3), (7, 8)]);
     assert_eq!(answer.sense(), (0xA, 0x0D, 4));
@@ -112,13 +113,13 @@ fn blocks_of_other_sizes_are_counted_by_who_is_written_to() {
     let written = other.bytes();
     assert!([&written[4096..4 * 4096], &written[7 * 4096..13 * 4096]].concat() == expected);
     assert!(written[13 * 4096..15 * 4096].iter().all(|&byte| byte == 0xEE));
-    // Nothing is left behind the end of it.
+    // An offset at or beyond the end of the token's data.
     assert_eq!(write_using(&*nexus, 1, 9, &held, &[(0, 1)]).sense(), (5, 0x26, 0));
     assert_eq!(write_using(&*nexus, 1, u64::MAX, &held, &[(0, 1)]).sense(), (5, 0x26, 0));
 }
 
 #[test]
-fn the_token_of_zeros_zeroes() {
+fn zero_token_writes_zeros() {
     for waits in [false, true] {
         let (medium, unit, _target, nexus) = simple();
         let mut expected = fill(&*nexus);
@@ -133,7 +134,7 @@ fn the_token_of_zeros_zeroes() {
 }
 
 #[test]
-fn wrong_lists_and_tokens_change_nothing() {
+fn invalid_lists_and_tokens_change_nothing() {
     let (medium, _unit, _target, nexus) = simple();
     fill(&*nexus);
     let held = token(&*nexus, 0, &[(0, 64)]);
@@ -164,9 +165,9 @@ fn wrong_lists_and_tokens_change_nothing() {
         (0x11, writing(0, 0, &held, &[(100, 2)])[..551].to_vec(), (5, 0x1A, 0)),
         (0x11, writing(0, 64, &held, &[(100, 1)]), (5, 0x26, 0)),
         (0x11, odd_length, (5, 0x26, 0)),
-        // What a token stands for cannot be written to by it.
+        // A token cannot be used to write to its own ranges.
         (0x11, writing(0, 0, &held, &[(100, 1), (63, 1)]), (5, 0x26, 0)),
-        // Another length, another kind, another unit, another number, another secret.
+        // Wrong length, ROD type, unit, identifier and random bytes.
         (0x11, patched(6, &[0x01, 0xF7]), (5, 0x23, 0x0A)),
         (0x11, patched(0, &[0, 1, 0, 0]), (5, 0x23, 0x01)),
         (0x11, patched(16 + 23, &[9]), (5, 0x23, 0x02)),
@@ -180,13 +181,13 @@ fn wrong_lists_and_tokens_change_nothing() {
     }
     assert!(medium.bytes() == before);
     assert_eq!(information(&*nexus, 0, 7, 10).sense(), (5, 0x24, 0));
-    // A list that is shorter than it says, and none at all.
+    // A list shorter than its length field, and an empty list.
     let list = writing(0, 0, &held, &[(100, 1)]);
     let short = run(&*nexus, &block(0x11, 9, list.len() as u32 + 16), &list);
     assert_eq!(short.sense(), (5, 0x0E, 3));
     send(&*nexus, 0, 0x10, 9, &[]).good();
     send(&*nexus, 0, 0x11, 9, &[]).good();
-    // After all of that the token is as good as before.
+    // The token is still valid after all refused commands.
     write_using(&*nexus, 0, 0, &held, &[(100, 64)]).good();
     assert!(medium.bytes()[100 * 512..164 * 512] == before[..64 * 512]);
 }
@@ -200,7 +201,7 @@ fn tokens_cannot_be_guessed() {
     assert!(same < 16, "{same} of 256 random bytes are the same");
 }
 
-/// Shows one unit to one initiator.
+/// Directory with one unit, visible to one initiator.
 struct Other(Arc<Unit>, InitiatorPort);
 
 impl Directory for Other {
@@ -210,7 +211,7 @@ impl Directory for Other {
 }
 
 #[test]
-fn a_token_is_for_who_may_use_and_read_its_unit() {
+fn token_requires_access_to_its_unit() {
     let (_medium, unit, source, nexus) = simple();
     let data = fill(&*nexus);
     let held = token(&*nexus, 0, &[(8, 8)]);
@@ -224,7 +225,7 @@ fn a_token_is_for_who_may_use_and_read_its_unit() {
     let friend = ready(&target, 1);
     write_using(&*friend, 0, 0, &held, &[(0, 8)]).good();
     assert!(elsewhere.bytes()[..4096] == data[4096..8192]);
-    // The nexus that made it need not be there any more.
+    // The token outlives the nexus that created it.
     drop(nexus);
     write_using(&*friend, 0, 0, &held, &[(8, 8)]).good();
     let holder = ready(&source, 3);
@@ -237,7 +238,7 @@ fn a_token_is_for_who_may_use_and_read_its_unit() {
 }
 
 #[test]
-fn what_is_answered_at_once_tells_of_errors_later() {
+fn errors_of_immediate_copies_are_reported_later() {
     let (medium, _unit, target, nexus) = simple();
     let (other, _) = beside(&target, &*nexus, 512);
     fill(&*nexus);
@@ -259,12 +260,12 @@ fn what_is_answered_at_once_tells_of_errors_later() {
     send(&*nexus, 1, 0x11, 5, &list).good();
     assert_eq!((told(&*nexus, 1, 5).status, told(&*nexus, 1, 5).count), (1, 8192));
     assert!(other.bytes() == medium.bytes());
-    // A list that is wrong is refused at once.
+    // An invalid list is refused immediately.
     assert_eq!(send(&*nexus, 1, 0x11, 5, &list[..549]).sense(), (5, 0x1A, 0));
 }
 
 #[test]
-fn a_copy_can_be_aborted_and_then_writes_nothing() {
+fn aborted_copy_writes_nothing_after_the_response() {
     let (medium, _unit, _target, nexus) = simple();
     fill(&*nexus);
     let held = token(&*nexus, 0, &[(0, 8192)]);
@@ -280,7 +281,7 @@ fn a_copy_can_be_aborted_and_then_writes_nothing() {
         assert!(copying.as_mut().poll(&mut context).is_pending());
     }
     assert_eq!(information(&*nexus, 0, 5, 6).good()[5], 0x11);
-    // The same number is not for another copy meanwhile.
+    // A running copy keeps its list identifier.
     assert_eq!(populate(&*nexus, 0, 6, &[(0, 1)]).sense(), (5, 0x00, 0x16));
     assert!(aborting.as_mut().poll(&mut context).is_pending());
     let completion = loop {
@@ -300,10 +301,10 @@ fn a_copy_can_be_aborted_and_then_writes_nothing() {
     assert_eq!(run(&*nexus, &unknown, &[]).sense(), (5, 0x24, 0));
 }
 
-/// A write that is under way is either before a token or ends it: what is read once the token was
-/// made is what the token stands for.
+/// A running write either precedes a token or cancels it. After the token's creation, reads return
+/// the data that the token represents.
 #[test]
-fn a_token_waits_for_who_writes_already() {
+fn populate_token_waits_for_running_writes() {
     let (medium, _unit, _target, nexus) = simple();
     medium.waits.store(true, Ordering::SeqCst);
     let (writes, list) = (wide(0x8A, 0, 0, 1), population(0, 0, 0, &[(0, 8)]));
@@ -322,7 +323,7 @@ fn a_token_waits_for_who_writes_already() {
 }
 
 #[test]
-fn what_tokens_can_do_is_reported() {
+fn third_party_copy_page_reports_token_limits() {
     let (_medium, _unit, _target, nexus) = simple();
     let told = run(&*nexus, &[0x12, 1, 0x8F, 2, 0, 0], &[]).good();
     let be16 = |at: usize| u16::from_be_bytes([told[at], told[at + 1]]);
@@ -334,7 +335,7 @@ fn what_tokens_can_do_is_reported() {
     assert_eq!((at, usize::from(be16(2))), (told.len(), told.len() - 4));
     let codes: Vec<u16> = kinds.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [0, 1, 4, 8, 0x106, 0x108, 0x8001]);
-    // Ranges, timeouts, blocks of a token.
+    // Maximum ranges, timeouts and blocks of a token.
     assert_eq!(told[14..16], [0, 64]);
     assert_eq!(told[16..24], [0, 0, 2, 0x58, 0, 0, 0, 60]);
     assert_eq!(told[24..32], (2_u64 << 20).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Which sessions are to move, for shares of every kind.
+//! Balancing decisions for workers of all kinds of load.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn moved(from: usize, to: usize, count: usize) -> Move {
 }
 
 #[test]
-fn sessions_go_where_there_is_more_of_a_core() {
+fn sessions_move_to_the_worker_with_more_cpu() {
     assert_eq!(decide(&[busy(0.4, 32), busy(0.6, 32)]), Some(moved(0, 1, 6)));
     assert_eq!(decide(&[busy(0.6, 38), busy(0.4, 26)]), None, "each has as much");
     assert_eq!(decide(&[busy(1.0, 4), busy(1.0, 0)]), Some(moved(0, 1, 2)));
@@ -23,7 +23,7 @@ fn sessions_go_where_there_is_more_of_a_core() {
 }
 
 #[test]
-fn nothing_moves_where_nobody_lacks_anything_or_nobody_gains() {
+fn nothing_moves_without_a_busy_worker_or_a_gain() {
     assert_eq!(decide(&[idle(1.0, 30), idle(1.0, 2)]), None, "nobody lacks anything");
     assert_eq!(decide(&[busy(1.0, 1), idle(1.0, 0)]), None, "one session is not divided");
     assert_eq!(decide(&[busy(1.0, 2), busy(1.0, 1)]), None, "it would only change sides");
@@ -32,9 +32,9 @@ fn nothing_moves_where_nobody_lacks_anything_or_nobody_gains() {
     assert_eq!(decide(&[busy(0.0, 5), busy(0.0, 5)]), None, "no core for anybody");
 }
 
-/// Whatever the shares are: both sides end as even as whole sessions allow.
+/// A move leaves both sides as even as whole sessions allow, whatever their CPU shares.
 #[test]
-fn a_move_is_never_undone_by_the_next() {
+fn next_decision_never_reverses_a_move() {
     for (giver, taker) in [(0.1, 1.0), (0.5, 0.5), (0.9, 0.2), (0.33, 0.34)] {
         for (a, b) in [(2, 0), (64, 0), (17, 16), (5, 60), (33, 31)] {
             let Some(Move { from, count, .. }) = decide(&[busy(giver, a), busy(taker, b)]) else {
@@ -47,7 +47,7 @@ fn a_move_is_never_undone_by_the_next() {
 }
 
 #[test]
-fn the_kernel_tells_how_long_a_thread_ran() {
+fn schedstat_reports_run_and_wait_time() {
     let load = Load::default();
     load.runs_here();
     let thread = load.thread.load(Ordering::Relaxed);

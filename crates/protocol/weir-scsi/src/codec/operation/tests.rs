@@ -1,11 +1,11 @@
-//! The table of commands against itself, and fields of block commands.
+//! Consistency of the command table, and decoding of the fields of block commands.
 //!
-//! Not here: what commands do.
+//! The tests of the commands are in `tests/all/commands.rs`.
 
 use super::*;
 
 #[test]
-fn the_table_finds_each_of_its_commands() {
+fn find_returns_every_command_of_the_table() {
     for operation in OPERATIONS {
         let mut cdb = operation.usage.to_vec();
         cdb.resize(16, 0);
@@ -29,14 +29,14 @@ fn the_table_finds_each_of_its_commands() {
 }
 
 #[test]
-fn what_is_unknown_is_refused() {
+fn unknown_operation_codes_are_refused() {
     assert_eq!(Operation::find(&[]).unwrap_err(), NO_OPERATION);
     assert_eq!(Operation::find(&[0xFF; 16]).unwrap_err(), NO_OPERATION);
     assert_eq!(Operation::find(&[0x5E, 9, 0, 0]).unwrap_err(), invalid_cdb_bit(1, 4));
 }
 
 #[test]
-fn addresses_and_lengths() {
+fn extent_decodes_lba_and_length_of_every_cdb_size() {
     let at = |lba, blocks, field| Extent { lba, blocks, field };
     assert_eq!(extent(&[0x08, 0xFF, 2, 3, 0, 0]), at(0x1F_0203, 256, 4));
     assert_eq!(extent(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 0]), at(0x0102_0304, 0x0506, 7));

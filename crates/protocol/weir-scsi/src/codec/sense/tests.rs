@@ -1,6 +1,6 @@
-//! Sense data as bytes, and the code of each kind of error.
+//! Encodings of sense data, and the code of each error kind.
 //!
-//! Not here: which command ends with which.
+//! The tests of the commands check the sense data of each failure.
 
 use weir_base::ErrorKind;
 use weir_block::ExportError;
@@ -10,7 +10,7 @@ use crate::Status;
 use crate::codec::refusal::Refusal;
 
 #[test]
-fn fixed_format() {
+fn sense_data_in_fixed_format() {
     let sense = MISCOMPARE.with_information(0x1234);
     let expected = [0xF0, 0, 0xE, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x1D, 0, 0, 0, 0, 0];
     assert_eq!(sense.to_bytes(), expected);
@@ -22,7 +22,7 @@ fn fixed_format() {
 }
 
 #[test]
-fn descriptor_format() {
+fn sense_data_in_descriptor_format() {
     let mut sense = OUT_OF_RANGE;
     sense.descriptor = true;
     assert_eq!(sense.to_bytes(), [0x72, 5, 0x21, 0, 0, 0, 0, 0]);
@@ -35,7 +35,7 @@ fn descriptor_format() {
 }
 
 #[test]
-fn each_kind_has_its_code() {
+fn every_error_kind_has_its_sense_code() {
     for kind in ErrorKind::ALL {
         let refusal = Refusal::from(ExportError::new(kind, "no"));
         let expected = match kind.name() {

@@ -1,6 +1,6 @@
-//! Persistent reservations against rules written out by hand.
+//! Persistent reservations against a reference implementation of the rules.
 //!
-//! Not here: commands and nexuses (`tests/all/reservations.rs`).
+//! The tests of the commands are in `tests/all/reservations.rs`.
 
 use proptest::prelude::*;
 
@@ -17,8 +17,8 @@ fn path(number: usize) -> Path {
     }
 }
 
-/// Who may do what under each type, from SPC-4 table 71: read and write, for the holder, for
-/// other registrants, for strangers.
+/// Access under each type, from SPC-4 table 71: (read, write) for the holder, for other
+/// registrants, and for unregistered nexuses.
 fn rights(kind: u8) -> [(bool, bool); 3] {
     let (all, read, none) = ((true, true), (true, false), (false, false));
     match kind {
@@ -30,7 +30,8 @@ fn rights(kind: u8) -> [(bool, bool); 3] {
     }
 }
 
-/// The rules, on a key for each path (0 for none) and a reservation with its holder.
+/// Reference state: one key for each path (0 for unregistered), and a reservation type with its
+/// holder.
 #[derive(Clone, Debug, Default)]
 struct Rules {
     keys: [u64; PATHS],
@@ -56,7 +57,7 @@ impl Rules {
         }
     }
 
-    /// Whether it is done, and which paths lose their registration to another.
+    /// Returns whether the request succeeds, and the paths whose registration another path removed.
     fn step(&mut self, step: Step) -> (bool, Vec<usize>) {
         let before = self.clone();
         let registered = |who: usize, key: u64| before.keys[who] != 0 && before.keys[who] == key;
@@ -195,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn every_history_follows_the_rules(steps in steps()) {
+    fn random_requests_match_the_reference_rules(steps in steps()) {
         let mut rules = Rules::default();
         let mut state = ReservationState::default();
         for step in steps {

@@ -1,10 +1,10 @@
-//! A volume in memory.
+//! Volume in memory.
 //!
-//! Not here: durability; a flush only remembers what was there.
+//! `flush` gives no durability; it records the contents at that time.
 //!
 //! Invariants:
-//! - what was not written is a hole and reads as zeros;
-//! - with `waits` set nothing is done at once, so that every command takes its waiting path.
+//! - an unwritten block is a hole and reads as zeros;
+//! - with `waits` set, no `try_` call succeeds, so that every command takes its waiting path.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use weir_scsi::Medium;
 
 const BLOCK: usize = 4096;
 
-/// A volume.
+/// Volume in memory.
 pub(crate) struct MemoryMedium {
     state: Mutex<(Vec<u8>, Vec<bool>)>,
     pub(crate) waits: AtomicBool,
@@ -26,9 +26,9 @@ pub(crate) struct MemoryMedium {
     pub(crate) flushes: AtomicU64,
     pub(crate) room: AtomicU64,
     pub(crate) failure: Mutex<Option<ErrorKind>>,
-    /// Bytes that cannot be read.
+    /// Range of unreadable bytes.
     pub(crate) lost: Mutex<std::ops::Range<u64>>,
-    /// Bytes that `flush` made durable.
+    /// Contents at the last `flush`.
     pub(crate) durable: Mutex<Vec<u8>>,
 }
 
@@ -47,12 +47,12 @@ impl MemoryMedium {
         }
     }
 
-    /// All that it holds.
+    /// All contents.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.state.lock().0.clone()
     }
 
-    /// Makes it larger.
+    /// Grows the volume.
     pub(crate) fn grow(&self, size: u64) {
         let mut state = self.state.lock();
         state.0.resize(size as usize, 0);
@@ -86,7 +86,7 @@ impl MemoryMedium {
         let (start, end) = (offset as usize, (offset + len) as usize);
         let mut state = self.state.lock();
         let (data, written) = &mut *state;
-        // Holes are zeros: a huge one takes no memory.
+        // Skip unwritten blocks, so that a huge hole takes no memory.
         for block in (start / BLOCK..end.div_ceil(BLOCK)).filter(|block| written[*block]) {
             data[start.max(block * BLOCK)..end.min((block + 1) * BLOCK)].fill(0);
         }
@@ -97,7 +97,7 @@ impl MemoryMedium {
         }
     }
 
-    /// Lets others run in between, as I/O would.
+    /// Yields once to other tasks and threads, as I/O would.
     async fn pause(&self) -> Result<(), ExportError> {
         let mut waited = false;
         std::future::poll_fn(|context| {

@@ -1,6 +1,6 @@
-//! A target with logical units in memory, and how tests talk to it.
+//! Target with logical units in memory, and helpers to send commands.
 //!
-//! Not here: transports; commands go straight to a nexus.
+//! The tests use no transport; commands go directly to a nexus.
 
 mod medium;
 pub(crate) mod tokens;
@@ -22,7 +22,7 @@ use weir_scsi::{
 /// Size of a volume, in bytes.
 pub(crate) const SIZE: u64 = 8 << 20;
 
-/// Wakes a thread that waits for a future.
+/// Unparks a thread that waits for a future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -31,7 +31,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -76,7 +76,7 @@ pub(crate) fn initiator(number: u8) -> InitiatorPort {
     InitiatorPort { name, isid: Isid([0x40, 0, 0, 0, 0, number]) }
 }
 
-/// How a command ended, with what it sent.
+/// Response to a command with its Data-In.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) completion: Completion,
@@ -84,14 +84,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What it sent; it must have gone well.
+    /// Data-In of a command that ended with GOOD.
     #[track_caller]
     pub(crate) fn good(self) -> Vec<u8> {
         assert_eq!(self.completion.status, Status::Good, "{:?}", self.completion);
         self.data
     }
 
-    /// Sense key, additional sense code and qualifier; it must have failed and sent nothing.
+    /// Sense key, additional sense code and qualifier of a command that failed and returned no
+    /// data.
     #[track_caller]
     pub(crate) fn sense(&self) -> (u8, u8, u8) {
         assert_eq!(self.completion.status, Status::CheckCondition);
@@ -105,7 +106,7 @@ impl Answer {
     }
 }
 
-/// Runs a command as a transport does: at once if possible, waiting otherwise.
+/// Runs a command as a transport does: first without waiting, then with.
 pub(crate) fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answer {
     let mut padded = [0; 16];
     padded[..cdb.len()].copy_from_slice(cdb);
@@ -128,7 +129,7 @@ pub(crate) fn run(nexus: &dyn Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
     run_on(nexus, Lun::new(0), cdb, data_out)
 }
 
-/// A nexus that has seen what new ones are told first.
+/// Nexus whose initiator has already received POWER ON from each unit.
 pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(number), 1));
     for (lun, _) in target.luns() {
@@ -138,12 +139,12 @@ pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
     nexus
 }
 
-/// A target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
+/// Target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
 pub(crate) fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
     simple_of(SIZE)
 }
 
-/// As [`simple`], with a medium of that size.
+/// As [`simple`], with a medium of this size.
 pub(crate) fn simple_of(size: u64) -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
     let medium = Arc::new(MemoryMedium::new(size));
     let unit = unit_of(&medium, 1, 512);
@@ -153,7 +154,7 @@ pub(crate) fn simple_of(size: u64) -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>
     (medium, unit, target, nexus)
 }
 
-/// A command on its waiting path, for a test that polls it.
+/// Starts a command on its waiting path, for a test that polls it.
 pub(crate) fn begin<'a>(
     nexus: &'a dyn Nexus,
     cdb: &'a [u8],
@@ -164,7 +165,7 @@ pub(crate) fn begin<'a>(
     nexus.execute(command, out)
 }
 
-/// A parameter list of UNMAP.
+/// Parameter list of UNMAP.
 pub(crate) fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     let len = ranges.len() as u16 * 16;
     let mut list = (len + 6).to_be_bytes().to_vec();
@@ -184,7 +185,7 @@ pub(crate) fn unmap(nexus: &dyn Nexus, list: &[u8]) -> Answer {
     run(nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)
 }
 
-/// READ (16) or the like: code, flags, address, length.
+/// CDB of READ (16) or a similar command: operation code, flags, LBA, length.
 pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     let mut cdb = vec![code, flags];
     cdb.extend(lba.to_be_bytes());

@@ -1,6 +1,6 @@
-//! Commands that make and use tokens, as tests send them.
+//! Helpers to send commands that create and use ROD tokens.
 //!
-//! Not here: what they must come to.
+//! The tests check the results.
 
 use weir_scsi::{Lun, Nexus};
 
@@ -26,7 +26,7 @@ fn descriptors(ranges: &[Blocks]) -> Vec<u8> {
     ranges.iter().flat_map(descriptor).collect()
 }
 
-/// A parameter list of POPULATE TOKEN; flags are IMMED and RTV.
+/// Parameter list of POPULATE TOKEN; flags are IMMED and RTV.
 pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -38,7 +38,7 @@ pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) 
     [list, ranges].concat()
 }
 
-/// A parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
+/// Parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
 pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
@@ -50,7 +50,7 @@ pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -
     [list, ranges].concat()
 }
 
-/// The descriptor block of either: service action 10h or 11h.
+/// CDB of POPULATE TOKEN (service action 10h) or WRITE USING TOKEN (11h).
 pub(crate) fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
     let mut cdb = vec![0x83, action, 0, 0, 0, 0];
     cdb.extend(id.to_be_bytes());
@@ -85,7 +85,7 @@ pub(crate) fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> A
     run_on(nexus, Lun::new(lun), &cdb, &[])
 }
 
-/// What that tells.
+/// Decoded response to RECEIVE ROD TOKEN INFORMATION.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) action: u8,
@@ -93,12 +93,12 @@ pub(crate) struct Told {
     pub(crate) ended: u8,
     pub(crate) units: u8,
     pub(crate) count: u64,
-    /// Key, code and qualifier, of sense data in fixed format.
+    /// Sense key, additional sense code and qualifier, from sense data in fixed format.
     pub(crate) sense: Option<(u8, u8, u8)>,
     pub(crate) token: Option<Vec<u8>>,
 }
 
-/// Reads RECEIVE ROD TOKEN INFORMATION.
+/// Sends RECEIVE ROD TOKEN INFORMATION and decodes the response.
 pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
     let data = information(nexus, lun, 7, id).good();
     let status = information(nexus, lun, 5, id).good();
@@ -125,7 +125,7 @@ pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
     }
 }
 
-/// Makes a token.
+/// Creates a token.
 #[track_caller]
 pub(crate) fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
     populate(nexus, lun, 1, ranges).good();
