@@ -30,7 +30,7 @@ enum State {
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),
-    /// Complete. The credentials are those that CHAP verified; `None` without CHAP.
+    /// Complete, with the credentials that CHAP verified; `None` without CHAP.
     Proved(Option<Credentials>),
 }
 
