@@ -14,7 +14,7 @@
 //! - an option with malformed data gets an error reply; a message that cannot be an option ends the
 //!   connection;
 //! - cleartext has no effect after STARTTLS: bytes after it in the same receive end the connection
-//!   (CVE-2021-3716), and no other option is accepted before it.
+//!   (CVE-2021-3716). Only STARTTLS and ABORT are accepted before it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ enum Phase {
 /// State of TLS in the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
-    /// Not offered and not required.
+    /// Neither offered nor required.
     NotOffered,
     /// Required; no STARTTLS yet.
     Required,

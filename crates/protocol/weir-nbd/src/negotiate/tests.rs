@@ -389,7 +389,7 @@ fn partial_option_waits_for_more_input() {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic_and_are_counted(
+    fn hostile_option_bytes_never_panic(
         flags in 0_u32..4,
         options in prop::collection::vec(
             (0_u32..14, prop::collection::vec(any::<u8>(), 0..60), any::<bool>()),

@@ -181,7 +181,7 @@ fn large_write_is_processed_while_it_arrives() {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic_and_are_counted(
+    fn hostile_request_bytes_never_panic(
         requests in prop::collection::vec(
             (any::<u16>(), 0_u16..12, any::<u64>(), 0_u32..3000, prop::bool::weighted(0.8)),
             0..20,
