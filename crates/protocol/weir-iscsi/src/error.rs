@@ -2,7 +2,7 @@
 //!
 //! Errors of single commands are not here: the initiator gets them as SCSI status and sense data.
 //!
-//! Invariant: initiators never see the text of these errors, and no error contains a secret.
+//! Invariant: initiators never see the text of these errors, which contain no secrets.
 
 use weir_base::ErrorKind;
 use weir_iscsi_wire::{Status, WireError};

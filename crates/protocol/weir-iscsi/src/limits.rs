@@ -66,7 +66,8 @@ pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 /// out of order, so two longest PDUs are enough.
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
-/// Unsent response bytes above which the connection starts no further command.
+/// Response bytes, unsent or reserved for running commands, above which the connection takes no
+/// further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for write data and responses that a connection gets without a request to the budget, if
@@ -100,7 +101,7 @@ pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 /// Send buffers that a busy connection keeps for reuse: 8 reads of 1 MiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Longest PDU: header, longest additional header segment (255 words), digests and data.
+/// Longest PDU: header, most additional header segments (255 words), digests and data.
 pub const PDU_BYTES_MAX: usize = 48 + 4 * 255 + 4 + RECEIVE_DATA_BYTES_MAX + 4;
 
 /// Largest receive buffer.
@@ -167,8 +168,9 @@ pub const ACCOUNT_PLACES: usize = 4096;
 /// total.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval of wrong responses from all other addresses: 50 a second in total. Guessers at
-/// known addresses therefore do not delay an initiator that connects for the first time.
+/// Minimum interval of wrong responses from all other addresses: 50 a second in total. Addresses
+/// with an earlier wrong response therefore do not delay an initiator that connects for the first
+/// time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Minimum interval of wrong responses for one account from addresses without an earlier one: 4 a

@@ -10,7 +10,7 @@
 //! - each executed request gets one reply, or the connection is broken;
 //! - before a request runs, [`Connection::has_room`] was true and memory was reserved for it
 //!   (`room`). The connection thus holds at most [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX)
-//!   (or one request) and [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX);
+//!   bytes (or one request) and [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests;
 //! - no borrow of a buffer is held across an await.
 
 use std::cell::{Cell, RefCell};
@@ -73,8 +73,8 @@ pub(crate) struct Connection {
     pub(crate) to_send: Signal,
     /// A send or a request completed.
     pub(crate) progress: Signal,
-    /// Completed receives, executed requests, and executed requests when the writer last ran out of
-    /// replies.
+    /// Counters: completed receives, executed requests, and the executed requests at the time when
+    /// the writer last had nothing to send.
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
@@ -486,7 +486,8 @@ impl Connection {
         });
     }
 
-    /// Runs a write without memory to keep its payload: the reader waits for its completion.
+    /// Runs a write directly from the receive buffer, because there is no memory for a copy of its
+    /// payload. The reader waits until it completes.
     pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match self.write_bytes_part(request.offset, payload).await {
@@ -547,7 +548,8 @@ impl Connection {
         });
     }
 
-    /// Replies to a write that the export `taken` at once; otherwise runs `rest` as a task.
+    /// Replies to a write if the export has `taken` it without waiting; otherwise runs `rest` as a
+    /// task.
     fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
         self: &Rc<Self>,
         request: Request,

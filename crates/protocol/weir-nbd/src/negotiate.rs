@@ -107,7 +107,7 @@ impl Negotiation {
         Self::with(Tls::NotOffered, out)
     }
 
-    /// Starts a handshake that accepts no option before STARTTLS.
+    /// Starts a handshake that requires STARTTLS before other options.
     pub fn requiring_tls(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::Required, out)
     }

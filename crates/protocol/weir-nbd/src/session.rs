@@ -410,7 +410,8 @@ async fn run_pending(
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
                 let memory = match request.command {
-                    // Without memory, a read is sent in pieces, and the reader waits for a write.
+                    // These reserve nothing here: without memory, a read is sent in pieces, and a
+                    // write runs from the receive buffer.
                     Command::Read { .. } | Command::Write { .. } => 0,
                     _ => bytes,
                 };

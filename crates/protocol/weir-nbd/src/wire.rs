@@ -22,7 +22,7 @@
 //!
 //! Invariants:
 //! - every number is big-endian;
-//! - no code here indexes a slice, because the bytes come from untrusted peers.
+//! - no code here indexes a slice, because the bytes come from untrusted clients.
 
 /// First eight bytes of the greeting: `NBDMAGIC`.
 pub const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;

@@ -255,7 +255,7 @@ pub struct LoginResponse {
 }
 
 impl LoginResponse {
-    /// Encodes the header, with version 0, the only one that exists.
+    /// Encodes the header, with version 0, the only defined version.
     pub fn encode(&self) -> Header {
         let mut flags = self.stage << 2;
         if self.transit {

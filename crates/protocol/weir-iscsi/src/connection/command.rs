@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the nexus gets a command with all of its data, or does not get it;
 //! - a command that the nexus runs is polled to completion; an abort suppresses only its response;
-//! - a command that waits for memory holds none that other commands wait for.
+//! - a command that waits for memory holds no memory that other commands wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -373,7 +373,7 @@ impl Connection {
         compio::runtime::spawn(work).detach();
     }
 
-    /// Sends the response of a completed task and frees its memory.
+    /// Ends a task that the nexus completed: sends its response, unless it was aborted.
     fn end_task(&self, task: &Task, mut out: OutBuf, completion: &Completion) {
         let aborted = self.is_aborted(task);
         self.remove(task);

@@ -80,7 +80,7 @@ impl Connection {
         self.sequence.set(sequence);
     }
 
-    /// Aborts tasks. Returns the serial numbers of those that the nexus still runs.
+    /// Aborts tasks. Returns the serial numbers of the tasks that the nexus still runs.
     fn abort(&self, chosen: impl Fn(&Task) -> bool) -> Vec<u64> {
         let tasks: Vec<_> =
             self.tasks.borrow().values().filter(|task| chosen(task)).map(Rc::clone).collect();
@@ -101,7 +101,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// Removes an ended task from the waiting responses, and sends those that are complete.
+    /// Removes an ended task from the waiting responses, and sends the responses that wait for no
+    /// other task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

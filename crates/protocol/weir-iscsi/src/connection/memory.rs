@@ -70,7 +70,7 @@ impl Connection {
     /// Accounts for the data of a request.
     ///
     /// # Errors
-    /// No memory is left for it, and no running command will release any.
+    /// No memory is left for it, and waiting would not release any: the nexus runs no command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
         if self.has_too_much() && !self.is_running() {
@@ -111,7 +111,7 @@ impl Connection {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
-            // Wake the task that also looks for stalled clients.
+            // Wake the granting task: its next wait also evicts stalled clients that hold memory.
             self.share.nudge();
         }
     }

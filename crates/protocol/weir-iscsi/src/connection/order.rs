@@ -7,8 +7,8 @@
 //! for data.
 //!
 //! Invariants:
-//! - an ORDERED command runs after all earlier commands and before all later ones. HEAD OF QUEUE
-//!   commands wait for no other command;
+//! - an ORDERED command runs after the end of all earlier commands and before all later ones,
+//!   except for HEAD OF QUEUE commands, which wait for no other command;
 //! - without ORDERED commands the check costs one comparison.
 
 use std::rc::Rc;

@@ -106,7 +106,7 @@ impl Outbox {
         self.sending_bytes.set(0);
     }
 
-    /// Empty buffer for small responses: from the pool, or a new one that grows.
+    /// Empty buffer for small responses: from the pool, or a new growing buffer.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);

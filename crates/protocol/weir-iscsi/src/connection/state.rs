@@ -10,8 +10,8 @@
 //! Invariants:
 //! - a request with a CmdSN is processed once, and in order;
 //! - an accepted command gets one response, or was aborted, or the connection is broken;
-//! - when no command is in progress, the nexus is dropped first, and the session's table entry
-//!   after it.
+//! - after the last command in progress, the nexus is dropped first and the session's table entry
+//!   second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -5,8 +5,8 @@
 //! Spec: RFC 7143 12.1; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - the state becomes `Proved` only if [`Authentication`] demands nothing, or after a correct
-//!   response to the target's challenge;
+//! - the state becomes `Proved` only if [`Authentication`] permits a login without CHAP, or after a
+//!   correct response to the target's challenge;
 //! - mutual CHAP fails if both directions use the same secret, or if the initiator reflects the
 //!   target's own challenge.
 
@@ -96,7 +96,7 @@ impl Authenticator {
             State::Challenged(challenge) if chap => {
                 let mutual = value("CHAP_I").is_some() || value("CHAP_C").is_some();
                 let found = self.candidates().into_iter().filter(|(initiator, _)| {
-                    // Check all candidates: the response time then does not reveal the matching
+                    // Check all candidates, so that the response time does not reveal the matching
                     // one.
                     is_proved(challenge, initiator, &value)
                 });

@@ -59,7 +59,7 @@ impl Default for Terms {
 /// Response to an offered key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// None: the key was a declaration.
+    /// No response: the key was a declaration.
     Nothing,
     /// Response value.
     Value(String),

@@ -9,9 +9,9 @@
 //! - a wrong response delays the next one from the same address, and the next one for the same
 //!   account (initiator and target) from any address with a wrong response. The delay doubles up to
 //!   [`GUESS_DELAY_MAX`];
-//! - responses for one account from addresses without a wrong response pass at
-//!   [`CLEAN_ACCOUNT_INTERVAL`]: each guessing address has one such attempt, so guessers do not
-//!   lock out an initiator after a restart of the server;
+//! - of the responses for one account from addresses without a wrong response, one passes in each
+//!   [`CLEAN_ACCOUNT_INTERVAL`]. Each guessing address has only one such attempt, so guessers do
+//!   not lock out an initiator after a restart of the server;
 //! - all wrong responses together delay the next one as well: [`DIRTY_INTERVAL`] for addresses with
 //!   an earlier wrong response, [`CLEAN_INTERVAL`] for other addresses;
 //! - a successful login makes its account known at its address. None of these delays applies to

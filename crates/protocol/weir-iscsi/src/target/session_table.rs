@@ -81,7 +81,7 @@ pub struct SessionInfo {
     pub written_bytes: u64,
 }
 
-/// Session that asks to be entered.
+/// Login that requests an entry in the table.
 pub(crate) struct Entrant {
     pub(crate) port: InitiatorPort,
     pub(crate) address: String,

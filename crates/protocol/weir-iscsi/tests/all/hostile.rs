@@ -170,7 +170,7 @@ fn r2ts_are_sent_only_while_memory_is_available() {
     assert!((4..=LIMIT / (4 * MIB)).contains(&asked), "{asked} writes of 4 MiB may gather");
     assert!(works(&mut good) < Duration::from_secs(1));
     assert!(budget.used_bytes() <= LIMIT);
-    // Aborted and disconnected writes release their memory.
+    // The writes of disconnected initiators release their memory.
     drop(greedy);
     let data = pattern(4 * MIB, 7);
     assert_eq!(good.write(64, &data, 0, 0).status().0, 0);
@@ -248,7 +248,7 @@ fn many_stalled_sessions_stay_within_the_budget() {
         assert!(used <= limit + own_total, "{used} bytes");
         std::thread::sleep(Duration::from_millis(2));
     }
-    // The stalled sessions wait for each other, so the server ends some of those that hold memory.
+    // The stalled sessions wait for each other, so the server ends some sessions that hold memory.
     let sessions = || setup.targets.sessions.list().len();
     wait_until("one that stalls is ended", || sessions() < 40);
     drop(greedy);
@@ -371,7 +371,7 @@ fn silent_connections_do_not_block_logins() {
         // Another silent connection takes the free slot.
         silent.push(connect(0));
     }
-    // The server closed the oldest silent connections, and none that has logged in.
+    // The server closed the oldest silent connections; all sessions remained.
     let mut byte = [0];
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);

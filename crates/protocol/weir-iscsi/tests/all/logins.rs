@@ -241,7 +241,7 @@ fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String
     for (next, said) in steps {
         match initiator.login_step(0, next, &said) {
             Ok(answer) => {
-                // Compare all values except those of the challenge.
+                // Compare all values except the random ones of the challenge.
                 let shown = |(key, value): (String, String)| {
                     if ["CHAP_C", "CHAP_I"].contains(&key.as_str()) { key } else { key + &value }
                 };

@@ -355,8 +355,8 @@ fn abort_response_follows_the_end_of_the_command() {
     assert_eq!(initiator.reply().header.byte(2), 0);
     initiator.send_sequence(write.itt(), r2t.word(20), &[5; BLOCK], (0, BLOCK));
     assert_eq!(initiator.read(8, 1), vec![0; BLOCK]);
-    // Aborts of a completed command, and of a command that never arrived; its CmdSN then counts as
-    // received.
+    // Abort of an unknown task with an old CmdSN, then abort of a command that never arrived: the
+    // CmdSN of the latter counts as received.
     initiator.manage(1, 99, write.cmd_sn());
     assert_eq!(initiator.reply().header.byte(2), 1);
     let lost = initiator.read_header(0, 1);

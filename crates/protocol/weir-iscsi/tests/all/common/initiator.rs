@@ -222,7 +222,7 @@ impl Initiator {
         self.command(flags, len, &cdb10(0x2a, block, (len / BLOCK) as u16))
     }
 
-    /// Reads; all PDUs until the end belong to this command.
+    /// Runs a READ(10); expects no PDU of another command before its end.
     pub(crate) fn read(&mut self, block: u32, blocks: u16) -> Vec<u8> {
         let header = self.read_header(block, blocks);
         self.send(header, &[]);
