@@ -3,7 +3,7 @@
 //! CmdSN order is in `sequence`, waiting for memory in `memory`.
 //!
 //! Spec: SAM-5 8.6. Each session has its own task set at each logical unit (TST of the control mode
-//! page is 001b). All earlier commands are therefore known here, including those that still wait
+//! page is 001b). All earlier commands are therefore known here, including commands that still wait
 //! for data.
 //!
 //! Invariants:

@@ -1,7 +1,7 @@
 //! Throttle for CHAP responses: each wrong response delays the next ones from its address and for
 //! its account.
 //!
-//! `login` checks the responses; log lines and events come from `Targets::guessed`.
+//! `login` checks the responses; the server's `Targets::guessed` writes log lines and events.
 //!
 //! A client with a thousand attempts a second finds a secret of 12 characters within weeks. The
 //! server therefore checks few wrong responses, from any number of addresses:

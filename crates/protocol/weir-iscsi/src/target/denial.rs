@@ -1,6 +1,6 @@
 //! Refused logins: the reason and the login status.
 //!
-//! `login` decides about refusals.
+//! `login` has the checks.
 //!
 //! Invariant: an initiator gets the same status for an unknown target and for a wrong secret.
 
@@ -59,7 +59,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the reason reveals which targets exist and who may use them.
+    /// Whether the reason reveals the existence of targets or their access lists.
     pub(crate) const fn tells_of_targets(self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
     }
