@@ -211,7 +211,7 @@ proptest! {
                     prop_assert!(used == 28 + payload.len());
                     at += used;
                     if request.command == Command::Disconnect {
-                        continue; // its range means nothing and is not looked at
+                        continue; // DISC ignores its range
                     }
                     prop_assert!(request.offset + u64::from(request.len) <= SIZE);
                     prop_assert!(request.len % 512 == 0 && request.offset % 512 == 0);
