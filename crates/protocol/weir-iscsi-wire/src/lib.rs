@@ -1,6 +1,6 @@
 //! iSCSI wire format for targets and initiators: PDUs, text keys and CHAP.
 //!
-//! Logins and sessions of a target are in weir-iscsi, those for an initiator in weir-initiator.
+//! Logins and sessions are in weir-iscsi (target) and weir-initiator (initiator).
 //!
 //! Invariants:
 //! - no input from a peer makes this crate panic or allocate more than `limits` allows;

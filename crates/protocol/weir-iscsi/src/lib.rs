@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - no input from an initiator makes this crate panic or exceed the memory bounds in `limits`;
-//! - `pdu`, `text`, `chap` and `login` do no I/O, so fuzzers call them directly;
+//! - `login` and the codec in weir-iscsi-wire (`pdu`, `text`, `chap`) do no I/O, so fuzzers call
+//!   them directly;
 //! - log lines and `Debug` output never contain a secret.
 
 #![deny(clippy::indexing_slicing)]

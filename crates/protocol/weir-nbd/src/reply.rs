@@ -2,10 +2,10 @@
 //!
 //! `session` sends them.
 //!
-//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message". A
-//! READ reply has one content chunk, or several if memory is short and the client did not set DF.
-//! Other commands get a simple reply on success. On failure they get an error chunk with a text if
-//! structured replies were negotiated, otherwise a simple reply; the specification allows both.
+//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message". If
+//! structured replies were negotiated, a READ reply has one content chunk, or several if memory is
+//! short and the client did not set DF. BLOCK_STATUS gets a chunk with extents, and a failed
+//! command an error chunk with a text. All other replies are simple; the specification allows both.
 //!
 //! Invariant: the errno of an error reply is never 0.
 
