@@ -1,12 +1,13 @@
-//! CHAP: challenges and the answers that prove a secret.
+//! CHAP: challenges and responses.
 //!
-//! Not here: in which order keys come (`login`).
+//! The order of the keys is checked by the login (weir-iscsi, weir-initiator).
 //!
-//! Spec: RFC 1994; RFC 7143 9.2.1 and 12.1.3. Algorithm 7 is SHA-256 in the registry of PPP.
+//! Spec: RFC 1994; RFC 7143 9.2.1 and 12.1.3. Algorithm 7 is SHA-256 in the PPP registry.
 //!
 //! Invariants:
-//! - how long a comparison takes tells nothing of a secret;
-//! - a challenge is used once, and one that comes back is not answered.
+//! - the duration of a comparison reveals nothing about a secret;
+//! - each challenge is fresh random data; the login uses it once and does not respond to its
+//!   reflection.
 
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -14,27 +15,27 @@ use subtle::ConstantTimeEq;
 
 use crate::secret::Secret;
 
-/// Bytes of our challenges: as many as the longest digest.
+/// Length of the challenges: equal to the longest digest.
 const CHALLENGE_BYTES: usize = 32;
 
 /// Digest algorithms (CHAP_A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// 5: what every initiator has.
+    /// 5: every initiator supports it.
     Md5,
     /// 7.
     Sha256,
 }
 
 impl Algorithm {
-    /// The best one of the initiator's list, whose order does not count: the order would let a
-    /// man in the middle choose.
+    /// Selects the strongest supported algorithm of the initiator's list. Its order is ignored,
+    /// because otherwise a man in the middle could choose the algorithm.
     pub fn choose(list: &str) -> Option<Self> {
         let has = |number: &str| list.split(',').any(|one| one == number);
         [Self::Sha256, Self::Md5].into_iter().find(|one| has(one.number()))
     }
 
-    /// Its number in CHAP_A.
+    /// Number in CHAP_A.
     pub const fn number(self) -> &'static str {
         match self {
             Self::Md5 => "5",
@@ -42,7 +43,7 @@ impl Algorithm {
         }
     }
 
-    /// The answer to a challenge.
+    /// Computes the response to a challenge.
     pub fn response(self, identifier: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
         let parts: [&[u8]; 3] = [&[identifier], secret.bytes(), challenge];
         match self {
@@ -58,7 +59,7 @@ fn digest<D: Digest>(parts: [&[u8]; 3]) -> Vec<u8> {
     hasher.finalize().to_vec()
 }
 
-/// A challenge to the initiator.
+/// Challenge to the initiator.
 #[derive(Clone, Debug)]
 pub struct Challenge {
     /// CHAP_A.
@@ -70,7 +71,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// A fresh one; `None` where the system has no randomness.
+    /// Creates a challenge from fresh random bytes; `None` if the system has none.
     pub fn new(algorithm: Algorithm) -> Option<Self> {
         let (mut identifier, mut bytes) = ([0], [0; CHALLENGE_BYTES]);
         getrandom::fill(&mut identifier).ok()?;
@@ -79,7 +80,7 @@ impl Challenge {
         Some(Self { algorithm, identifier, bytes })
     }
 
-    /// Whether `response` proves `secret`.
+    /// Whether `response` is the response of `secret`.
     pub fn is_met(&self, secret: &Secret, response: &[u8]) -> bool {
         let expected = self.algorithm.response(self.identifier, secret, &self.bytes);
         expected.ct_eq(response).into()

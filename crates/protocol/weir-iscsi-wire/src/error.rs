@@ -1,22 +1,22 @@
-//! Errors of bytes that are no PDU.
+//! Framing errors of a byte stream.
 //!
-//! Not here: the end of a connection (weir-iscsi).
+//! Errors that end a connection are in weir-iscsi.
 //!
-//! Invariant: no error holds bytes of the peer.
+//! Invariant: no error contains bytes from the peer.
 
-/// A PDU that cannot be decoded.
+/// Error of a PDU that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A header whose checksum is wrong: what follows cannot be told from it.
+    /// The header does not match its digest, so the end of the PDU is unknown.
     #[error("bad header digest")]
     HeaderDigest,
-    /// A data segment longer than was declared.
+    /// The data segment exceeds the declared maximum.
     #[error("data segment of {len} bytes, at most {max} were declared")]
     DataTooLong {
-        /// Bytes announced.
+        /// Length from the header.
         len: usize,
-        /// The limit.
+        /// Declared maximum (MaxRecvDataSegmentLength).
         max: usize,
     },
 }

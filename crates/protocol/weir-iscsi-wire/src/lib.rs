@@ -1,11 +1,11 @@
-//! The bytes of iSCSI: PDUs, text keys and CHAP, for targets and initiators.
+//! iSCSI wire format for targets and initiators: PDUs, text keys and CHAP.
 //!
-//! Not here: logins and sessions of a target (weir-iscsi) or of an initiator (weir-initiator).
+//! Logins and sessions are in weir-iscsi (target) and weir-initiator (initiator).
 //!
 //! Invariants:
-//! - no input of a peer makes this crate panic, or allocate more than `limits` says;
+//! - no input from a peer makes this crate panic or allocate more than `limits` allows;
 //! - no function does I/O, so each one can be fuzzed;
-//! - the output of `Debug` has no secret.
+//! - `Debug` output contains no secret.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -21,5 +21,5 @@ pub use error::WireError;
 pub use login_status::Status;
 pub use secret::{Credentials, Secret};
 
-/// The port that iSCSI is registered under.
+/// Registered TCP port of iSCSI.
 pub const DEFAULT_PORT: u16 = 3260;

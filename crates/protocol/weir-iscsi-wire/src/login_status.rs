@@ -1,35 +1,35 @@
-//! Status of a login response.
+//! Login status.
 //!
 //! Spec: RFC 7143 section 11.13.5.
 //!
-//! Invariant: a status is class and detail, in this order.
+//! Invariant: the high byte is the status class, the low byte the status detail.
 
-/// Status class and detail of a login response (11.13.5).
+/// Status-Class and Status-Detail of a Login Response (11.13.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// Go on.
+    /// The login continues.
     Success = 0x0000,
-    /// The initiator broke the rules.
+    /// Initiator error: a protocol violation.
     InitiatorError = 0x0200,
-    /// It did not prove what it should, or there is no such target for it.
+    /// Authentication failed, or the target is hidden from this initiator.
     AuthenticationFailure = 0x0201,
-    /// No version in common.
+    /// Unsupported version.
     Version = 0x0205,
-    /// The session has all the connections it may have.
+    /// The session accepts no further connection.
     TooManyConnections = 0x0206,
-    /// A key that must be there is not.
+    /// A required key is missing.
     MissingParameter = 0x0207,
-    /// A session type that is none.
+    /// Unsupported session type.
     SessionType = 0x0209,
-    /// There is no session with this TSIH.
+    /// No session has this TSIH.
     NoSession = 0x020a,
-    /// Not a request that may come during login.
+    /// The request is invalid during login.
     InvalidRequest = 0x020b,
-    /// Something broke on this side.
+    /// Target error: a hardware or software failure.
     TargetError = 0x0300,
-    /// Try again later.
+    /// Service unavailable; the initiator may retry later.
     Unavailable = 0x0301,
-    /// No room.
+    /// The target has no resources for another session.
     OutOfResources = 0x0302,
 }

@@ -1,20 +1,20 @@
-//! PDUs as bytes: where one begins and ends, and what its fields are.
+//! PDU framing and header fields.
 //!
-//! Not here: what a PDU means (`login`, `connection`), key=value text (`text`).
+//! weir-iscsi (`login`, `connection`) interprets them; key=value text is in `text`.
 //!
 //! ```text
 //! 48 bytes  basic header segment      byte 0 opcode, 4 AHS length in words, 5..8 data length
 //! 4 n       additional header segments
-//! 4         header digest, if agreed on
+//! 4         header digest, if negotiated
 //! m         data segment, then zeros to a multiple of 4
-//! 4         data digest, if agreed on and m > 0; covers the zeros too
+//! 4         data digest, if negotiated and m > 0; covers the zeros too
 //! ```
 //!
 //! Spec: RFC 7143 section 11; digests are CRC32C (13.1), sent lowest byte first.
 //!
 //! Invariants:
-//! - a PDU that is not whole asks for more bytes than there are;
-//! - nothing is believed of a header whose digest is wrong, not even its length.
+//! - for an incomplete PDU, `frame` asks for more bytes than the input has;
+//! - no field of a header with a wrong digest is used, not even its length.
 
 use crate::error::WireError;
 
@@ -32,7 +32,7 @@ pub use response::{
 /// Length of the basic header segment.
 pub const HEADER_BYTES: usize = 48;
 
-/// A tag that names nothing.
+/// Reserved tag value: no task.
 pub const NO_TAG: u32 = 0xffff_ffff;
 
 /// Opcodes (RFC 7143 11.2.1.2).
@@ -73,18 +73,18 @@ pub mod opcode {
     pub const ASYNC: u8 = 0x32;
     /// Reject.
     pub const REJECT: u8 = 0x3f;
-    /// The bits of byte 0 that are the opcode.
+    /// Bits of byte 0 that contain the opcode.
     pub const MASK: u8 = 0x3f;
-    /// The bit of byte 0 of a request that goes past the order of commands.
+    /// Bit of byte 0 that marks an immediate request, which bypasses CmdSN order.
     pub const IMMEDIATE: u8 = 0x40;
 }
 
-/// A basic header segment.
+/// Basic header segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header(pub [u8; HEADER_BYTES]);
 
 impl Header {
-    /// One of an opcode and flags, everything else zero.
+    /// Header with an opcode and flags; all other fields are zero.
     pub fn new(opcode: u8, flags: u8) -> Self {
         let mut header = Self([0; HEADER_BYTES]);
         header.set(0, [opcode]);
@@ -92,68 +92,68 @@ impl Header {
         header
     }
 
-    /// The opcode without the immediate bit.
+    /// Opcode without the immediate bit.
     pub fn opcode(&self) -> u8 {
         self.byte(0) & opcode::MASK
     }
 
-    /// Whether the request goes past the order of commands.
+    /// Whether the request is immediate, and so bypasses CmdSN order.
     pub fn is_immediate(&self) -> bool {
         self.byte(0) & opcode::IMMEDIATE != 0
     }
 
-    /// Byte 1.
+    /// Flags in byte 1.
     pub fn flags(&self) -> u8 {
         self.byte(1)
     }
 
-    /// Bytes of additional header segments.
+    /// Length of the additional header segments, in bytes.
     pub fn ahs_bytes(&self) -> usize {
         4 * usize::from(self.byte(4))
     }
 
-    /// Bytes of data, padding not counted.
+    /// Length of the data segment in bytes, without padding.
     pub fn data_bytes(&self) -> usize {
         let [high, middle, low] = self.bytes(5);
         u32::from_be_bytes([0, high, middle, low]) as usize
     }
 
-    /// Sets the number of bytes of data; `len` is below 2^24.
+    /// Sets the length of the data segment; `len` is below 2^24.
     pub fn set_data_bytes(&mut self, len: usize) {
         let [_, high, middle, low] = (len as u32).to_be_bytes();
         self.set(5, [high, middle, low]);
     }
 
-    /// Initiator task tag.
+    /// Initiator Task Tag.
     pub fn itt(&self) -> u32 {
         self.word(16)
     }
 
-    /// CmdSN of a request that has one.
+    /// CmdSN of a request.
     pub fn cmd_sn(&self) -> u32 {
         self.word(24)
     }
 
-    /// The byte at an offset below 48.
+    /// Byte at an offset below 48.
     #[inline]
     pub fn byte(&self, at: usize) -> u8 {
         let [byte] = self.bytes(at);
         byte
     }
 
-    /// The number in four bytes.
+    /// Big-endian 32-bit number at an offset.
     #[inline]
     pub fn word(&self, at: usize) -> u32 {
         u32::from_be_bytes(self.bytes(at))
     }
 
-    /// `N` bytes from an offset; zeros where that lies outside.
+    /// `N` bytes from an offset; zeros if they exceed the header.
     #[inline]
     pub fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
-    /// Sets bytes; nothing happens where they would lie outside.
+    /// Sets bytes; does nothing if they would exceed the header.
     #[inline]
     pub fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
         if let Some(place) = self.0.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
@@ -161,64 +161,64 @@ impl Header {
         }
     }
 
-    /// Sets a number of four bytes.
+    /// Sets a big-endian 32-bit number.
     #[inline]
     pub fn set_word(&mut self, at: usize, value: u32) {
         self.set(at, value.to_be_bytes());
     }
 }
 
-/// What was agreed on of digests.
+/// Negotiated digests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// CRC32C behind the header segments.
+    /// CRC32C after the header segments.
     pub header: bool,
-    /// CRC32C behind the data.
+    /// CRC32C after the data segment.
     pub data: bool,
 }
 
-/// A whole PDU.
+/// Complete PDU.
 #[derive(Clone, Copy, Debug)]
 pub struct Pdu<'a> {
-    /// Its basic header segment.
+    /// Basic header segment.
     pub header: Header,
-    /// Its additional header segments.
+    /// Additional header segments.
     pub ahs: &'a [u8],
-    /// Its data, without padding.
+    /// Data segment, without padding.
     pub data: &'a [u8],
-    /// False where the data does not match its digest.
+    /// False if the data does not match its digest.
     pub data_intact: bool,
 }
 
-/// What stands at the front of the input.
+/// Result of framing the start of the input.
 #[derive(Debug)]
 pub enum Framed<'a> {
-    /// More must arrive: as many bytes in all, as far as known.
+    /// The PDU is incomplete; the number of bytes that it needs in total, as far as known.
     Need(usize),
-    /// A PDU, and how many bytes it takes.
+    /// A PDU and its length in the input.
     Pdu(Pdu<'a>, usize),
 }
 
-/// CRC32C as it is sent.
+/// CRC32C in wire byte order.
 pub fn digest(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
-/// As [`digest`], of bytes in several places.
+/// Like [`digest`], for bytes in several slices.
 pub fn digest_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
     parts.fold(0, crc32c::crc32c_append).to_le_bytes()
 }
 
-/// `len` with padding.
+/// `len` with padding to a multiple of 4.
 pub const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// Finds the PDU at the front of `input`.
+/// Parses the PDU at the start of `input`.
 ///
 /// # Errors
-/// A header that cannot be believed, or data longer than `data_bytes_max`: the rest of the stream
-/// cannot be told from it.
+/// The header does not match its digest, or the data is longer than `data_bytes_max`. The end of
+/// the PDU, and so the rest of the stream, cannot be located.
 pub fn frame(
     input: &[u8],
     digests: Digests,
@@ -256,8 +256,7 @@ pub fn frame(
     Ok(Framed::Pdu(Pdu { header, ahs, data, data_intact }, end))
 }
 
-/// Appends a whole PDU without additional header segments; the data's length is set in the header
-/// it writes.
+/// Appends a PDU without additional header segments, with the data length in its header.
 pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digests: Digests) {
     header.set_data_bytes(data.len());
     out.put_array(header.0);
@@ -269,7 +268,7 @@ pub fn put(out: &mut weir_block::OutBuf, mut header: Header, data: &[u8], digest
     finish_data(out, start, digests);
 }
 
-/// Pads the data that begins at `start` and ends `out`, and appends its digest.
+/// Pads the data from `start` to the end of `out`, and appends its digest.
 pub(crate) fn finish_data(out: &mut weir_block::OutBuf, start: usize, digests: Digests) {
     let len = out.len() - start;
     if len == 0 {

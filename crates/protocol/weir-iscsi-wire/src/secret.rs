@@ -1,28 +1,28 @@
-//! Secrets of CHAP.
+//! CHAP secrets.
 //!
-//! Invariant: memory of a secret is zeroed when it is dropped, and `Debug` prints none.
+//! Invariant: the memory of a secret is zeroed on drop, and `Debug` does not print it.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-/// A shared secret of CHAP.
+/// Shared secret for CHAP.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes of a secret.
+    /// Wraps the bytes of a secret.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The bytes.
+    /// Bytes of the secret.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether two are the same; how long that takes does not tell where they differ.
+    /// Compares two secrets in constant time.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.as_slice().ct_eq(other.0.as_slice()).into()
     }
@@ -34,11 +34,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A name and its secret.
+/// CHAP name and secret.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// CHAP_N.
     pub name: String,
-    /// What proves it.
+    /// Secret of that name.
     pub secret: Secret,
 }

@@ -1,49 +1,49 @@
-//! key=value text: taken apart, put together, gathered over several PDUs.
+//! key=value text: parsing, encoding, and assembly from several PDUs.
 //!
-//! Not here: what keys mean (`terms`, `login`).
+//! The keys are handled by the login of weir-iscsi (`negotiated`, `phases`) and of weir-initiator.
 //!
 //! Spec: RFC 7143 6.1 (text format), 6.2 (negotiation), 13 (keys).
 //!
 //! Invariants:
-//! - text of one negotiation is at most [`TEXT_BYTES_MAX`] long and has at most [`KEYS_MAX`] keys;
-//! - a value that is not of its key's kind is an answer of `Reject`, never a guess.
+//! - the text of one negotiation has at most [`TEXT_BYTES_MAX`] bytes and [`KEYS_MAX`] keys;
+//! - a value with a wrong type or range is refused, never guessed.
 
 use base64::Engine as _;
 
 use crate::limits::{KEYS_MAX, TEXT_BYTES_MAX};
 
-/// Longest key (6.1).
+/// Longest key name (6.1).
 const KEY_BYTES_MAX: usize = 63;
-/// Longest binary value (6.1): a CHAP challenge has 1024 bytes at most.
+/// Longest binary value (6.1): a CHAP challenge has at most 1024 bytes.
 const BINARY_BYTES_MAX: usize = 1024;
 
-/// An answer to a key that nobody here knows.
+/// Response to an unknown key.
 pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
-/// An answer to a value that cannot be.
+/// Response to an invalid value.
 pub const REJECT: &str = "Reject";
-/// An answer to a key that means nothing in this session.
+/// Response to a key that is irrelevant in this session.
 pub const IRRELEVANT: &str = "Irrelevant";
-/// An answer, or a list's member: nothing of the kind.
+/// Response or list value: none of the alternatives.
 pub const NONE: &str = "None";
 
-/// What is wrong with a text.
+/// Error in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// More than one negotiation needs.
+    /// Longer than a negotiation may be.
     #[error("text of more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// More keys than there can be.
+    /// More keys than a negotiation may have.
     #[error("more than {KEYS_MAX} keys in one text")]
     TooManyKeys,
-    /// No text, or no key=value.
+    /// Not UTF-8, or not a list of key=value pairs.
     #[error("text that is no list of key=value")]
     Malformed,
 }
 
-/// Takes a whole text apart.
+/// Parses a complete text into pairs.
 ///
 /// # Errors
-/// The text as a whole is to be refused.
+/// The whole text must be refused.
 pub fn pairs(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     let mut pairs = Vec::new();
     for part in text.split(|byte| *byte == 0).filter(|part| !part.is_empty()) {
@@ -61,22 +61,22 @@ pub fn pairs(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
     Ok(pairs)
 }
 
-/// Appends one pair.
+/// Appends one key=value pair.
 pub fn put(out: &mut Vec<u8>, key: &str, value: &str) {
     for part in [key, "=", value, "\0"] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Text that comes in several PDUs.
+/// Text that is assembled from several PDUs.
 #[derive(Debug, Default)]
 pub struct Gathered(Vec<u8>);
 
 impl Gathered {
-    /// Adds the data of a PDU; keys may be cut anywhere between two of them.
+    /// Appends the data of a PDU; a key or value may continue in the next PDU.
     ///
     /// # Errors
-    /// It became longer than any negotiation needs.
+    /// The text is longer than a negotiation may be.
     pub fn add(&mut self, data: &[u8]) -> Result<(), TextError> {
         if self.0.len() + data.len() > TEXT_BYTES_MAX {
             return Err(TextError::TooLong);
@@ -85,18 +85,18 @@ impl Gathered {
         Ok(())
     }
 
-    /// Takes what was gathered.
+    /// Takes the assembled text.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 
-    /// Whether nothing was.
+    /// Whether no text was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A boolean value.
+/// Parses a boolean value.
 pub fn boolean(value: &str) -> Option<bool> {
     match value {
         "Yes" => Some(true),
@@ -105,12 +105,12 @@ pub fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// A boolean as text.
+/// Boolean value as text.
 pub const fn yes_no(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }
 
-/// A number, decimal or hexadecimal, within a range.
+/// Parses a decimal or hexadecimal number within a range.
 pub fn number(value: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
     let hex = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"));
     let (digits, radix) = hex.map_or((value, 10), |digits| (digits, 16));
@@ -120,13 +120,13 @@ pub fn number(value: &str, range: std::ops::RangeInclusive<u32>) -> Option<u32> 
     u32::from_str_radix(digits, radix).ok().filter(|number| range.contains(number))
 }
 
-/// The first member of the list that `supported` has: the initiator's list is in the order of its
-/// preference.
+/// First value of the list that is also in `supported`. The list of the initiator is in its order
+/// of preference.
 pub fn choose<'a>(list: &str, supported: &[&'a str]) -> Option<&'a str> {
     list.split(',').find_map(|one| supported.iter().find(|known| **known == one).copied())
 }
 
-/// A binary value: `0x` and hexadecimal digits, or `0b` and base64.
+/// Parses a binary value: `0x` and hexadecimal digits, or `0b` and base64.
 pub fn binary(value: &str) -> Option<Vec<u8>> {
     let (kind, digits) = value.split_at_checked(2)?;
     let bytes = match kind {
@@ -144,7 +144,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
         return None;
     }
     let nibble = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    // An odd number of digits has a zero in front that was left out.
+    // With an odd number of digits, the leading zero is omitted.
     let (first, rest) = digits.as_bytes().split_at(digits.len() % 2);
     let mut bytes = first.iter().map(nibble).collect::<Option<Vec<u8>>>()?;
     let (pairs, _) = rest.as_chunks::<2>();
@@ -154,7 +154,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes as a binary value.
+/// Encodes bytes as a hexadecimal binary value.
 pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     let digits = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);

@@ -1,11 +1,11 @@
-//! Serves one disk in memory: to try initiators, and to measure what the protocol alone costs.
+//! Serves one disk in memory, to test initiators and to measure the cost of the protocol alone.
 //!
-//! Not here: storage of any kind; the content is gone when the program ends.
+//! There is no persistent storage: the content is lost when the program ends.
 //!
 //! Usage: `memory ADDRESS [MEBIBYTES [slow [USER SECRET]]]`, for example
 //! `memory 127.0.0.1:3260 1024`.
 //!
-//! Invariant: it runs until its standard input ends.
+//! Invariant: the program runs until its standard input ends.
 
 #[path = "../tests/all/common/memory.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]

@@ -1,92 +1,92 @@
-//! Why a connection ended.
+//! Errors that end a connection.
 //!
-//! Not here: errors of single commands; those are answered to the initiator.
+//! Errors of single commands are not here: the initiator gets them as SCSI status and sense data.
 //!
-//! Invariant: nothing in an error is shown to an initiator, and no secret is in one.
+//! Invariant: initiators never see the text of these errors, which contain no secrets.
 
 use weir_base::ErrorKind;
 use weir_iscsi_wire::{Status, WireError};
 
-/// What ends a connection.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IscsiError {
-    /// A login was refused.
+    /// The target refused the login.
     #[error("login of {initiator:?} to {target:?} refused ({status:?}): {why}")]
     LoginRefused {
-        /// The target that it wants; empty where it did not say, or wants none.
+        /// Requested target; empty if the initiator named none.
         target: String,
-        /// What it calls itself; empty where it did not say.
+        /// Name of the initiator; empty if it sent none.
         initiator: String,
-        /// What it was told.
+        /// Login status that the initiator received.
         status: Status,
-        /// What the log says.
+        /// Reason for the log.
         why: String,
     },
-    /// The login took too long.
+    /// The login exceeded its time limit.
     #[error("login not finished within {seconds} s")]
     LoginTimeout {
-        /// The limit.
+        /// The limit, in seconds.
         seconds: u64,
     },
-    /// What should be a login request is none.
+    /// The first PDU of the connection is no Login Request.
     #[error("opcode {opcode:#04x} instead of a login: not an iSCSI initiator?")]
     NoLogin {
-        /// What it sent.
+        /// Opcode of that PDU.
         opcode: u8,
     },
-    /// A PDU that cannot be decoded.
+    /// A PDU could not be decoded.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// PDUs that came before their turn, more than are kept.
+    /// Requests ahead of their CmdSN exceed the memory limit.
     #[error("commands out of order: {len} bytes wait for CmdSN {expected}")]
     OutOfOrder {
-        /// Bytes of those that wait.
+        /// Bytes of the requests that wait.
         len: usize,
-        /// The command that is missing.
+        /// CmdSN of the missing command.
         expected: u32,
     },
-    /// Data that came unasked and is not whole, while all memory is in use.
+    /// Incomplete unsolicited data arrived while all memory was in use.
     #[error("{len} bytes of unfinished data that nobody asked for, and no memory is left")]
     Unasked {
-        /// How much it is.
+        /// Length of that data, in bytes.
         len: usize,
     },
-    /// The initiator broke the protocol in a way that only a new login mends.
+    /// A protocol error. At error recovery level 0 only a new login recovers from it.
     #[error("{why}")]
     Protocol {
-        /// What it did.
+        /// Description of the violation.
         why: &'static str,
     },
-    /// Nothing moved for too long: no whole PDU came, no data that was asked for, or no answer was
-    /// taken.
+    /// No progress within the time limit: no complete PDU arrived, no solicited data arrived, or
+    /// the initiator received no response.
     #[error("the initiator {what} for {seconds} s")]
     Stuck {
-        /// What it does not do.
+        /// Action that the initiator failed to take.
         what: &'static str,
-        /// The limit.
+        /// The limit, in seconds.
         seconds: u64,
     },
-    /// The peer went away in the middle of a PDU.
+    /// The peer closed the connection in the middle of a PDU.
     #[error("connection closed in the middle of a PDU")]
     Truncated,
-    /// Another login took this session's place, or it was ended from outside.
+    /// The session was reinstated by another login, or the server ended it.
     #[error("session ended: {why}")]
     Ended {
-        /// By what.
+        /// Reason for the end.
         why: &'static str,
     },
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// What the system said.
+        /// Error of the operating system.
         #[from]
         source: std::io::Error,
     },
 }
 
 impl IscsiError {
-    /// The kind this folds into at a border.
+    /// Kind for callers outside this crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::LoginRefused { .. }

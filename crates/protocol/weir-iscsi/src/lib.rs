@@ -1,22 +1,24 @@
-//! The iSCSI target side: codec, negotiation and session, without any SCSI command.
+//! iSCSI target: login, negotiation and sessions. This crate knows no SCSI command.
 //!
-//! Not here: commands (weir-scsi), listening (weir-net), which targets there are (the glue hands
-//! in [`Targets`]); docs/protocols/iscsi.md says what initiators get.
+//! Encoding of PDUs, text and CHAP is in weir-iscsi-wire, commands are in weir-scsi, listening is
+//! in weir-net. The server implements [`Targets`]; docs/protocols/iscsi.md describes the features
+//! that initiators get.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `pdu` (decode) -> `login`, then
 //! `connection` (run) -> [`Nexus`](weir_scsi::Nexus) -> `pdu` (encode) -> socket.
 //!
 //! Invariants:
-//! - nothing an initiator sends makes this crate panic, or hold more memory than `limits` says;
-//! - `pdu`, `text`, `chap` and `login` do no I/O, so that they can be fuzzed as they are;
-//! - no secret is ever in a log line or in the output of `Debug`.
+//! - no input from an initiator makes this crate panic or exceed the memory bounds in `limits`;
+//! - `login` and the codec in weir-iscsi-wire (`pdu`, `text`, `chap`) do no I/O, so fuzzers call
+//!   them directly;
+//! - log lines and `Debug` output never contain a secret.
 
 #![deny(clippy::indexing_slicing)]
 
 mod error;
 pub mod limits;
 
-// Rooms, lowest first: state comes before operations.
+// Modules, lowest layer first: state comes before operations.
 mod target;
 mod login;
 mod connection;

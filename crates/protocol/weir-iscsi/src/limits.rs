@@ -1,188 +1,196 @@
-//! Limits of the protocol side, each with its reason.
+//! Limits of the iSCSI target, each with its reason.
 //!
-//! Not here: limits of every block protocol's server (weir-net), of the engine (weir-base).
+//! Limits of all block protocol servers are in weir-net, limits of the engine in weir-base.
 //!
-//! Invariants, whatever initiators send:
-//! - a connection holds at most [`INPUT_BYTES_MAX`] of input, [`HELD_BYTES_MAX`] of commands that
-//!   came out of order, [`GATHER_BYTES_MAX`] of write data asked for beside [`COMMANDS_MAX`] times
-//!   [`FIRST_BURST_BYTES`] of unasked, and [`REPLY_BYTES_MAX`] (or one largest reply) of replies;
-//! - all connections hold at most what their budget has, and what [`OWN`] gives to each; the few
-//!   that take long PDUs hold one of these beside that.
+//! Invariants, for any input from initiators:
+//! - a connection holds at most [`INPUT_BYTES_MAX`] of input, [`HELD_BYTES_MAX`] of requests ahead
+//!   of their CmdSN, [`GATHER_BYTES_MAX`] of solicited write data, [`COMMANDS_MAX`] times
+//!   [`FIRST_BURST_BYTES`] of unsolicited write data, and [`REPLY_BYTES_MAX`] (or one largest
+//!   response) of responses;
+//! - all connections together hold at most their shared budget plus the bytes that [`OWN`] grants
+//!   to each; each of the few connections with a large receive buffer holds one longest PDU on top.
 
 use std::time::Duration;
 
 use weir_net::Own;
 use weir_net::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
-/// An initiator that has not logged in by then is dropped, unless
-/// [`Iscsi::with_login_limit`](crate::Iscsi::with_login_limit) sets another limit: none needs more
-/// than a few round trips, and half-open connections must not pile up.
+/// Time limit of a login, unless [`Iscsi::with_login_limit`](crate::Iscsi::with_login_limit) sets
+/// another: a login needs only a few round trips, and half-open connections must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a login waits for the session that it takes the place of: storage that has not
-/// answered by then keeps the old session alive, and two at once could both write.
+/// Longest wait of a login for the end of the session that it reinstates. If storage does not
+/// complete the old session's commands by then, the new login fails: two sessions at once could
+/// both write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
-/// An answer to a text is sent in parts of this size; a list of targets is read a part at a time.
-/// Some hundred targets fit into one.
+/// Size of one Text Response. The server also reads its list of targets in parts of this size; some
+/// hundred targets fit into one.
 pub const TEXT_PART_BYTES: usize = 32 << 10;
 
-/// Data segment this side takes: what Linux asks for in one Data-Out; a larger one would only
-/// wait longer in the receive buffer before it is copied.
+/// MaxRecvDataSegmentLength of this target: the length that Linux sends in one Data-Out. A longer
+/// segment would only wait longer in the receive buffer before it is copied.
 pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
 
-/// Data segment that a session declares where there is no memory for a large receive buffer: one
-/// that is sent half holds little. Twice what holds where nothing is declared.
+/// MaxRecvDataSegmentLength of this target for a session without memory for a large receive buffer:
+/// a half-received PDU then holds little memory. Twice the default of RFC 7143.
 pub const RECEIVE_DATA_BYTES_MIN: usize = 16 << 10;
 
-/// Data segment this side sends, however much the initiator would take: one largest transfer.
+/// Longest data segment that this target sends, even if the initiator accepts more: one largest
+/// transfer.
 pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 
-/// Data that an initiator may send with a command or right behind it, unasked: every command in
-/// the window may, so this is multiplied with [`COMMANDS_MAX`].
+/// FirstBurstLength: immediate and unsolicited data of one command. Every command in the window may
+/// send as much, so a connection can hold [`COMMANDS_MAX`] times this value.
 pub const FIRST_BURST_BYTES: usize = 64 << 10;
 
-/// Data of one sequence, asked for by one R2T or sent before an F bit: a common largest request,
-/// so that it takes one round trip.
+/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It holds a
+/// common largest request, which then takes one round trip.
 pub const MAX_BURST_BYTES: usize = 1 << 20;
 
-/// R2Ts of one command that may be open: the next is on its way while one is being served.
+/// MaxOutstandingR2T: the initiator gets the next R2T while it still sends data for the previous
+/// one.
 pub const OUTSTANDING_R2T_MAX: u32 = 4;
 
-/// Data of one command: as logical units say in their Block Limits page.
+/// Longest data of one command: the maximum transfer length of the Block Limits page.
 pub const TRANSFER_BYTES_MAX: usize = weir_scsi::limits::TRANSFER_BYTES_MAX as usize;
 
-/// Commands of one session under way: the window that initiators are told. Linux uses 128.
+/// Command window of a session (MaxCmdSN). Linux uses 128.
 pub const COMMANDS_MAX: u32 = 128;
 
-/// Write data that is asked for by R2T at one time: two largest commands, so that one comes while
-/// one is written, and as much as NBD holds.
+/// Solicited write data of a connection: two largest commands, so that one arrives while the other
+/// is written. NBD connections have the same limit.
 pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// PDUs kept because one before them is missing; with one connection that is the initiator's
-/// fault, so there is room for no more than two largest PDUs.
+/// Memory for PDUs ahead of their CmdSN. With one connection only a faulty initiator sends commands
+/// out of order, so two longest PDUs are enough.
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
-/// Replies under way beyond which no further command is run.
+/// Response bytes, unsent or reserved for running commands, above which the connection takes no
+/// further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// What a connection holds of write data and replies without asking, where there are few: a full
-/// window of 4 KiB commands, with the buffers that their answers are sent from.
+/// Memory for write data and responses that a connection gets without a request to the budget, if
+/// there are few connections: a full window of 4 KiB commands and their response buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
-/// ... where there are many: one largest burst that comes unasked.
+/// Same, if there are many connections: one largest unsolicited burst.
 pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
 
-/// What connections hold without asking: 64 MiB together, also where there are a thousand.
+/// Memory that connections get without a request to the budget: 64 MiB in total, even for a
+/// thousand connections.
 pub const OWN: Own =
     Own { least_bytes: OWN_BYTES_MIN, most_bytes: OWN_BYTES, total_bytes: 64 << 20 };
 
-/// Replies gathered before the next command waits for a send: 60 reads of 4 KiB in one send, and
-/// small enough to stay in the CPU's cache.
+/// Size at which gathered responses are sent before the next command runs: 60 reads of 4 KiB in one
+/// send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Replies up to this size that come from a task are copied into the next send; larger ones are
-/// sent from their own buffer.
+/// Longest response of a task that is copied into the next send. A longer one is sent from its own
+/// buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Reads from this size on are sent from the cache's own blocks, where they are in it: below, the
-/// handles cost more than the copy.
+/// Shortest read that is sent directly from cached blocks. Below this length the block handles cost
+/// more than the copy.
 pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 
-/// Larger reads are copied: the parts of one send, blocks and headers, stay below what the system
-/// takes (1024).
+/// Longest read that is sent directly from cached blocks: blocks and headers of one send stay below
+/// the 1024 parts that the system accepts (`IOV_MAX`). Longer reads are copied.
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Buffers of finished sends a busy connection keeps for the next ones: 8 reads of 1 MiB.
+/// Send buffers that a busy connection keeps for reuse: 8 reads of 1 MiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Largest PDU: header, longest additional headers (255 words), digests and data.
+/// Longest PDU: header, most additional header segments (255 words), digests and data.
 pub const PDU_BYTES_MAX: usize = 48 + 4 * 255 + 4 + RECEIVE_DATA_BYTES_MAX + 4;
 
-/// Receive buffer at most.
+/// Largest receive buffer.
 pub const INPUT_BYTES_MAX: usize = PDU_BYTES_MAX + INPUT_BYTES;
 
-/// An initiator of which no whole PDU came for so long is asked whether it is there (NOP-In), and
-/// is gone if nothing whole comes for as long again. Linux asks from its side every 5 s; a PDU of
-/// the largest size takes less on any link that storage is used over.
+/// Time without a complete PDU after which the target sends a NOP-In. After the same time again
+/// without one, it drops the connection. Linux sends NOP-Outs every 5 s; the longest PDU takes less
+/// than this limit on any link used for storage.
 pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
-/// Immediate management requests that wait for commands to end: more than any initiator has
-/// reason to have, few enough that an initiator cannot pile them up.
+/// Immediate task management requests that wait for commands to end: more than a working initiator
+/// needs, and few enough to bound their memory.
 pub const MANAGEMENT_MAX: usize = 16;
 
-/// Commands answered in one send beyond which the initiator has a queue, and need not be waited
-/// for.
+/// If one send answers more commands than this, the initiator keeps a queue, and busy polling for
+/// its next request gains nothing.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
 
-/// Sessions of one server: some of the connections that a server has are left for logins, so that
-/// who is one too many is told so.
+/// Sessions of one server. The remaining connections are left for logins, so that a login over the
+/// limit still receives its status.
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
-/// Sessions of one initiator with all targets: it cannot take the place of all others. A host with
-/// 64 targets on four paths has as many. Sessions that were proved by CHAP are counted by the
-/// initiator's name, others by their address: a name alone proves nothing, and so strangers who use
-/// it take nothing from its owner.
+/// Sessions of one initiator with all targets, so that one initiator cannot take all sessions. A
+/// host with 64 targets on four paths needs as many. Sessions with CHAP count for the initiator's
+/// name, others for their address: a name alone proves nothing, so unauthenticated peers that use
+/// it do not reduce its owner's limit.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
-/// ... of them, those that proved nothing by CHAP: a quarter is left to those that do.
+/// Sessions without CHAP: a quarter of all sessions is reserved for initiators with CHAP.
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
-/// Discovery sessions at once. They are places of their own, beside those for disks: an initiator
-/// that asks for targets is done within milliseconds.
+/// Concurrent discovery sessions. They do not count as sessions with targets: an initiator
+/// completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
-/// ... of one address; one more ends the oldest of them.
+/// Discovery sessions from one address; another one ends the oldest of them.
 pub const PEER_DISCOVERIES_MAX: usize = 16;
 
-/// A discovery session is ended after this long, whatever it does.
+/// Longest duration of a discovery session.
 pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 
-/// After the first wrong answer to CHAP the next one from the same address waits so long; after
-/// each further one twice as long ...
+/// Delay of the next CHAP response from an address after its first wrong one. Each further wrong
+/// response doubles the delay, up to [`GUESS_DELAY_MAX`].
 pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
 
-/// ... up to this: one guess in two seconds in place of a thousand in one.
+/// Largest delay: one guess in two seconds instead of a thousand in one second.
 pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// A login whose turn does not come within this is refused, well before [`LOGIN_LIMIT`]:
-/// initiators try again by themselves.
+/// Longest wait of a CHAP response in the throttle; the login is refused afterwards, well before
+/// [`LOGIN_LIMIT`]. Initiators retry by themselves.
 pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// An address that gave no wrong answer for so long begins anew.
+/// Time without a wrong response after which an address has no delay again.
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
-/// Places of the table of addresses that gave wrong answers: 768 KiB. More than the addresses of a
-/// large attack, so that an initiator seldom shares a place with one.
+/// Entries of the table of addresses with wrong responses: 768 KiB. A large attack has fewer
+/// addresses, so an initiator seldom shares an entry with an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
-/// Places of the table of accounts that wrong answers were for: 96 KiB.
+/// Entries of the table of accounts with wrong responses: 96 KiB.
 pub const ACCOUNT_PLACES: usize = 4096;
 
-/// Time between wrong answers of all addresses that gave one before: 10 a second in all.
+/// Minimum interval of wrong responses from all addresses that gave one before: 10 a second in
+/// total.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time between wrong answers of all other addresses: 50 a second in all, so that initiators that
-/// come for the first time wait for no guesser.
+/// Minimum interval of wrong responses from all other addresses: 50 a second in total. Addresses
+/// with an earlier wrong response therefore do not delay an initiator that connects for the first
+/// time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time between wrong answers for one account of addresses without an earlier one: 4 a second.
+/// Minimum interval of wrong responses for one account from addresses without an earlier one: 4 a
+/// second.
 pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time between wrong answers for an account at an address where it was proved: a guesser there
-/// makes the initiator wait for moments, and has 200 attempts a second.
+/// Minimum interval of wrong responses for a known account from its known address. A guesser at
+/// that address delays the initiator by milliseconds and has 200 attempts a second.
 pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Known accounts: successful logins, each with its address. A new one evicts the oldest. Some 300
-/// KiB.
+/// Known accounts: successful logins with their addresses. A new entry evicts the oldest. The table
+/// takes about 300 KiB.
 pub const KNOWN_MAX: usize = 4096;
 
-/// Logins of one known account at one address that wait because of wrong answers.
+/// Logins of one known account from one address that wait in the throttle.
 pub const KNOWN_WAITING_MAX: usize = 64;
 
-/// Logins of one address that wait because of wrong answers; more are refused at once.
+/// Logins from one address that wait in the throttle; further ones are refused at once.
 pub const GUESSES_WAITING_MAX: usize = 16;
 
-/// PDUs that one connection is taken in one turn before others of its thread have theirs: as many
-/// reads of 4 KiB as make a send.
+/// PDUs that the reader takes from one connection before it yields to the other tasks of its
+/// thread: about as many reads of 4 KiB as fill one send.
 pub const TURN_PDUS: u32 = 64;

@@ -1,10 +1,10 @@
-//! Serves one volume in memory: to try clients, and to measure what the protocol alone costs.
+//! Serves one volume in memory, to test clients and to measure the cost of the protocol alone.
 //!
-//! Not here: storage of any kind; the content is gone when the program ends.
+//! There is no persistent storage: the content is lost when the program ends.
 //!
 //! Usage: `memory ADDRESS [MEBIBYTES [slow]]`, for example `memory unix:/tmp/nbd.sock 1024`.
 //!
-//! Invariant: it runs until its standard input ends.
+//! Invariant: the program runs until its standard input ends.
 
 #[path = "../tests/all/common/memory.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]

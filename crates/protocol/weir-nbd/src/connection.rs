@@ -1,16 +1,16 @@
-//! A connection in transmission: runs requests and holds their replies until they are sent.
+//! Transmission phase of a connection: runs requests and holds their replies until they are sent.
 //!
-//! Not here: receiving and sending (`session`), the meaning of bytes (`request`, `reply`).
+//! `session` receives and sends; `request` and `reply` decode and encode.
 //!
-//! A request runs at once where the export can do it without waiting; its reply goes straight
-//! into the buffer of the next send. The rest become tasks of the same thread. Replies may leave
-//! in another order than requests came; the cookie tells them apart.
+//! A request that the export can complete without waiting runs at once, and its reply goes directly
+//! into the buffer of the next send. Other requests become tasks on the same thread. Replies may
+//! leave in another order than the requests arrived; the cookie identifies them.
 //!
 //! Invariants:
-//! - every request that was run gets one reply, or the connection is broken;
-//! - [`Connection::has_room`] was true before a request is run, so what is held stays within
-//!   [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) (or one request) and
-//!   [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX); memory was set aside for it (`room`);
+//! - each executed request gets one reply, or the connection is broken;
+//! - before a request runs, [`Connection::has_room`] was true and memory was reserved for it
+//!   (`room`). The connection thus holds at most [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX)
+//!   bytes (or one request) and [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests;
 //! - no borrow of a buffer is held across an await.
 
 use std::cell::{Cell, RefCell};
@@ -32,8 +32,8 @@ use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
 use crate::wire::Errno;
 
-/// Log lines about I/O errors, of all connections: a client that reconnects may meet the same block
-/// again and again.
+/// Log rate limiter for I/O errors of all connections: a client that reconnects may read the same
+/// bad block again and again.
 static FAILURES: Sieve<Failure> = Sieve::new(LINES_INTERVAL);
 
 #[derive(PartialEq, Eq)]
@@ -44,51 +44,52 @@ enum Failure {
 
 mod room;
 
-/// What reader, writer and request tasks of one connection share.
+/// State that reader, writer and request tasks of one connection share.
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
     terms: Terms,
     /// Replies for the next send.
     out: RefCell<OutBuf>,
-    /// Large replies, each sent from its own memory or in pieces.
+    /// Large replies: each is sent from its own buffer or in pieces.
     queue: RefCell<VecDeque<Queued>>,
-    /// Buffers to use again, and the room they have.
+    /// Buffers for reuse, and their total capacity.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
-    /// Bytes in the send under way.
+    /// Memory of the current send.
     sending_bytes: Cell<usize>,
     task_requests: Cell<usize>,
     task_bytes: Cell<usize>,
-    /// Bytes set aside for the part of a write that is received.
+    /// Memory reserved for the part of a long write that is being received.
     part_bytes: Cell<usize>,
-    /// Its share of the memory of all connections, and what that was last told.
+    /// Memory grant of this connection, and the bytes that it reported to the budget last.
     share: Share,
     accounted_bytes: Cell<usize>,
     place: Arc<Place>,
-    /// No further request comes; the writer ends once all is sent.
+    /// No further request is taken; the writer ends after it has sent all replies.
     ended: Cell<bool>,
-    /// The socket failed or a reply cannot be given.
+    /// The socket failed, or a reply cannot be sent.
     broken: Cell<bool>,
-    /// There is something to send, or the end was reached.
+    /// A reply is ready to send, or the session ended.
     pub(crate) to_send: Signal,
-    /// Something was sent or finished.
+    /// A send or a request completed.
     pub(crate) progress: Signal,
-    /// Receives done, requests run, and how many of those before the writer last ran dry.
+    /// Counters: completed receives, executed requests, and the executed requests at the time when
+    /// the writer last had nothing to send.
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
     linger: Linger,
 }
 
-/// What waits for a send of its own.
+/// Entry of the queue of large replies.
 pub(crate) enum Queued {
-    /// A reply.
+    /// A complete reply.
     Reply(Outgoing, Option<Ticket>),
-    /// A read for whose data there is no memory: it is read and sent in pieces.
+    /// A read without memory for its data: the writer reads and sends it in pieces.
     InPieces(Ticket),
 }
 
-/// A request that became a task: counted until its reply was sent or copied.
+/// Request that became a task; counted until its reply was sent or copied.
 pub(crate) struct Ticket {
     connection: Rc<Connection>,
     request: Request,
@@ -111,13 +112,13 @@ impl Ticket {
         &self.request
     }
 
-    /// The reply stands in the next send.
+    /// Marks the request as answered: its reply is in the next send.
     fn answered(mut self) {
         self.answered = true;
         self.connection.to_send.notify();
     }
 
-    /// Answers a request that has no content to send.
+    /// Sends the reply of a request that returns no data.
     fn finish(self, result: Result<(), ExportError>) {
         let connection = &self.connection;
         {
@@ -141,7 +142,8 @@ impl Drop for Ticket {
         }
         connection.account();
         if !self.answered {
-            // The task was dropped or panicked: the client must not wait for ever.
+            // The task was dropped or panicked. End the connection, so that the client does not
+            // wait for ever.
             connection.give_up();
         }
         connection.progress.notify();
@@ -188,25 +190,25 @@ impl Connection {
         self.broken.get()
     }
 
-    /// Whether requests wait for the storage or replies for their own send.
+    /// Whether requests wait for the storage, or replies wait in the queue.
     pub(crate) fn has_tasks(&self) -> bool {
         self.task_requests.get() > 0
     }
 
-    /// Ends the connection without a reply to what is under way.
+    /// Breaks the connection without replies to the requests in progress.
     pub(crate) fn give_up(&self) {
         self.broken.set(true);
         self.to_send.notify();
         self.progress.notify();
     }
 
-    /// No further request comes.
+    /// Marks the end of requests.
     pub(crate) fn end(&self) {
         self.ended.set(true);
         self.to_send.notify();
     }
 
-    /// Lets the writer send what there is.
+    /// Wakes the writer if replies wait.
     pub(crate) fn flush_replies(&self) {
         if !self.out.borrow().is_empty() {
             self.to_send.notify();
@@ -215,7 +217,7 @@ impl Connection {
 
     // --- the writer's side ---
 
-    /// What to send next; the ticket of a large reply is dropped when it was sent.
+    /// Takes the next send; the writer drops the ticket of a large reply after it was sent.
     pub(crate) fn next_send(&self) -> Option<Queued> {
         let queued = self.queue.borrow_mut().pop_front();
         let next = match queued {
@@ -223,7 +225,7 @@ impl Connection {
             None if self.out.borrow().is_empty() => return None,
             None => Queued::Reply(self.out.replace(self.spare()).into(), None),
         };
-        // A large reply is counted by its ticket already.
+        // The ticket already counts the memory of a large reply.
         self.sending_bytes.set(match &next {
             Queued::Reply(outgoing, None) => outgoing.head.room(),
             Queued::Reply(..) => 0,
@@ -233,11 +235,11 @@ impl Connection {
         Some(next)
     }
 
-    /// The next piece of a read that is answered in pieces, `at` bytes from its beginning, and
-    /// whether the reply ends with it.
+    /// Reads the next piece of a read that is sent in pieces, from `at` bytes after its start.
+    /// Returns whether the reply ends with it.
     ///
     /// # Errors
-    /// The read failed and the client cannot be told any more.
+    /// The read failed, and the reply has no way to report it any more.
     pub(crate) async fn next_piece(
         &self,
         request: &Request,
@@ -262,7 +264,7 @@ impl Connection {
                 Ok((buffer.into(), true))
             }
             Err(error) => {
-                // Its header said that all would come.
+                // The header of the reply already promised the full length.
                 if let Some(more) = FAILURES.pass(Failure::HalfWay) {
                     tracing::warn!(
                         ?request, %error, more,
@@ -274,8 +276,8 @@ impl Connection {
         }
     }
 
-    /// Called when there is nothing to send: waits awake for the next request of a client that
-    /// sends one at a time.
+    /// Busy polls for the next request of a client with one request at a time; called when there is
+    /// nothing to send.
     pub(crate) async fn linger(&self) {
         let requests = self.requests.get();
         let answered = self.requests_answered.replace(requests);
@@ -286,14 +288,14 @@ impl Connection {
         self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
     }
 
-    /// Takes the memory of what was sent back.
+    /// Returns the buffer of a completed send to the pool.
     pub(crate) fn sent(&self, outgoing: Outgoing) {
         self.sending_bytes.set(0);
         self.give_back(outgoing.head);
         self.account();
     }
 
-    /// Bytes went over the socket.
+    /// Counts bytes that were sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
         self.share.moved(bytes);
     }
@@ -308,12 +310,12 @@ impl Connection {
         self.progress.notify();
     }
 
-    /// Whether the writer has nothing more to wait for.
+    /// Whether the writer can end.
     pub(crate) fn is_over(&self) -> bool {
         self.broken.get() || self.ended.get()
     }
 
-    /// Drops replies nobody will take.
+    /// Drops replies that can no longer be sent.
     pub(crate) fn discard_replies(&self) {
         let queue = std::mem::take(&mut *self.queue.borrow_mut());
         drop(queue);
@@ -321,7 +323,7 @@ impl Connection {
         self.sending_bytes.set(0);
     }
 
-    /// An empty buffer for small replies: one used before, or one that grows with them.
+    /// Empty buffer for small replies: from the pool, or a new growing buffer.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -330,10 +332,10 @@ impl Connection {
         spare
     }
 
-    /// An empty buffer with room for `len` bytes, used before if there is one.
+    /// Empty buffer with space for `len` bytes, from the pool if one fits.
     fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
-        // The newest first: it is the one still in the CPU's cache.
+        // Prefer the newest buffer: it is still in the CPU's cache.
         match pool.iter().rposition(|buffer| buffer.room() >= len) {
             Some(at) => {
                 let buffer = pool.swap_remove(at);
@@ -346,7 +348,7 @@ impl Connection {
 
     // --- the reader's side ---
 
-    /// A receive was done.
+    /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
         self.share.moved(bytes);
         self.place.used();
@@ -356,21 +358,21 @@ impl Connection {
 
     // --- running requests ---
 
-    /// Answers a request that may not be run.
+    /// Sends the error reply of a request that may not run.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
         let Refusal { cookie, errno, why } = *refusal;
         tracing::debug!(?errno, why, "NBD request refused");
         reply::error(&mut self.out.borrow_mut(), &self.terms, cookie, errno, why);
     }
 
-    /// Runs a request: answers it now or starts a task that will.
+    /// Runs a request: replies at once, or starts a task that will reply.
     pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match request.command {
             Command::Read { .. } => self.read(request),
             Command::Flush => self.start_flush(request),
             Command::BlockStatus { one } => self.start_block_status(request, one),
-            // Not reached: the session ends at it.
+            // Unreachable: the session ends at DISC.
             Command::Disconnect => {}
             _ if request.len == 0 => self.done(request),
             Command::Write { .. } => self.write(request, payload),
@@ -415,7 +417,7 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 out.truncate(mark);
-                // A task counts what is held, the buffer included.
+                // A task has its own buffer and counts it.
                 drop(out);
                 self.start_read(request);
             }
@@ -426,7 +428,7 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with the blocks in memory; false where that cannot be.
+    /// Answers a large read with cached blocks. Returns false if that is impossible.
     fn share_blocks(self: &Rc<Self>, request: Request) -> bool {
         let Request { cookie, offset, len, .. } = request;
         let block = u64::from(BLOCK_BYTES);
@@ -434,7 +436,7 @@ impl Connection {
             return false;
         }
         let mut blocks = Vec::with_capacity((len / BLOCK_BYTES) as usize);
-        // An error is met again, and answered, on the usual way.
+        // The regular path meets the error again and reports it.
         if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
             return false;
         }
@@ -461,7 +463,7 @@ impl Connection {
             }
             ticket.answered = true;
             if connection.is_broken() {
-                // Nobody will take it; queued, it would keep its ticket for ever.
+                // No writer will send the reply; in the queue it would keep its ticket for ever.
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
@@ -484,7 +486,8 @@ impl Connection {
         });
     }
 
-    /// Runs a write for which there is no memory to hold it: the next request waits for it.
+    /// Runs a write directly from the receive buffer, because there is no memory for a copy of its
+    /// payload. The reader waits until it completes.
     pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match self.write_bytes_part(request.offset, payload).await {
@@ -496,7 +499,7 @@ impl Connection {
         }
     }
 
-    /// Writes a part of a long write that is not the last.
+    /// Writes a part of a long write, except the last one.
     pub(crate) async fn write_part(
         &self,
         offset: u64,
@@ -508,7 +511,7 @@ impl Connection {
         self.export.write_blocks(offset, blocks).await
     }
 
-    /// As [`Self::write_part`], for bytes that are no whole blocks.
+    /// Like [`Self::write_part`], for data that is not whole blocks.
     pub(crate) async fn write_bytes_part(
         &self,
         offset: u64,
@@ -520,12 +523,12 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Answers a request that failed before all of it was run.
+    /// Sends the error reply of a request that failed before it was executed completely.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }
 
-    /// Runs a write whose payload was put into blocks as it came.
+    /// Runs a write whose payload was collected in blocks.
     pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write_blocks(request.offset, &mut blocks);
@@ -535,7 +538,7 @@ impl Connection {
         });
     }
 
-    /// As [`Self::run_long_write`], for bytes that are no whole blocks.
+    /// Like [`Self::run_long_write`], for data that is not whole blocks.
     pub(crate) fn run_long_bytes(self: &Rc<Self>, request: Request, data: Vec<u8>) {
         self.requests.update(|n| n + 1);
         let taken = self.export.try_write(request.offset, &data);
@@ -545,7 +548,8 @@ impl Connection {
         });
     }
 
-    /// Answers a write that was `taken`, or starts `rest`, which waits where it must.
+    /// Replies to a write if the export has `taken` it without waiting; otherwise runs `rest` as a
+    /// task.
     fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
         self: &Rc<Self>,
         request: Request,
@@ -592,7 +596,8 @@ impl Connection {
         }
     }
 
-    /// Flushes for FLUSH and for FUA: a flush makes more durable than FUA asks for, never less.
+    /// Flushes, for FLUSH and for FUA: a flush covers at least the write that FUA must make
+    /// durable.
     fn start_flush(self: &Rc<Self>, request: Request) {
         let ticket = Ticket::new(self, request, 0);
         let connection = Rc::clone(self);
@@ -630,7 +635,7 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        // Wrong requests of clients use up no line of a storage error.
+        // Invalid requests of clients do not use up the log lines for storage errors.
         let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
         match told {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),

@@ -1,20 +1,20 @@
-//! Which NBD error number stands for which kind of error.
+//! NBD error values for the kinds of errors.
 //!
-//! Not here: the kinds (weir-base), the numbers (`wire`).
+//! The kinds are in weir-base, the values in `wire`.
 //!
-//! Invariant: no kind has the number 0.
+//! Invariant: no kind maps to 0, which means success.
 
 use weir_base::ErrorKind;
 
 use crate::wire::Errno;
 
-/// The number a client gets for each kind of error.
+/// NBD error value for each kind of error.
 pub const fn errno(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::Invalid => Errno::Inval,
         ErrorKind::NoSpace => Errno::NoSpc,
         ErrorKind::ReadOnly | ErrorKind::Permission => Errno::Perm,
-        // NBD has no number for "not there" or "busy", and its clients treat EIO as final.
+        // NBD has no value for "not found" or "busy", and clients treat EIO as final.
         ErrorKind::NotFound
         | ErrorKind::Exists
         | ErrorKind::Busy
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_number() {
+    fn each_error_kind_has_its_errno() {
         for kind in ErrorKind::ALL {
             let expected = match kind.name() {
                 "invalid" => 22,

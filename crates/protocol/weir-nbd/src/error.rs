@@ -1,99 +1,102 @@
-//! Why a connection ended.
+//! Errors that end a connection.
 //!
-//! Not here: errors of single requests; those are answered to the client (`export`, `request`).
+//! Errors of single requests are not here: the client gets them as error replies (`request`,
+//! `reply`).
 //!
-//! Invariant: nothing in an error is shown to a client; it goes to the log.
+//! Invariant: clients never see the text of these errors; it goes to the log.
 
 use weir_base::ErrorKind;
 
-/// What ends a connection.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// The client set flags nobody offered; most often it is no NBD client.
+    /// The client set flags that the server did not offer; in most cases it is no NBD client.
     #[error("unknown client flags {flags:#010x}: not an NBD client?")]
     ClientFlags {
-        /// What it sent.
+        /// Client flags that it sent.
         flags: u32,
     },
-    /// The client does not speak fixed newstyle and asked for more than an export.
+    /// The client sent an option other than `EXPORT_NAME` without fixed newstyle negotiation.
     #[error("option {option} without fixed newstyle")]
     NotFixed {
-        /// The option's number.
+        /// Option number.
         option: u32,
     },
-    /// What should be an option is none.
+    /// An option starts with a wrong magic number.
     #[error("bad option magic {magic:#018x}: not an NBD client?")]
     OptionMagic {
-        /// What it sent.
+        /// The number that the client sent.
         magic: u64,
     },
-    /// An option with more data than any option needs.
+    /// The data of an option exceeds the limit.
     #[error("option {option} with {len} bytes of data")]
     OptionTooLong {
-        /// The option's number.
+        /// Option number.
         option: u32,
-        /// Bytes announced.
+        /// Length from the option header.
         len: u32,
     },
-    /// `EXPORT_NAME` asked for an export that cannot be had; the protocol has no answer to it.
+    /// `EXPORT_NAME` asked for an unavailable export; the protocol has no error reply to this
+    /// option.
     #[error("export {name:?}: {why}")]
     NoExport {
-        /// The name asked for, or what of it is text.
+        /// Requested name, lossily decoded.
         name: String,
-        /// Why it cannot be had.
+        /// Reason why the export is unavailable.
         why: String,
     },
-    /// `EXPORT_NAME` before `STARTTLS`, where that comes first; the protocol has no answer to it.
+    /// `EXPORT_NAME` before `STARTTLS` on a server that requires TLS; the protocol has no error
+    /// reply to this option.
     #[error("export name before STARTTLS: the server takes TCP clients only with TLS")]
     NotEncrypted,
-    /// Bytes behind `STARTTLS` that the client did not encrypt, or that another put there.
+    /// Unencrypted bytes after `STARTTLS`, from the client or from an attacker.
     #[error("bytes in clear text behind STARTTLS")]
     BytesBeforeTls,
-    /// TLS could not be agreed on.
+    /// The TLS handshake failed.
     #[error("TLS handshake: {source}")]
     Tls {
-        /// Why.
+        /// Error of the TLS library or the socket.
         source: std::io::Error,
     },
-    /// What should be a request is none.
+    /// A request starts with a wrong magic number.
     #[error("bad request magic {magic:#010x}")]
     RequestMagic {
-        /// What it sent.
+        /// The number that the client sent.
         magic: u32,
     },
-    /// A write so long that reading it to throw it away is not worth it.
+    /// An invalid write that is too long to read and discard its payload.
     #[error("write of {len} bytes")]
     WriteTooLong {
-        /// Bytes announced.
+        /// Length from the request header.
         len: u32,
     },
-    /// The handshake took too long.
+    /// The handshake exceeded its time limit.
     #[error("handshake not finished within {seconds} s")]
     HandshakeTimeout {
-        /// The limit.
+        /// The limit, in seconds.
         seconds: u64,
     },
-    /// The peer went away in the middle of a message.
+    /// The peer closed the connection in the middle of a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
-    /// The client held memory that others waited for, and took or sent too little.
+    /// The client held memory that others waited for, and made too little progress.
     #[error("ended: the client takes no replies or sends no rest of a request, and others wait")]
     Stalled,
-    /// A read failed after a part of it was sent; the protocol has no way to say so.
+    /// A read failed after a part of its data was sent; the protocol cannot report that.
     #[error("ended: a read failed after a part of it was sent")]
     HalfRead,
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// What the system said.
+        /// Error of the operating system.
         #[from]
         source: std::io::Error,
     },
 }
 
 impl NbdError {
-    /// The kind this folds into at a border.
+    /// Kind for callers outside this crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::ClientFlags { .. }

@@ -1,14 +1,14 @@
-//! The NBD server side: codec and session, without any storage.
+//! NBD server: codec, handshake and sessions. This crate contains no storage.
 //!
-//! Not here: volumes (the engine hands in [`Exports`](weir_block::Exports)), sockets (weir-net);
-//! docs/protocols/nbd.md says what clients get.
+//! The server implements [`Exports`](weir_block::Exports), and sockets are in weir-net;
+//! docs/protocols/nbd.md describes the features that clients get.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `request` (decode, check) ->
 //! `connection` (run) -> [`Export`](weir_block::Export) -> `reply` (encode) -> socket.
 //!
 //! Invariants:
-//! - nothing a client sends makes this crate panic, or hold more memory than `limits` says;
-//! - `wire`, `negotiate`, `request` and `reply` do no I/O, so that they can be fuzzed as they are.
+//! - no input from a client makes this crate panic or exceed the memory bounds in `limits`;
+//! - `wire`, `negotiate`, `request` and `reply` do no I/O, so fuzzers call them directly.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -32,5 +32,5 @@ pub use errno::errno;
 pub use error::NbdError;
 pub use session::Nbd;
 
-/// The port NBD is registered under.
+/// Registered TCP port of NBD.
 pub const DEFAULT_PORT: u16 = 10809;

@@ -1,105 +1,106 @@
-//! Limits of the protocol side, each with its reason.
+//! Limits of the NBD server, each with its reason.
 //!
-//! Not here: limits of the engine (weir-base).
+//! Limits of the engine are in weir-base.
 //!
-//! Invariants, whatever clients send:
+//! Invariants, for any input from clients:
 //! - a connection holds at most [`INPUT_BYTES_MAX`] of input and [`HELD_BYTES_MAX`] (or one largest
 //!   request) of requests and replies;
-//! - all connections together hold at most what their budget has, and [`OWN_BYTES`] each.
+//! - all connections together hold at most their shared budget plus [`OWN_BYTES`] each.
 
 use std::time::Duration;
 
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_net::limits::INPUT_BYTES;
 
-/// Smallest request: the sector every client can address, and the smallest the protocol has a
-/// use for.
+/// Minimum block size of requests: the sector size that every client can address, and the smallest
+/// useful one for the protocol.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
-/// What is handed to an export as a block, without a copy.
+/// Size of the blocks that are passed to an export without a copy.
 pub const BLOCK_BYTES: u32 = weir_base::BLOCK_BYTES as u32;
 
-/// Largest READ or WRITE: what every client may assume a server takes (proto.md, "Block size
+/// Longest READ or WRITE: the maximum that every client may assume (proto.md, "Block size
 /// constraints").
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// A write longer than [`REQUEST_BYTES_MAX`] but not than this is read, thrown away and answered
-/// with an error; a longer one ends the connection, because reading it costs more than connecting
-/// again.
+/// The server reads and discards the payload of a write longer than [`REQUEST_BYTES_MAX`], up to
+/// this length, and replies with an error. A longer write ends the connection, because reading it
+/// costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
-/// Longest option data: an export name and a handful of metadata queries fit several times.
+/// Longest option data: several times the length of an export name and a few metadata queries.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
-/// A LIST is sent in parts of about this size, each built when the client took the one before. A
-/// part ends with the name that reaches the size. With the receive buffer it fits into
-/// [`OWN_BYTES`].
+/// Approximate size of the parts in which a LIST reply is sent; the server builds each part after
+/// the client received the previous one. A part ends with the name that reaches the size. A part
+/// and the receive buffer fit into [`OWN_BYTES`].
 pub const LIST_PART_BYTES: usize = 8 << 10;
 
-/// A client that has not finished the handshake by then is dropped, unless
-/// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another limit: no client
-/// needs more than a few round trips, and half-open connections must not pile up.
+/// Time limit of the handshake, unless
+/// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another: a client needs
+/// only a few round trips, and half-open connections must not pile up.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Receive buffer at most; longer messages are taken as they come.
+/// Largest receive buffer; longer messages are processed while they arrive.
 pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 
 /// Memory of each connection outside the budget, from its first byte on: a receive buffer, one
-/// piece of a reply or one answer of the handshake, and some small replies. A thousand connections
-/// hold 64 MiB. What TLS holds comes on top ([`weir_net::limits::TLS_BYTES`]).
+/// piece of a reply or one reply of the handshake, and some small replies. A thousand connections
+/// hold 64 MiB. TLS needs [`weir_net::limits::TLS_BYTES`] more.
 pub const OWN_BYTES: usize = 64 << 10;
 
-/// Part of a long write that is handed to the export at once: as much as the engine takes in one
-/// piece where a write waits. So no write needs more memory than this, however long it is.
+/// Part of a long write that is passed to the export at once: the longest write that the engine
+/// accepts atomically. A write of any length therefore needs no more memory than this.
 pub const PART_BYTES: usize = ATOMIC_WRITE_BYTES_MAX as usize;
 
-/// Where memory is short, a read is answered in pieces of this size, out of what is the
-/// connection's own: it takes longer and waits for no other client.
+/// Size of the pieces of a read if memory is short. They use the connection's own memory; the read
+/// takes longer and waits for no other client.
 pub const PIECE_BYTES: usize = 32 << 10;
 
-/// Room set aside for a reply without data: header and longest error text.
+/// Memory reserved for a reply without data: header and longest error text.
 pub const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// RAM of one extent while a BLOCK_STATUS is answered: as the export gives it, and in the reply.
+/// Memory of one extent during a BLOCK_STATUS: in the result of the export and in the reply.
 pub const EXTENT_BYTES: usize = 24;
 
-/// The budget is told of changes from this size on, and when a connection is idle: so small
-/// requests in a deep queue take no lock.
+/// A connection reports its memory to the budget after a decrease by this size, after growth by a
+/// quarter of it, and when it becomes idle. Small requests in a deep queue thus take no lock.
 pub const ACCOUNT_BYTES: usize = 256 << 10;
 
-/// Replies gathered before the next request waits for a send: large enough for 60 reads of 4 KiB
-/// in one send, small enough to stay in the CPU's cache.
+/// Size at which gathered replies are sent before the next request runs: 60 reads of 4 KiB in one
+/// send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Replies up to this size that come from a task are copied into the next send; larger ones are
-/// sent from their own buffer.
+/// Longest reply of a task that is copied into the next send. A longer one is sent from its own
+/// buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// Buffers of finished large reads a busy connection keeps for the next ones: 16 reads of 1 MiB,
-/// so that memory is not faulted in anew for each.
+/// Read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB, without new page faults.
 pub const POOL_BYTES_MAX: usize = 17 << 20;
 
-/// Requests of one connection that wait for I/O: twice what the deepest common client queue
-/// (fio and the Linux client use up to 128) asks for.
+/// Requests of one connection that wait for I/O: twice the depth of the deepest common client queue
+/// (fio and the Linux client use up to 128).
 pub const REQUESTS_MAX: usize = 256;
 
-/// Bytes of requests and replies one connection holds: two largest requests, so that one can be
-/// sent while the next is read.
+/// Requests and replies of one connection: two largest requests, so that one is sent while the next
+/// is read.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Extents in one BLOCK_STATUS reply: 32 KiB; a client asks again for the rest.
+/// Extents in one BLOCK_STATUS reply: 32 KiB; the client requests the rest with another command.
 pub const EXTENTS_MAX: usize = 4096;
 
-/// Requests answered in one send beyond which the client has a queue, and need not be waited for.
+/// If one send answers more requests than this, the client keeps a queue, and busy polling for its
+/// next request gains nothing.
 pub const LINGER_REQUESTS_MAX: u64 = 2;
 
-/// Reads from this size on are sent from the blocks in memory, without a copy; below it a copy is
-/// cheaper than a part of its own in the send.
+/// Shortest read that is sent directly from cached blocks. Below this length a copy costs less than
+/// additional parts of the send.
 pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 
-/// Reads up to this size may be: a send takes 1024 parts (UIO_MAXIOV).
+/// Longest read that is sent directly from cached blocks: a send accepts 1024 parts (UIO_MAXIOV).
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Writes longer than this are taken as they arrive, out of the receive buffer: the client's socket
-/// holds about as much, and goes on sending meanwhile.
+/// Longest write that is received completely before it runs; longer ones are taken from the receive
+/// buffer while they arrive. The client's socket holds about as much, so the client continues to
+/// send meanwhile.
 pub const WHOLE_WRITE_BYTES_MAX: usize = (128 << 10) - 1;

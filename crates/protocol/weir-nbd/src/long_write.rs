@@ -1,13 +1,13 @@
-//! A long write, taken in parts while its payload arrives.
+//! Long write that is executed in parts while its payload arrives.
 //!
-//! Not here: receiving (`session`), what a write does (`connection`).
+//! `session` receives the payload, `connection` executes the writes.
 //!
-//! A write of up to [`PART_BYTES`] is one part. Parts of longer ones end where the offset is a
-//! multiple of that, as the engine's own pieces do. All but the last are handed over one by one;
-//! the last one, with the reply, is a request as any other. After a part that failed the rest is
-//! thrown away and the error is the answer.
+//! A write of up to [`PART_BYTES`] is one part. Parts of longer writes end at multiples of that
+//! size, like the engine's own pieces. All parts but the last are written one by one; the last one,
+//! with the reply, runs like any other request. After a failed part the rest of the payload is
+//! discarded, and the reply reports the error.
 //!
-//! Invariant: memory for a part is set aside before the part is received.
+//! Invariant: memory for a part is reserved before the part is received.
 
 use std::rc::Rc;
 
@@ -19,15 +19,15 @@ use crate::connection::Connection;
 use crate::limits::PART_BYTES;
 use crate::request::{Request, is_whole_blocks};
 
-/// See the file's head.
+/// State of a long write; see the header of this file.
 pub(crate) struct LongWrite {
-    /// The rest of the write, not yet taken.
+    /// Unprocessed rest of the write.
     request: Request,
     is_blocks: bool,
-    /// Of the part under way, if it is of whole blocks; else its bytes.
+    /// Data of the current part, if the write consists of whole blocks; otherwise `bytes` holds it.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
-    /// Bytes of the part that memory was set aside for.
+    /// Bytes reserved for the current part; 0 if none are.
     part_bytes: usize,
     failed: Option<ExportError>,
 }
@@ -39,14 +39,15 @@ impl LongWrite {
         Self { request, is_blocks, blocks, bytes, part_bytes: 0, failed: None }
     }
 
-    /// Bytes of the part under way.
+    /// Length of the current part.
     const fn part_len(&self) -> usize {
         let to_end = PART_BYTES - (self.request.offset % PART_BYTES as u64) as usize;
         let left = self.request.len as usize;
         if left <= PART_BYTES { left } else { to_end }
     }
 
-    /// Takes what there is. Returns how many bytes are needed next, or `None` once it is done.
+    /// Processes the available payload. Returns the bytes that are needed next, or `None` when the
+    /// write is complete.
     pub(crate) async fn take(
         &mut self,
         input: &mut Input,
@@ -86,7 +87,7 @@ impl LongWrite {
         }
     }
 
-    /// Takes what there is of a part; returns how much is missing.
+    /// Takes the available payload of a part. Returns the number of missing bytes.
     fn take_part(&mut self, input: &mut Input, part: usize) -> usize {
         let have = if self.is_blocks { self.blocks.len() * BLOCK_BYTES } else { self.bytes.len() };
         let missing = part - have;
@@ -105,7 +106,7 @@ impl LongWrite {
         (missing - taken).min(input.room())
     }
 
-    /// Hands a part that is not the last one to the export.
+    /// Writes a part that is not the last one to the export.
     async fn hand_over(&mut self, connection: &Rc<Connection>) {
         let offset = self.request.offset;
         let written = if self.is_blocks {
@@ -118,14 +119,14 @@ impl LongWrite {
         connection.hold_part(0);
     }
 
-    /// Runs the last part, whose reply is the whole request's.
+    /// Runs the last part; its reply covers the whole request.
     fn finish(&mut self, connection: &Rc<Connection>) {
         if self.is_blocks {
             connection.run_long_write(self.request, std::mem::take(&mut self.blocks));
         } else {
             connection.run_long_bytes(self.request, std::mem::take(&mut self.bytes));
         }
-        // From here on its task counts it, where it has one.
+        // If the last part became a task, the task counts its memory from here on.
         connection.hold_part(0);
     }
 }

@@ -1,19 +1,20 @@
-//! The handshake as a state machine: bytes in, bytes to send out, no socket.
+//! State machine of the handshake phase: takes received bytes and returns bytes to send.
 //!
-//! Not here: sockets and time limits (`session`), requests (`request`).
+//! Sockets and time limits are in `session`, requests in `request`.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
-//! Where TLS is required (mode FORCEDTLS of "TLS support"), nothing but STARTTLS and ABORT is
-//! answered before it. Where it is not offered, STARTTLS gets ERR_UNSUP and the client decides
-//! whether to go on.
+//! If TLS is required (mode FORCEDTLS of "TLS support"), the server accepts only STARTTLS and ABORT
+//! before it. If TLS is not offered, STARTTLS gets ERR_UNSUP, and the client decides whether to
+//! continue.
 //!
 //! Invariants:
-//! - one call of [`Negotiation::feed`] takes at most one message and appends at most one answer, of
-//!   a LIST one part of about [`LIST_PART_BYTES`]: no client makes the server hold more;
-//! - an option with a wrong shape is answered, not a reason to hang up; what cannot be an option
-//!   at all ends the connection;
-//! - what came in clear text counts for nothing after STARTTLS: bytes behind it in one receive end
-//!   the connection (CVE-2021-3716), and no option is taken before it.
+//! - one call of [`Negotiation::feed`] takes at most one message and appends at most one reply, or
+//!   one part of about [`LIST_PART_BYTES`] of a LIST reply, so no client can make the server hold
+//!   more;
+//! - an option with malformed data gets an error reply; a message that cannot be an option ends the
+//!   connection;
+//! - cleartext has no effect after STARTTLS: bytes after it in the same receive end the connection
+//!   (CVE-2021-3716). Only STARTTLS and ABORT are accepted before it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,32 +31,32 @@ use crate::wire::{
     reply_kind, transmission,
 };
 
-/// What comes after a call of [`Negotiation::feed`].
+/// Next action after a call of [`Negotiation::feed`].
 #[derive(Debug)]
 pub enum Step {
-    /// Nothing was taken; the message is this long, as far as known.
+    /// The message is incomplete; its length, as far as known.
     Need(usize),
-    /// A message was taken; go on.
+    /// The message was processed; continue.
     Next,
-    /// The answer is longer: the next call appends its next part. Send this one before.
+    /// The reply continues: send this part; the next call appends the next part.
     More,
-    /// Transmission begins with the next byte.
+    /// The transmission phase begins with the next byte.
     Ready(Ready),
-    /// Send what there is; TLS begins with the next byte of the socket.
+    /// Send the pending output; TLS begins with the next byte of the socket.
     StartTls,
-    /// The client said goodbye; send what there is and close.
+    /// The client ended the session; send the pending output and close.
     Done,
-    /// Send what there is and close.
+    /// Send the pending output and close.
     Close(NbdError),
 }
 
-/// What was agreed on.
+/// Result of a successful handshake.
 pub struct Ready {
-    /// The export.
+    /// Selected export.
     pub export: Arc<dyn Export>,
-    /// The name it was found by.
+    /// Name by which the export was found.
     pub name: String,
-    /// What requests and replies look like.
+    /// Negotiated parameters.
     pub terms: Terms,
 }
 
@@ -77,48 +78,49 @@ enum Phase {
 /// State of TLS in the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
-    /// No, and they need not be.
+    /// Neither offered nor required.
     NotOffered,
-    /// Not yet.
+    /// Required; no STARTTLS yet.
     Required,
     Agreed,
 }
 
-/// One connection's handshake.
+/// Handshake of one connection.
 #[derive(Debug)]
 pub struct Negotiation {
     phase: Phase,
     tls: Tls,
-    /// The client's address, over TCP.
+    /// Address of the client, over TCP.
     from: Option<IpAddr>,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which `base:allocation` was selected.
+    /// Export for which `base:allocation` was selected.
     allocation_of: Option<String>,
-    /// The last name that was sent of a LIST whose answer continues.
+    /// Last name that was sent of a LIST reply that continues.
     listed: Option<String>,
 }
 
 impl Negotiation {
-    /// Starts one without TLS; the greeting is appended to `out`.
+    /// Starts a handshake without TLS, and appends the greeting to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::NotOffered, out)
     }
 
-    /// Starts one that takes no option before STARTTLS.
+    /// Starts a handshake that requires STARTTLS before other options.
     pub fn requiring_tls(out: &mut Vec<u8>) -> Self {
         Self::with(Tls::Required, out)
     }
 
-    /// Of a client at this address, by which exports are shown; `None` over a unix socket.
+    /// Sets the client's address, which determines the exports that it sees; `None` over a unix
+    /// socket.
     #[must_use]
     pub const fn of(mut self, from: Option<IpAddr>) -> Self {
         self.from = from;
         self
     }
 
-    /// The handshake of TLS is done, and the next byte is the first that was encrypted.
+    /// Ends the TLS handshake: the next byte is encrypted.
     pub fn encrypted(&mut self) {
         assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
         self.tls = Tls::Agreed;
@@ -140,8 +142,8 @@ impl Negotiation {
         }
     }
 
-    /// Takes the message at the front of `input`, if it is all there; appends the answer to `out`.
-    /// Returns how many bytes were taken and what comes next.
+    /// Processes the message at the start of `input`, if it is complete, and appends the reply to
+    /// `out`. Returns the number of bytes taken, and the next action.
     pub fn feed(
         &mut self,
         input: &[u8],
@@ -230,7 +232,7 @@ impl Negotiation {
         Step::Next
     }
 
-    /// Answers LIST from the name after `after` on, with one part of the answer.
+    /// Appends one part of the reply to LIST, from the name after `after` on.
     fn list(&mut self, after: &str, exports: &dyn Exports, answer: &mut Answer<'_>) -> Step {
         let begin = answer.out.len();
         exports.names_after(after, self.from, &mut |name| {
@@ -280,7 +282,7 @@ impl Negotiation {
         }
     }
 
-    /// Answers INFO and GO but for the final ACK; `None` where the answer was an error.
+    /// Replies to INFO or GO, except for the final ACK; returns `None` after an error reply.
     fn describe(
         &self,
         data: &[u8],
@@ -308,8 +310,8 @@ impl Negotiation {
                 && (BLOCK_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&preferred),
             "the protocol has no preferred size of {preferred}"
         );
-        // Sent whether asked for or not: a client that did not ask may still read it, and one that
-        // does not know it skips it.
+        // Always sent: a client may read it without having asked for it, and a client that does not
+        // know it skips it.
         answer.send(
             reply_kind::INFO,
             &[
@@ -339,7 +341,7 @@ impl Negotiation {
     ) {
         let list = option == option::LIST_META_CONTEXT;
         if !list {
-            // A selection replaces the one before, also when it fails.
+            // A selection replaces the previous one, even if it fails.
             self.allocation_of = None;
         }
         if !self.structured {
@@ -364,7 +366,7 @@ impl Negotiation {
         answer.send(reply_kind::ACK, &[]);
     }
 
-    /// Opens an export; the empty name means the only one there is.
+    /// Opens an export; the empty name means the only export.
     fn open(
         &self,
         exports: &dyn Exports,
@@ -417,7 +419,7 @@ impl Negotiation {
     }
 }
 
-/// Answers an option before TLS; `more` bytes may have come behind it.
+/// Replies to an option before TLS; `more` bytes may follow it in the input.
 fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
     let mut answer = Answer { option, out };
     match option {
@@ -437,7 +439,7 @@ fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
     Step::Next
 }
 
-/// Puts replies to one option together.
+/// Builds the replies to one option.
 struct Answer<'a> {
     option: u32,
     out: &'a mut Vec<u8>,
@@ -461,7 +463,7 @@ impl Answer<'_> {
     }
 }
 
-/// The option error for each kind of error.
+/// Option error for each kind of error.
 const fn refusal(kind: ErrorKind) -> u32 {
     match kind {
         ErrorKind::NotFound => reply_kind::ERR_UNKNOWN,
@@ -483,7 +485,7 @@ struct Wanted {
     description: bool,
 }
 
-/// Data of INFO and GO: name, u16 count, that many u16 information types.
+/// Parses the data of INFO and GO: name, u16 count, and as many u16 information types.
 fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
@@ -499,13 +501,13 @@ fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     reader.rest().is_empty().then_some((name, wanted))
 }
 
-/// Data of LIST_META_CONTEXT and SET_META_CONTEXT: name, u32 count, that many strings. Returns the
-/// name and whether `base:allocation` is among what they ask for.
+/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: name, u32 count, and as many strings.
+/// Returns the name, and whether a query matches `base:allocation`.
 fn parse_queries(data: &[u8], list: bool) -> Option<(&str, bool)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
     let count = reader.u32()?;
-    // A list without queries asks for everything; so does the bare namespace, in a list only.
+    // In LIST_META_CONTEXT, no query and the bare namespace both match all contexts.
     let mut matched = list && count == 0;
     for _ in 0..count {
         let query = reader.string()?;

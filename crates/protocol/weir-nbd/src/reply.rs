@@ -1,14 +1,13 @@
-//! Replies as bytes.
+//! Encodes replies.
 //!
-//! Not here: when they are sent (`session`).
+//! `session` sends them.
 //!
-//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message".
-//! READ gets one content part per reply, or several where memory is short and the client did not
-//! ask for one (DF). Other commands get a simple reply
-//! on success and, where structured replies were agreed on, an error part with a text on failure;
-//! the specification allows both.
+//! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message". If
+//! structured replies were negotiated, a READ reply has one content chunk, or several if memory is
+//! short and the client did not set DF. BLOCK_STATUS gets a chunk with extents, and a failed
+//! command an error chunk with a text. All other replies are simple; the specification allows both.
 //!
-//! Invariant: a reply's errno is never 0 where it reports an error.
+//! Invariant: the errno of an error reply is never 0.
 
 use weir_block::{Extent, OutBuf};
 
@@ -17,36 +16,36 @@ use crate::wire::{
     BASE_ALLOCATION_ID, Errno, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, part, state,
 };
 
-/// Bytes before the data of a simple reply.
+/// Length of a simple reply before its data.
 const SIMPLE_BYTES: usize = 16;
-/// Bytes before the payload of a part.
+/// Length of a chunk before its payload.
 const PART_BYTES: usize = 20;
 /// Longest error text: keeps an error reply within one small packet.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Appends a reply without content.
+/// Appends a successful reply without data.
 pub fn done(out: &mut OutBuf, cookie: u64) {
     simple(out, 0, cookie);
 }
 
-/// Appends what stands before the data of a READ; exactly `len` bytes of data must follow.
+/// Appends the header of a READ reply; exactly `len` bytes of data must follow.
 #[inline]
 pub fn read_header(out: &mut OutBuf, terms: &Terms, cookie: u64, offset: u64, len: u32) {
     if !terms.structured {
         return simple(out, 0, cookie);
     }
     if len == 0 {
-        // A content part must not be empty.
+        // A content chunk must not be empty.
         return part_header(out, part::NONE, cookie, 0);
     }
     part_header(out, part::OFFSET_DATA, cookie, len + 8);
     out.put_array(offset.to_be_bytes());
 }
 
-/// Bytes [`read_header`] appends at most.
+/// Most bytes that [`read_header`] appends.
 pub const READ_HEADER_BYTES_MAX: usize = PART_BYTES + 8;
 
-/// Appends an error; `text` goes to clients that can show it.
+/// Appends an error reply; `text` is sent only with structured replies.
 pub fn error(out: &mut OutBuf, terms: &Terms, cookie: u64, errno: Errno, text: &str) {
     if !terms.structured {
         return simple(out, errno as u32, cookie);
@@ -59,16 +58,15 @@ pub fn error(out: &mut OutBuf, terms: &Terms, cookie: u64, errno: Errno, text: &
     out.put(text);
 }
 
-/// Appends what stands before one of several parts of the data of a READ. Only structured replies
-/// have parts.
+/// Appends the header of one of several content chunks of a READ reply; structured replies only.
 pub fn read_part(out: &mut OutBuf, cookie: u64, offset: u64, len: u32, is_last: bool) {
     let flags = if is_last { part::FLAG_DONE } else { 0 };
     flagged_part_header(out, flags, part::OFFSET_DATA, cookie, 8 + len);
     out.put_array(offset.to_be_bytes());
 }
 
-/// Appends the extents of `base:allocation`, cut to `len` and with equal neighbours joined; at
-/// most `max`. Returns false and appends nothing if there are none.
+/// Appends the extents of `base:allocation`, truncated to `len`, with equal neighbours joined, and
+/// at most `max`. Returns false and appends nothing if there are none.
 pub fn block_status(
     out: &mut OutBuf,
     cookie: u64,
@@ -112,7 +110,7 @@ fn simple(out: &mut OutBuf, errno: u32, cookie: u64) {
     space.copy_from_slice(&fields.to_be_bytes());
 }
 
-/// Every other reply here has one part, so DONE is set.
+/// Header of a reply with a single chunk, so DONE is set.
 #[inline]
 fn part_header(out: &mut OutBuf, kind: u16, cookie: u64, len: u32) {
     flagged_part_header(out, part::FLAG_DONE, kind, cookie, len);

@@ -1,14 +1,14 @@
-//! Requests as they stand in the receive buffer: decoded, checked, not yet run.
+//! Decodes and checks requests in the receive buffer.
 //!
-//! Not here: sockets (`session`) and replies (`reply`).
+//! Sockets are in `session`, replies in `reply`.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Request types", "Error values".
 //!
 //! Invariants:
-//! - a [`Request`] that comes out of [`parse`] can be run as it is: known flags, aligned, inside
-//!   the export, not too long, allowed on it;
-//! - a request that cannot be run is refused with the number the specification names for it, and
-//!   its payload is skipped, so that the next request is found;
+//! - a [`Request`] from [`parse`] can run without further checks: its flags are known, its range is
+//!   aligned, inside the export and within the length limit, and the export permits the command;
+//! - a request that cannot run is refused with the error value that the specification names for it.
+//!   Its payload is skipped, so that the next request is found;
 //! - nothing is copied: a payload is a slice of the input.
 
 use crate::error::NbdError;
@@ -17,69 +17,69 @@ use crate::limits::{
 };
 use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, command_flag};
 
-/// What the two sides agreed on, as far as requests and replies depend on it.
+/// Negotiated parameters that requests and replies depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Size of the export.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the export is read-only.
     pub read_only: bool,
-    /// Whether replies are structured.
+    /// Whether structured replies were negotiated.
     pub structured: bool,
-    /// Whether BLOCK_STATUS was agreed on.
+    /// Whether `base:allocation` was selected, for BLOCK_STATUS.
     pub block_status: bool,
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read.
+    /// READ.
     Read {
-        /// The data is to come in one part (DF).
+        /// DF: return the data in one content chunk.
         whole: bool,
     },
-    /// Write the payload.
+    /// WRITE.
     Write {
-        /// Durable before the reply.
+        /// FUA: make the data durable before the reply.
         fua: bool,
     },
-    /// Finish what is under way and close.
+    /// DISC: complete the requests in progress and close.
     Disconnect,
-    /// Make completed writes durable.
+    /// FLUSH: make completed writes durable.
     Flush,
-    /// Zeros from now on.
+    /// TRIM or WRITE_ZEROES: zero the range.
     Zero {
-        /// Space may be given back.
+        /// The export may free the space of the range.
         punch: bool,
-        /// Durable before the reply.
+        /// FUA: make the zeros durable before the reply.
         fua: bool,
-        /// Fail rather than be slow.
+        /// FAST_ZERO: fail instead of taking long.
         fast: bool,
     },
-    /// Prefetch.
+    /// CACHE: prefetch the range.
     Cache,
-    /// What is allocated.
+    /// BLOCK_STATUS: report allocated ranges.
     BlockStatus {
-        /// One extent only.
+        /// REQ_ONE: return one extent only.
         one: bool,
     },
 }
 
-/// A request that may be run.
+/// Request that may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The client's mark, repeated in the reply.
+    /// Identifies the request in its reply.
     pub cookie: u64,
-    /// What to do.
+    /// Command.
     pub command: Command,
     /// First byte of the range.
     pub offset: u64,
-    /// Length of the range; 0 is "nothing to do" for all but flush and disconnect.
+    /// Length of the range; 0 means no work, except for FLUSH and DISC.
     pub len: u32,
 }
 
 impl Request {
-    /// Bytes it holds while it runs: those it writes or reads, or what it is answered with.
+    /// Memory that the request holds while it runs: for its data, or for its reply.
     pub(crate) const fn held_bytes(&self) -> usize {
         match self.command {
             Command::Read { .. } | Command::Write { .. } => self.len as usize,
@@ -90,45 +90,45 @@ impl Request {
     }
 }
 
-/// Whether a range begins and ends with blocks.
+/// Whether a range starts and ends at block boundaries.
 pub(crate) const fn is_whole_blocks(offset: u64, len: u32) -> bool {
     offset.is_multiple_of(BLOCK_BYTES as u64) && len.is_multiple_of(BLOCK_BYTES)
 }
 
-/// A request that may not be run, and the answer to it.
+/// Request that may not run, with its error reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The client's mark.
+    /// Identifies the request in its reply.
     pub cookie: u64,
-    /// The number to answer with.
+    /// NBD error value of the reply.
     pub errno: Errno,
-    /// The reason, for people.
+    /// Reason, for users.
     pub why: &'static str,
 }
 
-/// What stands at the front of the input.
+/// Result of parsing the start of the input.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// Not a whole message yet; it is this long, as far as known.
+    /// The message is incomplete; its length, as far as known.
     Need(usize),
-    /// A request, its payload (empty but for WRITE), and the bytes both take.
+    /// Request, its payload (empty except for WRITE), and the length of both.
     Request(Request, &'a [u8], usize),
-    /// A large write. Its payload, which follows the header ([`REQUEST_HEADER_BYTES`]) and may not
-    /// be there yet, is to be taken as it comes.
+    /// Long write. Its payload follows the header ([`REQUEST_HEADER_BYTES`]), may be incomplete,
+    /// and is processed while it arrives.
     LongWrite(Request),
-    /// A request to be refused once `skip` bytes, more than there may be yet, were thrown away.
+    /// Request to refuse, after `skip` bytes were discarded; they may not have arrived yet.
     Refuse {
-        /// The answer.
+        /// Error reply.
         refusal: Refusal,
-        /// Bytes of the message.
+        /// Length of the message.
         skip: usize,
     },
-    /// No request at all, or one not worth answering: close.
+    /// No request, or a write that is too long to discard: close the connection.
     Close(NbdError),
 }
 
-/// Looks at the message at the front of `input`. A write whose payload has more than
-/// `payload_bytes_max` is a [long one](Parsed::LongWrite).
+/// Parses the message at the start of `input`. A write with a payload longer than
+/// `payload_bytes_max` is returned as [`Parsed::LongWrite`].
 #[inline]
 pub fn parse<'a>(input: &'a [u8], terms: &Terms, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {
@@ -221,7 +221,7 @@ impl Header {
 
     fn check_rest(&self, terms: &Terms) -> Verdict<Command> {
         match self.kind {
-            // Nothing can be answered to it, so nothing about it is checked.
+            // DISC has no reply that could report an error, so it is not checked.
             command::DISC => Ok(Command::Disconnect),
             command::FLUSH => {
                 self.check_flags(0)?;
@@ -254,7 +254,8 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// FUA is allowed everywhere: the specification asks servers to accept it on all commands.
+    /// Checks the flags. FUA is always allowed: the specification asks servers to accept it on all
+    /// commands.
     fn check_flags(&self, allowed: u16) -> Verdict<()> {
         if self.flags & !(allowed | command_flag::FUA) != 0 {
             return Err((Errno::Inval, "flag not known or not allowed for this command"));

@@ -1,16 +1,15 @@
-//! One connection from greeting to goodbye, on a socket.
+//! Runs one connection on its socket, from the greeting to the end.
 //!
-//! Not here: what requests do (`connection`), listening and threads (`server`).
+//! `connection` executes requests; listening and threads are in weir-net.
 //!
-//! Two tasks: the reader receives as much as there is and runs every request in it; the writer
-//! sends what replies have gathered. While a send is under way requests go on being read, and
-//! replies gather for the next send, so that a deep queue costs one receive and one send for many
-//! requests.
+//! The reader task receives as many bytes as are available and runs every complete request. The
+//! writer task sends the gathered replies. The reader continues during a send, and replies gather
+//! for the next one, so a deep queue costs one receive and one send for many requests.
 //!
 //! Invariants:
-//! - at the end of input, at DISC and at a stop, requests under way finish and their replies are
-//!   sent before the socket is closed;
-//! - no request is run after the end was reached.
+//! - at end of input, DISC and shutdown, requests in flight complete and their replies are sent
+//!   before the socket is closed;
+//! - no request runs after that point.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -45,7 +44,7 @@ use crate::negotiate::{Negotiation, Ready, Step};
 use crate::request::{Command, Parsed, Refusal, parse};
 use crate::wire::REQUEST_HEADER_BYTES;
 
-/// The protocol, with what it offers and the memory of its connections.
+/// NBD server as a [`Protocol`] of weir-net.
 pub struct Nbd {
     exports: Arc<dyn Exports>,
     budget: Arc<Budget>,
@@ -55,15 +54,15 @@ pub struct Nbd {
     send_limit: Duration,
 }
 
-/// TLS, as clients must begin it.
+/// TLS configuration of a server that requires TLS.
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// At handshakes.
+    /// Fair queue for TLS handshakes.
     turns: Arc<Turns>,
 }
 
 impl Nbd {
-    /// Offers `exports`; connections share `budget`, of which each has [`OWN_BYTES`] of its own.
+    /// Serves `exports`. Connections share `budget`; each holds [`OWN_BYTES`] in addition.
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
         Self {
             exports,
@@ -82,20 +81,21 @@ impl Nbd {
         Self { handshake_limit: limit, ..self }
     }
 
-    /// Drops a client whose handshake of TLS has not finished within `limit`, instead of
+    /// Drops a client that has not finished the TLS handshake within `limit`, instead of
     /// [`TURN_LIMIT`].
     #[must_use]
     pub fn with_turn_limit(self, limit: Duration) -> Self {
         Self { turn_limit: limit, ..self }
     }
 
-    /// Drops a client that takes no byte of a reply for `limit`, instead of [`SEND_STALL_LIMIT`].
+    /// Drops a client that receives no byte of a reply for `limit`, instead of
+    /// [`SEND_STALL_LIMIT`].
     #[must_use]
     pub fn with_send_limit(self, limit: Duration) -> Self {
         Self { send_limit: limit, ..self }
     }
 
-    /// Takes TCP clients only with TLS.
+    /// Requires TLS from TCP clients.
     #[must_use]
     pub fn requiring_tls(self, tls: Arc<ServerConfig>) -> Self {
         Self { tls: Some(Tls { config: tls, turns: Arc::default() }), ..self }
@@ -122,7 +122,7 @@ impl Protocol for Nbd {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key, self.turn_limit));
         let seen = (&*self.exports, peer.address);
-        // Before the first byte: answers of the handshake count too.
+        // Before the first byte, because replies of the handshake count as well.
         let share = self.budget.share();
         let shaken = shake_hands(socket, seen, tls, (watch, &share));
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
@@ -138,7 +138,7 @@ impl Protocol for Nbd {
     }
 }
 
-/// A connection that agreed on an export.
+/// Connection that selected an export.
 struct Agreed<S> {
     socket: S,
     input: Input,
@@ -152,7 +152,7 @@ enum Shaken<S> {
     Over,
 }
 
-/// The handshake, that of TLS included.
+/// Runs the handshake, including the TLS handshake.
 async fn shake_hands<S: Socket>(
     mut socket: S,
     (exports, from): (&dyn Exports, Option<IpAddr>),
@@ -172,7 +172,7 @@ async fn shake_hands<S: Socket>(
         (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
         (Outcome::StartTls | Outcome::Over, _) => return Ok(Shaken::Over),
     };
-    // Another buffer: what came in clear text is no part of what follows.
+    // Use a new input buffer: received cleartext must not become part of the encrypted stream.
     drop(input);
     let turn = tls.turns.wait(peer).await;
     let accept = TlsSocket::accept(socket, &tls.config);
@@ -220,7 +220,8 @@ async fn transmit<S: Socket>(
     if matches!(written, Ok(Ok(()))) && !connection.is_broken() {
         socket.say_end().await;
     }
-    // Storage requests of a broken connection still hold the export; they end before it does.
+    // Storage requests of a broken connection still hold the export, so wait for them before
+    // dropping it.
     while connection.has_tasks() {
         connection.progress.wait().await;
     }
@@ -231,8 +232,8 @@ async fn transmit<S: Socket>(
     }
 }
 
-/// Lets the writer end however the session does, a panic of the storage included; otherwise it
-/// would keep the socket open for ever.
+/// Ends the writer on every exit of the session, including a panic in the storage; otherwise the
+/// writer would keep the socket open for ever.
 struct Release(Rc<Connection>);
 
 impl Drop for Release {
@@ -252,12 +253,12 @@ async fn evict<S: Socket>(socket: S, connection: Rc<Connection>, cut_off: Rc<Cut
 enum Outcome {
     Ready(Ready),
     StartTls,
-    /// The client said goodbye.
+    /// The client ended the session.
     Over,
 }
 
-/// Negotiates until an export is agreed on, TLS begins, or the client says goodbye. `out` is what
-/// is to be sent first.
+/// Negotiates until an export is selected, TLS begins, or the client ends the session. `out` is
+/// sent first.
 async fn negotiate<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -285,7 +286,7 @@ async fn negotiate<S: Socket>(
             Step::Need(len) => need = len,
             Step::Next | Step::More => {}
             Step::Ready(ready) => {
-                // Before anything is awaited: from here on the export is in use.
+                // Before the next await: the export is in use from here on.
                 watch.set_user_of(&ready.name);
                 watch.end_handshake();
                 socket.write_all(out).await.0?;
@@ -297,7 +298,8 @@ async fn negotiate<S: Socket>(
                 return Ok(Outcome::StartTls);
             }
             Step::Done => {
-                // A client that has closed already is welcome to: the answer is a courtesy.
+                // Ignore errors: the client may have closed the socket without waiting for the
+                // reply.
                 drop(socket.write_all(out).await);
                 return Ok(Outcome::Over);
             }
@@ -306,7 +308,7 @@ async fn negotiate<S: Socket>(
     }
 }
 
-/// Receives once; `need` is the length of the message at the front, as far as known.
+/// Receives once. `need` is the length of the message at the front, as far as known.
 async fn receive<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -318,7 +320,7 @@ async fn receive<S: Socket>(
     Ok(result?)
 }
 
-/// Receives and runs requests until the end of input, DISC, a stop, or what is no request.
+/// Receives and runs requests until end of input, DISC, shutdown, or an invalid request.
 async fn read_requests<S: Socket>(
     socket: &mut S,
     input: &mut Input,
@@ -361,15 +363,16 @@ async fn read_requests<S: Socket>(
 }
 
 enum Pending {
-    /// More must arrive; the message at the front is this long, as far as known.
+    /// The message is incomplete; its length, as far as known.
     Need(usize),
-    /// A message to refuse once this many bytes were thrown away.
+    /// Request to refuse, after this number of bytes was discarded.
     Skip(Refusal, usize),
-    /// No further request is to be run.
+    /// No further request is to run.
     End,
 }
 
-/// Runs every whole request that was received, and takes what there is of a long write.
+/// Runs every complete request that was received, and processes the available payload of a long
+/// write.
 async fn run_pending(
     input: &mut Input,
     long_write: &mut Option<LongWrite>,
@@ -385,13 +388,13 @@ async fn run_pending(
                 return Ok(Pending::End);
             }
         }
-        // What the receive buffer does not hold is taken as it comes.
+        // A payload that does not fit into the receive buffer is processed while it arrives.
         let whole = WHOLE_WRITE_BYTES_MAX.min(input.room() - REQUEST_HEADER_BYTES);
         match parse(input.pending(), connection.terms(), whole) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
-                // An error reply holds little, but a client may send millions of bad requests
-                // and take no reply.
+                // An error reply needs little memory, but a client may send millions of invalid
+                // requests and receive no reply.
                 wait_for_room(connection, 0, REPLY_BYTES_MAX).await;
                 return Ok(Pending::Skip(refusal, skip));
             }
@@ -407,7 +410,8 @@ async fn run_pending(
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
                 let memory = match request.command {
-                    // A read that finds no memory is answered in pieces, a write waited for.
+                    // These reserve nothing here: without memory, a read is sent in pieces, and a
+                    // write runs from the receive buffer.
                     Command::Read { .. } | Command::Write { .. } => 0,
                     _ => bytes,
                 };
@@ -427,7 +431,7 @@ async fn run_pending(
     }
 }
 
-/// Waits until a request may be run that holds `bytes`, `memory` of which it cannot do without.
+/// Waits until a request may run that holds `bytes`; `memory` of them must be reserved.
 async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize) {
     if !connection.has_room(bytes) {
         connection.wait_for_room(bytes).await;
@@ -435,7 +439,7 @@ async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize)
     connection.wait_for_memory(memory).await;
 }
 
-/// Throws `len` bytes away; false where the input ends before.
+/// Discards `len` bytes. Returns false if the input ends before.
 async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Result<bool, NbdError> {
     let mut left = len;
     loop {
@@ -451,7 +455,7 @@ async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Resul
     }
 }
 
-/// Sends replies as they gather.
+/// Sends replies as they become available.
 async fn write_replies<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
@@ -504,7 +508,7 @@ async fn send<S: Socket>(
     Ok(())
 }
 
-/// Answers a read for whose data there is no memory.
+/// Sends the reply of a read without memory for its data.
 async fn send_pieces<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,

@@ -1,7 +1,6 @@
-//! NBD on the wire: numbers, flags, and a reader that cannot run past its end.
+//! NBD wire format: constants, flags, and a bounds-checked reader.
 //!
-//! Not here: what a message means (`negotiate`, `request`) and how an answer is put together
-//! (`negotiate`, `reply`).
+//! `negotiate` and `request` interpret messages; `negotiate` and `reply` build replies.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Values" and "Message flow".
 //!
@@ -23,45 +22,45 @@
 //!
 //! Invariants:
 //! - every number is big-endian;
-//! - nothing here indexes a slice: bytes come from strangers.
+//! - no code here indexes a slice, because the bytes come from untrusted clients.
 
-/// First eight bytes a server sends: `NBDMAGIC`.
+/// First eight bytes of the greeting: `NBDMAGIC`.
 pub const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// Marks newstyle negotiation and opens every option: `IHAVEOPT`.
+/// Marks newstyle negotiation, and starts every option: `IHAVEOPT`.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Opens every option reply.
+/// Starts every option reply.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Opens every request.
+/// Starts every request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Opens a simple reply.
+/// Starts a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// Opens one part of a structured reply.
+/// Starts a chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Bytes of an option before its data.
+/// Length of an option before its data.
 pub const OPTION_HEADER_BYTES: usize = 16;
-/// Bytes of a request before its payload.
+/// Length of a request before its payload.
 pub const REQUEST_HEADER_BYTES: usize = 28;
-/// Zero bytes after the answer to `EXPORT_NAME`, unless both sides agreed to leave them out.
+/// Zero bytes after the reply to `EXPORT_NAME`, unless NO_ZEROES was negotiated.
 pub const EXPORT_NAME_PADDING_BYTES: usize = 124;
-/// Longest string of the protocol, export names included.
+/// Longest string of the protocol, including export names.
 pub const STRING_BYTES_MAX: usize = 4096;
 
-/// Handshake flags (server) and client flags share their bits.
+/// Handshake flags of the server; the client flags use the same bits.
 pub mod handshake {
-    /// Fixed newstyle: the server answers every option.
+    /// Fixed newstyle: the server replies to every option.
     pub const FIXED_NEWSTYLE: u16 = 1;
-    /// The answer to `EXPORT_NAME` has no padding.
+    /// The reply to `EXPORT_NAME` has no padding.
     pub const NO_ZEROES: u16 = 2;
 }
 
-/// What a client can ask for before transmission.
+/// Options of the handshake phase.
 pub mod option {
-    /// Enter transmission, old way: no error can be answered.
+    /// Select an export and enter transmission; the server cannot reply with an error.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
-    /// Names of all exports.
+    /// List all exports.
     pub const LIST: u32 = 3;
     /// Begin TLS.
     pub const STARTTLS: u32 = 5;
@@ -71,69 +70,69 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Which metadata contexts there are.
+    /// List metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
-/// Kinds of option reply.
+/// Types of option replies.
 pub mod reply_kind {
-    /// Done.
+    /// Success.
     pub const ACK: u32 = 1;
-    /// One export of a list.
+    /// One export of a LIST.
     pub const SERVER: u32 = 2;
-    /// One piece of information about an export.
+    /// One information item about an export.
     pub const INFO: u32 = 3;
     /// One metadata context.
     pub const META_CONTEXT: u32 = 4;
-    /// The option is not known or not offered.
+    /// The option is unknown or not supported.
     pub const ERR_UNSUP: u32 = 0x8000_0001;
-    /// Forbidden here.
+    /// Forbidden by policy.
     pub const ERR_POLICY: u32 = 0x8000_0002;
-    /// Malformed, or not allowed at this point.
+    /// Malformed data, or not allowed at this point.
     pub const ERR_INVALID: u32 = 0x8000_0003;
-    /// Only after STARTTLS.
+    /// The server requires STARTTLS first.
     pub const ERR_TLS_REQD: u32 = 0x8000_0005;
-    /// No such export.
+    /// Export unknown.
     pub const ERR_UNKNOWN: u32 = 0x8000_0006;
-    /// The server or the export is going away.
+    /// The server is shutting down, or the export is unavailable.
     pub const ERR_SHUTDOWN: u32 = 0x8000_0007;
 }
 
-/// Pieces of information in `INFO` replies.
+/// Types of information items in `INFO` replies.
 pub mod info {
     /// Size and transmission flags.
     pub const EXPORT: u16 = 0;
-    /// The name it is known by.
+    /// Canonical export name.
     pub const NAME: u16 = 1;
-    /// A line for people.
+    /// Description for users.
     pub const DESCRIPTION: u16 = 2;
-    /// Smallest, preferred and largest request.
+    /// Minimum, preferred and maximum block size.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Transmission flags: features of an export.
 pub mod transmission {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1;
-    /// Writes are refused.
+    /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// FLUSH works.
+    /// FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// FUA works.
+    /// FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// TRIM works.
+    /// TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// WRITE_ZEROES works.
+    /// WRITE_ZEROES is supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// The DF flag works.
+    /// The DF flag is supported.
     pub const SEND_DF: u16 = 1 << 7;
-    /// A flush on one connection covers all.
+    /// A flush on one connection covers the writes of all connections.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE works.
+    /// CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// FAST_ZERO works.
+    /// FAST_ZERO is supported.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
@@ -143,37 +142,37 @@ pub mod command {
     pub const READ: u16 = 0;
     /// Write.
     pub const WRITE: u16 = 1;
-    /// Say goodbye; no reply.
+    /// Disconnect; the server sends no reply.
     pub const DISC: u16 = 2;
     /// Make completed writes durable.
     pub const FLUSH: u16 = 3;
-    /// The range is no longer needed.
+    /// The client no longer needs the contents of the range.
     pub const TRIM: u16 = 4;
     /// Prefetch.
     pub const CACHE: u16 = 5;
     /// Write zeros without sending them.
     pub const WRITE_ZEROES: u16 = 6;
-    /// What is allocated.
+    /// Report allocated ranges.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
-/// Flags of a request.
+/// Command flags.
 pub mod command_flag {
-    /// Durable before the reply.
+    /// Make the data durable before the reply.
     pub const FUA: u16 = 1;
     /// WRITE_ZEROES: keep the space allocated.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// READ: one piece of content only.
+    /// READ: return one content chunk.
     pub const DF: u16 = 1 << 2;
-    /// BLOCK_STATUS: one extent only.
+    /// BLOCK_STATUS: return one extent.
     pub const REQ_ONE: u16 = 1 << 3;
-    /// WRITE_ZEROES: fail at once rather than be slow.
+    /// WRITE_ZEROES: fail at once instead of taking long.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Structured replies.
+/// Chunks of structured replies.
 pub mod part {
-    /// Flag: the last part of a reply.
+    /// Flag: last chunk of a reply.
     pub const FLAG_DONE: u16 = 1;
     /// No content.
     pub const NONE: u16 = 0;
@@ -181,42 +180,42 @@ pub mod part {
     pub const OFFSET_DATA: u16 = 1;
     /// Extents of one metadata context.
     pub const BLOCK_STATUS: u16 = 5;
-    /// Errno and a message.
+    /// Error value and message.
     pub const ERROR: u16 = 0x8001;
 }
 
 /// State flags of `base:allocation`.
 pub mod state {
-    /// Nothing is allocated.
+    /// The range is not allocated.
     pub const HOLE: u32 = 1;
-    /// Reads as zeros.
+    /// The range reads as zeros.
     pub const ZERO: u32 = 2;
 }
 
-/// The metadata context this server has.
+/// Only metadata context of this server.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// Its number in `BLOCK_STATUS` replies; any number would do.
+/// Context id in `BLOCK_STATUS` replies; the value is arbitrary.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
-/// The error numbers NBD knows; the values are the protocol's, whatever the system's are.
+/// Error values of the NBD protocol; they do not depend on the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Errno {
-    /// Not allowed: the export is read-only.
+    /// EPERM: the export is read-only.
     Perm = 1,
-    /// The storage failed.
+    /// EIO: the storage failed.
     Io = 5,
-    /// The request is wrong.
+    /// EINVAL: the request is invalid.
     Inval = 22,
-    /// No room, or a write past the end.
+    /// ENOSPC: no space is left, or a write past the end of the export.
     NoSpc = 28,
-    /// Too long.
+    /// EOVERFLOW: the request is too long.
     Overflow = 75,
-    /// Cannot be done fast.
+    /// ENOTSUP: zeroing would not be fast.
     NotSup = 95,
 }
 
-/// Reads numbers and strings off the front of a byte slice.
+/// Reads numbers and strings from the start of a byte slice.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -228,12 +227,12 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read.
+    /// Unread bytes.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next `len` bytes, if they are there.
+    /// Next `len` bytes, if the slice has as many.
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(len)?;
         self.rest = tail;
@@ -246,23 +245,23 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
-    /// The next 16-bit number.
+    /// Next 16-bit number.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// The next 32-bit number.
+    /// Next 32-bit number.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// The next 64-bit number.
+    /// Next 64-bit number.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A 32-bit length and a string of that length; `None` also where it is no UTF-8 or longer
-    /// than the protocol allows.
+    /// Next string, after its 32-bit length. `None` if it is incomplete, not UTF-8, or longer than
+    /// the protocol allows.
     pub fn string(&mut self) -> Option<&'a str> {
         let len = self.u32()? as usize;
         if len > STRING_BYTES_MAX {

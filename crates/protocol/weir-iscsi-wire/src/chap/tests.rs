@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn responses_are_what_other_implementations_compute() {
+fn chap_responses_match_other_implementations() {
     let secret = Secret::new(b"correct horse".to_vec());
     let challenge: Vec<u8> = (0..16).collect();
     let response =
@@ -16,7 +16,7 @@ fn responses_are_what_other_implementations_compute() {
 }
 
 #[test]
-fn a_challenge_is_met_by_the_right_secret_only() {
+fn challenge_accepts_only_the_right_secret() {
     let (right, wrong) = (Secret::new(b"right".to_vec()), Secret::new(b"wrong".to_vec()));
     for algorithm in [Algorithm::Md5, Algorithm::Sha256] {
         let challenge = Challenge::new(algorithm).expect("randomness");
@@ -31,7 +31,7 @@ fn a_challenge_is_met_by_the_right_secret_only() {
 }
 
 #[test]
-fn the_better_algorithm_is_chosen_and_secrets_are_not_printed() {
+fn strongest_algorithm_is_chosen_and_secrets_are_not_printed() {
     assert_eq!(Algorithm::choose("5,7"), Some(Algorithm::Sha256));
     assert_eq!(Algorithm::choose("5"), Some(Algorithm::Md5));
     assert_eq!(Algorithm::choose("6,55"), None);

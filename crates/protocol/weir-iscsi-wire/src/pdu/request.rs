@@ -1,21 +1,21 @@
-//! What initiators send.
+//! Requests from initiators.
 //!
-//! Not here: what is done about it.
+//! weir-iscsi executes them.
 //!
 //! Spec: RFC 7143 11.3 to 11.16.
 //!
-//! Invariant: a field that has no meaning here is not looked at, as 11 asks of receivers.
+//! Invariant: reserved fields are ignored, as section 11 requires of receivers.
 
 use weir_scsi::{Attribute, Lun};
 
 use super::{Header, NO_TAG, Pdu, RejectReason, opcode};
 
-/// Longest command descriptor block: 16 bytes in the header and 244 behind it (SPC-4 4.2.3).
+/// Longest command descriptor block: 16 bytes in the basic header and 244 in an AHS (SPC-4 4.2.3).
 const CDB_BYTES_MAX: usize = 260;
 /// Additional header segment: Extended CDB (11.2.2.3).
 const AHS_EXTENDED_CDB: u8 = 1;
 
-/// A request in full feature phase.
+/// Request in full feature phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// NOP-Out.
@@ -35,13 +35,13 @@ pub enum Request {
 /// NOP-Out (11.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopOut {
-    /// Outside the order of commands.
+    /// Immediate request, outside of CmdSN order.
     pub immediate: bool,
-    /// [`NO_TAG`] where no answer is wanted.
+    /// Initiator Task Tag; [`NO_TAG`] asks for no response.
     pub itt: u32,
-    /// The tag of the NOP-In it answers, or [`NO_TAG`].
+    /// Target Transfer Tag of the NOP-In that it answers, or [`NO_TAG`].
     pub ttt: u32,
-    /// Its place in the order.
+    /// Command sequence number.
     pub cmd_sn: u32,
 }
 
@@ -49,29 +49,29 @@ pub struct NopOut {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the header")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Outside the order of commands.
+    /// Immediate request, outside of CmdSN order.
     pub immediate: bool,
-    /// No unsolicited Data-Out follows.
+    /// F bit: no unsolicited Data-Out follows.
     pub is_final: bool,
-    /// Data is expected from the target.
+    /// R bit: the command returns data.
     pub read: bool,
-    /// Data is sent to the target.
+    /// W bit: the command sends data.
     pub write: bool,
-    /// Place among other tasks.
+    /// Task attribute.
     pub attribute: Attribute,
     /// Logical unit.
     pub lun: Lun,
     /// Initiator task tag.
     pub itt: u32,
-    /// Bytes the initiator expects to be transferred.
+    /// Expected Data Transfer Length.
     pub expected_bytes: u32,
-    /// Its place in the order.
+    /// Command sequence number.
     pub cmd_sn: u32,
-    /// The command descriptor block.
+    /// Command descriptor block.
     pub cdb: CdbBuffer,
 }
 
-/// A command descriptor block: nearly always 16 bytes.
+/// Command descriptor block; nearly all have 16 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CdbBuffer {
     short: [u8; 16],
@@ -79,7 +79,7 @@ pub struct CdbBuffer {
 }
 
 impl CdbBuffer {
-    /// Its bytes.
+    /// Bytes of the command descriptor block.
     pub fn bytes(&self) -> &[u8] {
         self.long.as_deref().unwrap_or(&self.short)
     }
@@ -88,109 +88,109 @@ impl CdbBuffer {
 /// Task Management Function Request (11.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Outside the order of commands.
+    /// Immediate request, outside of CmdSN order.
     pub immediate: bool,
-    /// 1 ABORT TASK to 8 TASK REASSIGN.
+    /// Function, from 1 (ABORT TASK) to 8 (TASK REASSIGN).
     pub function: u8,
     /// Logical unit.
     pub lun: Lun,
     /// Initiator task tag.
     pub itt: u32,
-    /// The task that is meant, with ABORT TASK.
+    /// Referenced Task Tag: the task of an ABORT TASK.
     pub referenced_itt: u32,
-    /// Its place in the order.
+    /// Command sequence number.
     pub cmd_sn: u32,
-    /// The CmdSN of the task that is meant.
+    /// RefCmdSN: CmdSN of the referenced task.
     pub ref_cmd_sn: u32,
 }
 
 /// Text Request (11.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// Outside the order of commands.
+    /// Immediate request, outside of CmdSN order.
     pub immediate: bool,
-    /// The negotiation may end with the answer.
+    /// F bit: the negotiation may end with the response.
     pub is_final: bool,
-    /// The text goes on in the next PDU.
+    /// C bit: the text continues in the next PDU.
     pub continues: bool,
     /// Initiator task tag.
     pub itt: u32,
-    /// The tag of the answer it goes on from, or [`NO_TAG`].
+    /// Target Transfer Tag of the response that it continues, or [`NO_TAG`].
     pub ttt: u32,
-    /// Its place in the order.
+    /// Command sequence number.
     pub cmd_sn: u32,
 }
 
 /// SCSI Data-Out (11.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOut {
-    /// Last of its sequence.
+    /// F bit: last PDU of its sequence.
     pub is_final: bool,
-    /// Task it belongs to.
+    /// Initiator Task Tag of the command.
     pub itt: u32,
-    /// The tag of the R2T it answers, or [`NO_TAG`] for unsolicited data.
+    /// Target Transfer Tag of the R2T, or [`NO_TAG`] for unsolicited data.
     pub ttt: u32,
-    /// Number in its sequence.
+    /// Number of the PDU in its sequence.
     pub data_sn: u32,
-    /// Where its data lies in the command's.
+    /// Offset of its data in the data of the command.
     pub offset: u32,
 }
 
-/// What a logout closes (11.14.1).
+/// Reason of a logout (11.14.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoutReason {
-    /// The session.
+    /// Close the session.
     CloseSession,
-    /// One connection.
+    /// Close one connection.
     CloseConnection,
-    /// One connection, to be recovered on another.
+    /// Remove one connection for recovery on another.
     RemoveForRecovery,
 }
 
 /// Logout Request (11.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logout {
-    /// Outside the order of commands.
+    /// Immediate request, outside of CmdSN order.
     pub immediate: bool,
-    /// What to close.
+    /// Session or connection to close.
     pub reason: LogoutReason,
     /// Initiator task tag.
     pub itt: u32,
-    /// The connection that is meant.
+    /// Connection to close.
     pub cid: u16,
-    /// Its place in the order.
+    /// Command sequence number.
     pub cmd_sn: u32,
 }
 
 /// Login Request (11.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Ready to go to `next_stage`.
+    /// T bit: the initiator is ready for `next_stage`.
     pub transit: bool,
-    /// The text goes on in the next PDU.
+    /// C bit: the text continues in the next PDU.
     pub continues: bool,
-    /// 0 security, 1 operational, 3 full feature.
+    /// CSG: 0 security, 1 operational, 3 full feature.
     pub stage: u8,
-    /// Where to go with `transit`.
+    /// NSG: next stage, if `transit` is set.
     pub next_stage: u8,
-    /// Lowest version the initiator speaks.
+    /// Version-min: lowest version that the initiator supports.
     pub version_min: u8,
-    /// Its part of the session's identity.
+    /// Initiator part of the session identifier.
     pub isid: [u8; 6],
-    /// The target's part, 0 for a new session.
+    /// Target part of the session identifier; 0 for a new session.
     pub tsih: u16,
     /// Initiator task tag.
     pub itt: u32,
-    /// The connection's number in its session.
+    /// Connection identifier.
     pub cid: u16,
-    /// What the first command will have.
+    /// CmdSN of the first command.
     pub cmd_sn: u32,
-    /// What the initiator expects the next answer to be numbered.
+    /// StatSN that the initiator expects in the next response.
     pub exp_stat_sn: u32,
 }
 
 impl Login {
-    /// Reads a header; `None` where it is no login request.
+    /// Decodes a header; `None` if it is no Login Request.
     pub fn decode(header: &Header) -> Option<Self> {
         if header.opcode() != opcode::LOGIN {
             return None;
@@ -211,7 +211,7 @@ impl Login {
         })
     }
 
-    /// The header an initiator sends.
+    /// Encodes the header, for initiators.
     pub fn encode(&self) -> Header {
         let mut flags = self.stage << 2 | self.next_stage;
         flags |= if self.transit { 0x80 } else { 0 };
@@ -229,10 +229,10 @@ impl Login {
 }
 
 impl Request {
-    /// Reads a PDU of full feature phase.
+    /// Decodes a PDU of the full feature phase.
     ///
     /// # Errors
-    /// Why it is to be rejected.
+    /// Reason to reject the PDU.
     pub fn decode(pdu: &Pdu<'_>) -> Result<Self, RejectReason> {
         let header = &pdu.header;
         let (flags, immediate) = (header.flags(), header.is_immediate());
@@ -305,7 +305,7 @@ impl Command {
             cmd_sn: header.cmd_sn(),
             cdb: CdbBuffer { short: header.bytes(32), long: long_cdb(header, pdu.ahs)? },
         };
-        // Only a command that sends data may have more of it coming.
+        // Without the F bit more data follows, so the command must be a write.
         if !command.is_final && !command.write {
             return Err(RejectReason::InvalidField);
         }
@@ -313,13 +313,13 @@ impl Command {
     }
 }
 
-/// The whole command descriptor block where a part of it stands in an additional header segment.
+/// Full command descriptor block, if part of it is in an additional header segment.
 fn long_cdb(header: &Header, mut ahs: &[u8]) -> Result<Option<Box<[u8]>>, RejectReason> {
     let mut long = None;
     while let Some((&[high, low, kind], rest)) = ahs.split_first_chunk::<3>() {
         let len = usize::from(u16::from_be_bytes([high, low]));
         let content = rest.get(..len).ok_or(RejectReason::InvalidField)?;
-        // The reserved byte in front is counted by the length.
+        // The length includes the reserved byte before the content.
         if kind & 0x3f == AHS_EXTENDED_CDB && long.is_none() {
             let more = content.get(1..).ok_or(RejectReason::InvalidField)?;
             let cdb: Vec<u8> = header.bytes::<16>(32).into_iter().chain(more.to_vec()).collect();

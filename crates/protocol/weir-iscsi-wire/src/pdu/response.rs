@@ -1,29 +1,29 @@
-//! What the target sends.
+//! Responses and other PDUs from the target.
 //!
-//! Not here: when, and with which numbers.
+//! weir-iscsi decides when to send them, and sets their sequence numbers.
 //!
 //! Spec: RFC 7143 11.4 to 11.19.
 //!
-//! Invariant: a reserved field is zero. StatSN, ExpCmdSN and MaxCmdSN are set by who sends.
+//! Invariant: reserved fields are zero. The sender sets StatSN, ExpCmdSN and MaxCmdSN.
 
 use weir_scsi::{Lun, Status};
 
 use super::{Digests, Header, NO_TAG, opcode};
 
-/// Data that was wanted and data that was expected, compared (11.4.1).
+/// Residual: transferred data compared with the Expected Data Transfer Length (11.4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// They are the same.
+    /// The lengths are equal.
     #[default]
     None,
-    /// As many bytes more were wanted than the initiator expected.
+    /// Bytes that the command transfers beyond the expected length.
     Overflow(u32),
-    /// As many bytes fewer.
+    /// Bytes of the expected length that the command does not transfer.
     Underflow(u32),
 }
 
 impl Residual {
-    /// Compares what a command has with what was expected of it.
+    /// Compares the length of a command's data with the expected length.
     pub fn of(bytes: u64, expected_bytes: u32) -> Self {
         let expected = u64::from(expected_bytes);
         let difference = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -55,16 +55,16 @@ impl Residual {
 pub struct CommandResponse {
     /// Initiator task tag.
     pub itt: u32,
-    /// How it ended.
+    /// SCSI status.
     pub status: Status,
     /// Residual count.
     pub residual: Residual,
-    /// Number of Data-In and R2T PDUs that were sent for it.
+    /// Number of Data-In and R2T PDUs of the command.
     pub exp_data_sn: u32,
 }
 
 impl CommandResponse {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut header = Header::new(opcode::RESPONSE, 0x80 | self.residual.flags());
         header.set(3, [self.status as u8]);
@@ -80,20 +80,20 @@ impl CommandResponse {
 pub struct DataIn {
     /// Initiator task tag.
     pub itt: u32,
-    /// Last of its sequence.
+    /// F bit: last PDU of its sequence.
     pub is_final: bool,
-    /// Status and residual count, in the last one.
+    /// Status and residual count; only in the last Data-In of a command.
     pub status: Option<(Status, Residual)>,
-    /// Number among those of the command.
+    /// Number of the PDU among the Data-Ins of the command.
     pub data_sn: u32,
-    /// Where its data lies in the command's.
+    /// Offset of its data in the data of the command.
     pub offset: u32,
-    /// Bytes of data.
+    /// Length of the data segment.
     pub data_bytes: usize,
 }
 
 impl DataIn {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut header = Header::new(opcode::DATA_IN, if self.is_final { 0x80 } else { 0 });
         if let Some((status, residual)) = self.status {
@@ -117,18 +117,18 @@ pub struct R2t {
     pub lun: Lun,
     /// Initiator task tag.
     pub itt: u32,
-    /// What the data must carry.
+    /// Target Transfer Tag that the Data-Outs must carry.
     pub ttt: u32,
-    /// Number among those of the command.
+    /// Number of the PDU among the R2Ts of the command.
     pub r2t_sn: u32,
-    /// Where the data begins in the command's.
+    /// Offset of the solicited data in the data of the command.
     pub offset: u32,
-    /// Bytes asked for.
+    /// Solicited bytes.
     pub len: u32,
 }
 
 impl R2t {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut header = Header::new(opcode::R2T, 0x80);
         header.set(8, self.lun.0);
@@ -144,14 +144,14 @@ impl R2t {
 /// NOP-In (11.19).
 #[derive(Clone, Copy, Debug)]
 pub struct NopIn {
-    /// The tag it answers, or [`NO_TAG`].
+    /// Initiator Task Tag of the NOP-Out that it answers, or [`NO_TAG`].
     pub itt: u32,
-    /// What an answer must carry, or [`NO_TAG`] where none is wanted.
+    /// Target Transfer Tag for the response; [`NO_TAG`] asks for no response.
     pub ttt: u32,
 }
 
 impl NopIn {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut header = Header::new(opcode::NOP_IN, 0x80);
         header.set_word(16, self.itt);
@@ -160,26 +160,26 @@ impl NopIn {
     }
 }
 
-/// Answers to task management (11.6.1).
+/// Responses to task management functions (11.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ManagementResponse {
-    /// Done.
+    /// Function complete.
     Complete = 0,
-    /// There is no such task.
+    /// Task does not exist.
     NoTask = 1,
-    /// There is no such logical unit.
+    /// LUN does not exist.
     NoLun = 2,
-    /// TASK REASSIGN.
+    /// Task allegiance reassignment not supported.
     NoReassign = 4,
-    /// This target does not do that.
+    /// Task management function not supported.
     Unsupported = 5,
-    /// Not now.
+    /// Function rejected.
     Rejected = 255,
 }
 
 impl ManagementResponse {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(self, itt: u32) -> Header {
         let mut header = Header::new(opcode::MANAGEMENT_RESPONSE, 0x80);
         header.set(2, [self as u8]);
@@ -192,16 +192,16 @@ impl ManagementResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LogoutResponse {
-    /// Closed.
+    /// Connection or session closed.
     Closed = 0,
-    /// There is no such connection.
+    /// CID not found.
     NoConnection = 1,
-    /// Connections are not recovered.
+    /// Connection recovery is not supported.
     NoRecovery = 2,
 }
 
 impl LogoutResponse {
-    /// Its header: nothing is kept, so Time2Wait and Time2Retain are 0.
+    /// Encodes the header. The target keeps no state, so Time2Wait and Time2Retain are 0.
     pub fn encode(self, itt: u32) -> Header {
         let mut header = Header::new(opcode::LOGOUT_RESPONSE, 0x80);
         header.set(2, [self as u8]);
@@ -213,18 +213,18 @@ impl LogoutResponse {
 /// Text Response (11.11).
 #[derive(Clone, Copy, Debug)]
 pub struct TextResponse {
-    /// The negotiation ends with it.
+    /// F bit: the negotiation ends.
     pub is_final: bool,
-    /// The text goes on in the next one.
+    /// C bit: the text continues in the next PDU.
     pub continues: bool,
     /// Initiator task tag.
     pub itt: u32,
-    /// What the next request must carry, or [`NO_TAG`].
+    /// Target Transfer Tag that the next request must carry, or [`NO_TAG`].
     pub ttt: u32,
 }
 
 impl TextResponse {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut flags = if self.is_final { 0x80 } else { 0 };
         flags |= if self.continues { 0x40 } else { 0 };
@@ -238,24 +238,24 @@ impl TextResponse {
 /// Login Response (11.13).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoginResponse {
-    /// The stage changes to `next_stage`.
+    /// T bit: the stage changes to `next_stage`.
     pub transit: bool,
-    /// As in the request.
+    /// CSG, as in the request.
     pub stage: u8,
-    /// Where to.
+    /// NSG: next stage.
     pub next_stage: u8,
-    /// As in the request.
+    /// ISID, as in the request.
     pub isid: [u8; 6],
-    /// The session's number, in the last answer.
+    /// TSIH of the session, in the last response.
     pub tsih: u16,
     /// Initiator task tag.
     pub itt: u32,
-    /// Class and detail.
+    /// Status-Class and Status-Detail.
     pub status: [u8; 2],
 }
 
 impl LoginResponse {
-    /// Its header. The only version there is is 0.
+    /// Encodes the header, with version 0, the only defined version.
     pub fn encode(&self) -> Header {
         let mut flags = self.stage << 2;
         if self.transit {
@@ -270,31 +270,31 @@ impl LoginResponse {
     }
 }
 
-/// What an initiator is told unasked (11.9.1).
+/// Event of an Asynchronous Message (11.9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AsyncEvent {
-    /// Please log out.
+    /// The target requests a logout.
     RequestsLogout = 1,
-    /// This connection is about to be closed.
+    /// The target drops this connection.
     DropsConnection = 2,
-    /// All connections of the session are.
+    /// The target drops all connections of the session.
     DropsSession = 3,
 }
 
 /// Asynchronous Message (11.9).
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncMessage {
-    /// What happens.
+    /// Event code.
     pub event: AsyncEvent,
-    /// The connection, with `DropsConnection`.
+    /// CID of the connection, with `DropsConnection`.
     pub cid: u16,
-    /// Seconds to wait before the next login, or within which to log out.
+    /// Parameter3 (time to log out) or Parameter2 (time before the next login), in seconds.
     pub seconds: u16,
 }
 
 impl AsyncMessage {
-    /// Its header.
+    /// Encodes the header.
     pub fn encode(&self) -> Header {
         let mut header = Header::new(opcode::ASYNC, 0x80);
         header.set_word(16, NO_TAG);
@@ -310,27 +310,27 @@ impl AsyncMessage {
     }
 }
 
-/// Why a PDU is rejected (11.17.1).
+/// Reason of a Reject (11.17.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RejectReason {
-    /// The data does not match its digest.
+    /// Data (payload) digest error.
     DataDigest = 0x02,
-    /// Nothing is sent again: error recovery level 0.
+    /// SNACK reject: error recovery level 0 retransmits nothing.
     Snack = 0x03,
-    /// Out of place.
+    /// Protocol error.
     Protocol = 0x04,
-    /// No such opcode.
+    /// Command not supported.
     Unsupported = 0x05,
-    /// Too many immediate requests wait.
+    /// Too many immediate commands.
     TooManyImmediate = 0x06,
-    /// A task of this tag is under way.
+    /// Task in progress: the Initiator Task Tag is in use.
     TaskInProgress = 0x07,
-    /// A field makes no sense.
+    /// Invalid PDU field.
     InvalidField = 0x09,
 }
 
-/// Appends a Reject with the header of the PDU it is about (11.17).
+/// Appends a Reject with the header of the rejected PDU (11.17).
 pub fn reject(
     out: &mut weir_block::OutBuf,
     reason: RejectReason,

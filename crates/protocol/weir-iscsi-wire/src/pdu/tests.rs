@@ -1,4 +1,4 @@
-//! Tests of PDUs as bytes: RFC 7143 appendix A.4 has the digests.
+//! Tests of the PDU codec; the digest examples are from RFC 7143 appendix A.4.
 
 use proptest::prelude::*;
 use weir_block::OutBuf;
@@ -19,7 +19,7 @@ fn framed(input: &[u8], digests: Digests) -> Option<(Pdu<'_>, usize)> {
 }
 
 #[test]
-fn digests_are_those_of_the_rfc() {
+fn digests_match_the_rfc_examples() {
     let up: Vec<u8> = (0..32).collect();
     let down: Vec<u8> = (0..32).rev().collect();
     for (bytes, sum) in [
@@ -41,7 +41,7 @@ fn digests_are_those_of_the_rfc() {
 }
 
 #[test]
-fn a_command_is_read() {
+fn scsi_command_is_decoded() {
     let mut header = Header::new(opcode::COMMAND, 0xc2);
     header.set(8, [0, 3, 0, 0, 0, 0, 0, 0]);
     header.set_word(16, 0x0102_0304);
@@ -58,15 +58,15 @@ fn a_command_is_read() {
 }
 
 #[test]
-fn a_long_command_descriptor_block_is_put_together() {
+fn extended_cdb_is_assembled() {
     let header = Header::new(opcode::COMMAND, 0x80);
-    // A segment of another kind first, with padding; then 20 - 16 bytes and the reserved one.
+    // First a segment of another type, with padding; then 20 - 16 bytes and the reserved byte.
     let ahs = [0, 5, 2, 0, 1, 2, 3, 4, 0, 5, 1, 0, 9, 8, 7, 6];
     let pdu = Pdu { header, ahs: &ahs, data: &[], data_intact: true };
     let Ok(Request::Command(command)) = Request::decode(&pdu) else { panic!("a command") };
     assert_eq!(command.cdb.bytes().len(), 20);
     assert_eq!(command.cdb.bytes()[16..], [9, 8, 7, 6]);
-    // Longer than what is there, and without the reserved byte.
+    // A length beyond the segment, and a segment without the reserved byte.
     for ahs in [&[0, 9, 1, 0, 1, 2, 3, 4][..], &[0, 0, 1, 0]] {
         let pdu = Pdu { header, ahs, data: &[], data_intact: true };
         assert_eq!(Request::decode(&pdu), Err(RejectReason::InvalidField));
@@ -74,7 +74,7 @@ fn a_long_command_descriptor_block_is_put_together() {
 }
 
 #[test]
-fn answers_stand_where_initiators_look() {
+fn response_fields_are_at_their_offsets() {
     let residual = Residual::of(600, 512);
     let header =
         CommandResponse { itt: 7, status: Status::Busy, residual, exp_data_sn: 3 }.encode();
@@ -92,7 +92,7 @@ fn answers_stand_where_initiators_look() {
 }
 
 #[test]
-fn a_header_that_cannot_be_believed_is_an_error() {
+fn corrupt_pdu_is_detected_by_its_digests() {
     let mut out = OutBuf::default();
     put(&mut out, Header::new(opcode::NOP_OUT, 0x80), b"abc", BOTH);
     for at in 0..52 {
@@ -114,7 +114,7 @@ fn a_header_that_cannot_be_believed_is_an_error() {
 
 proptest! {
     #[test]
-    fn what_is_put_is_found_again_wherever_the_stream_is_cut(
+    fn encoded_pdus_are_framed_at_any_split(
         parts in prop::collection::vec(
             (any::<[u8; 16]>(), prop::collection::vec(any::<u8>(), 0..70)), 1..5),
         header in any::<bool>(),
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn a_login_header_says_what_was_put_in(
+    fn login_header_round_trips(
         flags in any::<[bool; 2]>(),
         stages in (0_u8..4, 0_u8..4),
         isid in any::<[u8; 6]>(),
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn any_header_is_read_or_rejected(
+    fn any_header_is_decoded_or_rejected(
         bytes in prop::collection::vec(any::<u8>(), 48..400),
         header in any::<bool>(),
     ) {

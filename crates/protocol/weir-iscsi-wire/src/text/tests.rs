@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn text_is_taken_apart() {
+fn text_is_parsed_into_pairs() {
     let found = pairs(b"A=1\0B=\0X-com.example.key=a=b,c\0\0").expect("text");
     assert_eq!(found, [("A", "1"), ("B", ""), ("X-com.example.key", "a=b,c")]);
     assert_eq!(pairs(b"A=1"), Ok(vec![("A", "1")]), "the last NUL may be missing");
@@ -19,7 +19,7 @@ fn text_is_taken_apart() {
 }
 
 #[test]
-fn values_are_of_their_kind_or_nothing() {
+fn values_of_the_wrong_kind_are_refused() {
     assert_eq!((boolean("Yes"), boolean("No"), boolean("yes")), (Some(true), Some(false), None));
     for (text, expected) in [
         ("0", Some(0)),
@@ -60,7 +60,7 @@ fn gathered_text_is_bounded() {
 
 proptest! {
     #[test]
-    fn what_is_put_is_found(
+    fn encoded_text_is_parsed_back(
         all in prop::collection::vec(("[A-Za-z.#]{1,63}", "[ -~]{0,99}"), 0..9),
     ) {
         let mut out = Vec::new();
@@ -70,12 +70,12 @@ proptest! {
     }
 
     #[test]
-    fn binary_values_come_back(bytes in prop::collection::vec(any::<u8>(), 1..1024)) {
+    fn binary_values_round_trip(bytes in prop::collection::vec(any::<u8>(), 1..1024)) {
         prop_assert_eq!(binary(&to_hex(&bytes)), Some(bytes));
     }
 
     #[test]
-    fn no_text_panics(text in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_text_is_parsed_without_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(found) = pairs(&text) {
             for (_, value) in found {
                 binary(value);

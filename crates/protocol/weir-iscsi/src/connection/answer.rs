@@ -1,11 +1,11 @@
-//! Answers to commands: data, status and sense as PDUs.
+//! Responses to SCSI commands: encodes data, status and sense as PDUs.
 //!
-//! Not here: running commands (`command`).
+//! `command` runs the commands.
 //!
-//! Spec: RFC 7143 11.4 (SCSI Response, sense data in 11.4.7), 11.7 (Data-In; status with the last
-//! one where there is no sense).
+//! Spec: RFC 7143 11.4 (SCSI Response, sense data in 11.4.7), 11.7 (Data-In; the last one carries
+//! the status if there is no sense data).
 //!
-//! Invariant: never more data is sent than the initiator expects.
+//! Invariant: the target never sends more data than the command's Expected Data Transfer Length.
 
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, OutBuf};
@@ -15,7 +15,7 @@ use weir_scsi::{Completion, Sense, Status};
 
 use super::state::Connection;
 
-/// A part of a command's data that is one Data-In.
+/// Part of a command's data that fits into one Data-In.
 #[derive(Clone, Copy)]
 struct Part {
     offset: usize,
@@ -24,8 +24,8 @@ struct Part {
 }
 
 impl Connection {
-    /// Makes the answer to a command of what `out` has from `mark` on: room for a header, then
-    /// what the nexus appended.
+    /// Builds the response to a command from the contents of `out` after `mark`: space for a
+    /// header, followed by the data that the nexus appended.
     pub(super) fn put_answer(
         &self,
         out: &mut OutBuf,
@@ -51,7 +51,7 @@ impl Connection {
         self.put_data(out, mark, command.itt, (completion.status, residual));
     }
 
-    /// Makes the answer to a read of blocks in memory. Without data digests nothing here looks at
+    /// Builds the response to a read from cached blocks. Without data digests this side never reads
     /// their bytes.
     pub(super) fn shared_answer(
         &self,
@@ -87,7 +87,7 @@ impl Connection {
         answer
     }
 
-    /// Whether blocks are never cut in two by the PDUs that data is sent in.
+    /// Whether every Data-In and every burst ends at a block boundary.
     pub(super) fn sends_whole_blocks(&self) -> bool {
         let terms = self.terms.get();
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
@@ -111,16 +111,16 @@ impl Connection {
         }
     }
 
-    /// Turns the data behind `mark` and a header's room into Data-In PDUs, the last of which
-    /// carries the status. Where it takes more than one, what follows the first is moved once to
-    /// make room for the headers.
+    /// Turns the data after `mark` and the header space into Data-In PDUs; the last one carries the
+    /// status. If the data needs more than one PDU, all data after the first part is moved once to
+    /// make space for the headers.
     fn put_data(&self, out: &mut OutBuf, mark: usize, itt: u32, status: (Status, Residual)) {
         let (room, digests) = (self.header_room(), self.digests());
         let len = out.len() - mark - room;
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let total = parts.len() * (room + digest_room) + pdu::padded(len);
-        // What stands there stays: the space is handed out as it is.
+        // `space` keeps the bytes that the buffer already contains.
         out.space((mark + total).saturating_sub(out.len()));
         out.truncate(mark);
         let bytes = out.space(total);
@@ -149,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// The header of a Data-In; the one that carries the status gets the next StatSN.
+    /// Header of a Data-In; the one with the status gets the next StatSN.
     fn data_in(
         &self,
         itt: u32,
@@ -174,7 +174,7 @@ impl Connection {
         header
     }
 
-    /// Cuts data into what one PDU may carry; a sequence ends where MaxBurstLength is reached.
+    /// Splits data into the parts that single PDUs carry; a sequence ends at MaxBurstLength.
     fn parts(&self, len: usize) -> Vec<Part> {
         let terms = self.terms.get();
         let burst = terms.max_burst_bytes & !3;
@@ -192,7 +192,7 @@ impl Connection {
     }
 }
 
-/// The data segment of a SCSI Response: the length of the sense data, and that.
+/// Data segment of a SCSI Response: SenseLength and sense data.
 fn sense_segment(sense: &Sense) -> Vec<u8> {
     let bytes = sense.to_bytes();
     let mut segment = (bytes.len() as u16).to_be_bytes().to_vec();

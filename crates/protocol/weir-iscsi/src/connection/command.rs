@@ -1,13 +1,13 @@
-//! SCSI commands: their data, their running, their end.
+//! SCSI commands: collects their data, runs them and sends their responses.
 //!
-//! Not here: what they do (the nexus), how answers look (`answer`).
+//! The nexus implements the commands; `answer` encodes the responses.
 //!
-//! Spec: RFC 7143 11.3, 11.7, 11.8; 11.4.7.2 for the sense of what went wrong on the way.
+//! Spec: RFC 7143 11.3, 11.7, 11.8; 11.4.7.2 for sense data of transport errors.
 //!
 //! Invariants:
-//! - the nexus gets a command with all of its data, or not at all;
-//! - a command that the nexus has is polled to its end; aborted, it loses its answer only;
-//! - a command that waits for memory holds nothing that others wait for.
+//! - the nexus gets a command with all of its data, or does not get it;
+//! - a command that the nexus runs is polled to completion; an abort suppresses only its response;
+//! - a command that waits for memory holds no memory that other commands wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// What the nexus is running: counted until it ends, however that happens.
+/// Command that the nexus runs; counted until it is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,
@@ -40,7 +40,7 @@ struct Running {
 }
 
 impl Running {
-    /// `bytes`: what the answer may take.
+    /// `bytes`: memory that its response may need.
     fn new(connection: &Rc<Connection>, task: Rc<Task>, bytes: usize) -> Self {
         connection.running.update(|n| n + 1);
         connection.running_bytes.update(|n| n + bytes);
@@ -54,7 +54,8 @@ impl Drop for Running {
         connection.running.update(|n| n - 1);
         connection.running_bytes.update(|n| n - self.bytes);
         if !self.answered {
-            // The task was dropped or panicked: the initiator must not wait for ever.
+            // The task was dropped or panicked. End the connection, so that the initiator does not
+            // wait for ever.
             connection.give_up();
         }
         connection.made_room();
@@ -62,7 +63,7 @@ impl Drop for Running {
 }
 
 impl Connection {
-    /// Takes a command at its turn.
+    /// Accepts a command in CmdSN order.
     pub(super) fn take_command(self: &Rc<Self>, command: Command, pdu: &Pdu<'_>) {
         let Some(nexus) = &self.nexus else {
             return self.reject(RejectReason::Unsupported, &pdu.header);
@@ -110,7 +111,7 @@ impl Connection {
         task
     }
 
-    /// Whether the data of a command may come as it says.
+    /// Checks the data lengths and attribute of a command against the negotiated parameters.
     fn check(&self, command: &Command, immediate_bytes: usize) -> Result<(), Sense> {
         let terms = self.terms.get();
         let unexpected = Err(Sense::new(ABORTED_COMMAND, 0x0c, 0x0c));
@@ -126,16 +127,16 @@ impl Connection {
             return too_much;
         }
         if command.attribute == Attribute::Aca {
-            // There is no such condition (SAM-5 8.6.5): INVALID MESSAGE ERROR.
+            // The target does not support ACA (SAM-5 8.6.5): INVALID MESSAGE ERROR.
             return Err(Sense::new(key::ILLEGAL_REQUEST, 0x49, 0));
         }
-        // Commands that move data both ways need a second length, which nobody sends.
+        // Bidirectional commands need a second length (AHS); no initiator sends them.
         let both = command.read && command.write && command.expected_bytes > 0;
         let too_long = command.write && command.expected_bytes as usize > TRANSFER_BYTES_MAX;
         if both || too_long { Err(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0)) } else { Ok(()) }
     }
 
-    /// Takes a Data-Out.
+    /// Processes a Data-Out.
     pub(super) fn take_data(
         self: &Rc<Self>,
         pdu: &Pdu<'_>,
@@ -146,7 +147,7 @@ impl Connection {
         };
         let task = self.tasks.borrow().get(&data_out.itt).map(Rc::clone);
         let Some(task) = task.filter(|task| !task.is_running()) else {
-            // Of a command before its turn, or left over from one that was given up.
+            // Data of a command ahead of its CmdSN, or late data of an aborted command.
             self.hold_data(data_out.itt, raw)?;
             return Ok(Flow::Go);
         };
@@ -165,7 +166,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Runs a command whose data is here; asks for more of the others.
+    /// Runs a command that has all its data; otherwise requests more by R2T.
     fn ask_for_data(self: &Rc<Self>, task: &Rc<Task>) {
         let (is_whole, needs_r2t) = match task.gather.borrow().as_ref() {
             Some(gather) => (gather.is_whole(), gather.needs_r2t()),
@@ -196,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// Takes a task out of the table; others may then go on.
+    /// Removes a task from the table; waiting commands may then continue.
     pub(super) fn remove(&self, task: &Task) {
         self.tasks.borrow_mut().remove(&task.command.itt);
         self.unasked_bytes.update(|n| n - task.unasked_bytes);
@@ -209,7 +210,8 @@ impl Connection {
         self.made_room();
     }
 
-    /// Runs a command whose data is there, once it may.
+    /// Runs a command that has all its data, after earlier ORDERED commands and once memory is
+    /// available.
     pub(super) fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
         let Command { lun, attribute, .. } = task.command;
         if self.is_dormant(lun, attribute, task.serial) {
@@ -241,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Runs a command whose data lies in the receive buffer.
+    /// Runs a command whose data is in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
         let answer_bytes = memory::answer_bytes(&command);
         if self.is_dormant(command.lun, command.attribute, u64::MAX) {
@@ -269,7 +271,7 @@ impl Connection {
         }
     }
 
-    /// Answers a large read with the blocks in memory; false where that cannot be.
+    /// Answers a large read with cached blocks. Returns false if that is impossible.
     fn answer_with_blocks(&self, nexus: &dyn Nexus, command: &Command) -> bool {
         let len_bytes = command.expected_bytes;
         if !command.read
@@ -286,8 +288,8 @@ impl Connection {
         true
     }
 
-    /// Runs a command that must wait, once there is memory for all that it may answer: initiators
-    /// can ask for more than they say they expect.
+    /// Runs a command that must wait for storage, once there is memory for its whole response: a
+    /// CDB can request more bytes than the Expected Data Transfer Length.
     fn run_later(self: &Rc<Self>, nexus: &dyn Nexus, task: &Rc<Task>, data: Vec<u8>) {
         let command = &task.command;
         let set_aside = if task.granted.get() && !command.write {
@@ -298,7 +300,7 @@ impl Connection {
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
-            // It says that it writes, and reads: no initiator means that.
+            // The command has the W bit and returns data; no working initiator sends that.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
             return self.fail(&task.command, task.r2ts.get(), sense);
@@ -312,7 +314,7 @@ impl Connection {
         self.spawn(Rc::clone(task), data, answer_bytes);
     }
 
-    /// Runs a command if it need not wait; what it sends stands behind the answers that wait.
+    /// Runs a command if it need not wait. Its response follows the gathered responses.
     fn try_run(
         &self,
         nexus: &dyn Nexus,
@@ -332,11 +334,11 @@ impl Connection {
     fn finish(&self, mark: usize, command: &Command, r2ts: u32, completion: &Completion) {
         let mut out = self.outbox.gathering();
         self.put_answer(&mut out, mark, command, r2ts, completion);
-        // More was read than is sent: the initiator expected less than it asked for.
+        // The nexus may read more than the initiator expects; free the rest.
         out.give_up_room(KEEP_BYTES_MAX);
     }
 
-    /// Answers a command that the nexus does not get.
+    /// Sends sense data for a command that the nexus does not get.
     fn fail(&self, command: &Command, r2ts: u32, sense: Sense) {
         tracing::debug!(itt = command.itt, ?sense, "SCSI command refused on its way");
         self.answer_without_data(command, r2ts, Status::CheckCondition, Some(sense));
@@ -371,7 +373,7 @@ impl Connection {
         compio::runtime::spawn(work).detach();
     }
 
-    /// The nexus is done with a task.
+    /// Ends a task that the nexus completed: sends its response, unless it was aborted.
     fn end_task(&self, task: &Task, mut out: OutBuf, completion: &Completion) {
         let aborted = self.is_aborted(task);
         self.remove(task);
@@ -387,7 +389,8 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Answers a task that another nexus aborted, where the logical unit wants that said (TAS).
+    /// Ends an aborted task. If another nexus aborted it and TAS is set, the initiator gets TASK
+    /// ABORTED.
     fn end_aborted(&self, task: &Task) {
         let lun = task.lun();
         let tells = self.nexus.as_ref().is_some_and(|nexus| nexus.tells_aborted(lun));

@@ -1,13 +1,13 @@
-//! The data of one write, while it comes.
+//! Assembles the data of one write from immediate data and Data-Out PDUs.
 //!
-//! Not here: memory of the connection as a whole, what is done with the data (`command`).
+//! Memory limits of the connection are in `memory`; `command` runs the assembled write.
 //!
-//! Spec: RFC 7143 11.7 (Data-Out), 11.8 (R2T), 13.10 to 13.19. Data comes in order, as both
+//! Spec: RFC 7143 11.7 (Data-Out), 11.8 (R2T), 13.10 to 13.19. Data arrives in order, because
 //! DataPDUInOrder and DataSequenceInOrder are always Yes.
 //!
 //! Invariants:
-//! - never more than `expected_bytes` are taken;
-//! - what is asked for by R2T begins where what was asked for before ends.
+//! - at most `expected_bytes` are accepted;
+//! - each R2T starts at the end of the previous one.
 
 use std::collections::VecDeque;
 
@@ -15,49 +15,49 @@ use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
 use crate::login::negotiated::Terms;
 
-/// See the file's head.
+/// Data of one write; see the header of this file.
 pub(crate) struct Gather {
     data: Vec<u8>,
     expected_bytes: usize,
-    /// Unasked data goes on, up to this offset; the number of its next PDU.
+    /// Unsolicited sequence that has not ended: its end offset and the DataSN of its next PDU.
     unsolicited: Option<Sequence>,
-    /// R2Ts that are open, in the order of their data.
+    /// Open R2Ts, in the order of their data.
     open: VecDeque<Sequence>,
-    /// Where the next R2T begins.
+    /// Offset of the next R2T.
     asked_to: usize,
-    /// Most that comes unasked.
+    /// Most unsolicited data of the command.
     unasked_bytes: usize,
-    /// Some data did not match its digest.
+    /// A PDU did not match its data digest.
     pub(super) damaged: bool,
 }
 
-/// Data that comes under one tag.
+/// Data sequence under one Target Transfer Tag.
 struct Sequence {
     ttt: u32,
     end: usize,
     data_sn: u32,
 }
 
-/// What an R2T asks for.
+/// Range that an R2T solicits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) offset: usize,
     pub(super) len: usize,
 }
 
-/// What a Data-Out was.
+/// Result of a Data-Out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// As it should be.
+    /// The data was appended.
     Data,
-    /// Of a tag that is not open: left over from something that was given up.
+    /// The tag is not open: late data of an aborted command.
     Stray,
-    /// Not what comes next; the data of this command cannot be put together any more.
+    /// The PDU is not the next one; the data of the command can no longer be assembled.
     Wrong(&'static str),
 }
 
 impl Gather {
-    /// Begins with the data that came with the command.
+    /// Starts with the immediate data of a command.
     pub(super) fn new(
         immediate: &[u8],
         expected_bytes: usize,
@@ -81,7 +81,7 @@ impl Gather {
         }
     }
 
-    /// Of a command whose data is all here.
+    /// Holds the data of a command that has arrived completely.
     pub(super) fn whole(data: Vec<u8>) -> Self {
         let len = data.len();
         Self {
@@ -95,22 +95,22 @@ impl Gather {
         }
     }
 
-    /// Bytes that came or may come unasked.
+    /// Bytes that arrived or may arrive unsolicited.
     pub(super) const fn unasked_bytes(&self) -> usize {
         self.unasked_bytes
     }
 
-    /// Whether all is here.
+    /// Whether all data has arrived.
     pub(super) fn is_whole(&self) -> bool {
         self.data.len() == self.expected_bytes && self.unsolicited.is_none()
     }
 
-    /// Whether data must be asked for, and may be.
+    /// Whether the target must solicit data by R2T, and the unsolicited sequence has ended.
     pub(super) fn needs_r2t(&self) -> bool {
         self.unsolicited.is_none() && self.asked_to < self.expected_bytes
     }
 
-    /// Bytes that the whole will take.
+    /// Length of all data of the command.
     pub(super) const fn expected_bytes(&self) -> usize {
         self.expected_bytes
     }
@@ -119,12 +119,12 @@ impl Gather {
         self.data
     }
 
-    /// Makes room for all, so that it does not grow in steps.
+    /// Allocates the memory for all data at once, so that the buffer does not grow in steps.
     pub(super) fn reserve(&mut self) {
         self.data.reserve_exact(self.expected_bytes - self.data.len());
     }
 
-    /// The next range to ask for, if another R2T may be open; `ttt` is its tag.
+    /// Next range to solicit, if another R2T may be open; `ttt` is its tag.
     pub(super) fn ask(&mut self, ttt: u32, terms: &Terms) -> Option<Ask> {
         if !self.needs_r2t() || self.open.len() >= terms.outstanding_r2t_max as usize {
             return None;
@@ -136,7 +136,7 @@ impl Gather {
         Some(Ask { offset, len })
     }
 
-    /// Takes the data of a PDU.
+    /// Appends the data of a PDU.
     pub(super) fn take(&mut self, pdu: &DataOut, data: &[u8]) -> Taken {
         let sequence =
             if pdu.ttt == NO_TAG { self.unsolicited.as_mut() } else { self.open.front_mut() };

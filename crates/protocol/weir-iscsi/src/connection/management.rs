@@ -1,11 +1,11 @@
-//! Task management.
+//! Task management functions.
 //!
-//! Not here: what becomes of other sessions' tasks (the nexus).
+//! The nexus aborts the tasks of other sessions.
 //!
-//! Spec: RFC 7143 11.5, 11.6.1 (which answer when), 4.2.3.
+//! Spec: RFC 7143 11.5, 11.6.1 (order of the responses), 4.2.3.
 //!
-//! Invariant: the answer to an abort is given when the nexus is done with all that was aborted: no
-//! write of an aborted command happens after it.
+//! Invariant: the response to an abort follows the end of all aborted commands in the nexus, so no
+//! aborted command writes after it.
 
 use std::rc::Rc;
 
@@ -42,7 +42,7 @@ impl Connection {
         let every_lun = function == Function::TargetReset;
         let tasks = self.abort(|task| {
             let earlier = task.command.cmd_sn.wrapping_sub(request.cmd_sn).cast_signed() < 0;
-            // An immediate command has the CmdSN of the next one.
+            // An immediate command carries the CmdSN of the next command.
             (every_lun || task.lun() == request.lun) && (earlier || task.command.immediate)
         });
         let ends_sessions = request.function == 7;
@@ -63,13 +63,13 @@ impl Connection {
         if turn == Turn::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
-        // It never came, and now counts as if it had.
+        // The command never arrived. Its CmdSN counts as received (11.6.1).
         self.held.borrow_mut().insert(request.ref_cmd_sn, Held::Aborted);
         self.skip_aborted();
         self.managed(request.itt, ManagementResponse::Complete);
     }
 
-    /// Goes past commands that will not come.
+    /// Advances past CmdSNs of aborted commands that will not arrive.
     fn skip_aborted(&self) {
         let mut held = self.held.borrow_mut();
         let mut sequence = self.sequence.get();
@@ -80,7 +80,7 @@ impl Connection {
         self.sequence.set(sequence);
     }
 
-    /// Aborts tasks; returns those that must end by themselves.
+    /// Aborts tasks. Returns the serial numbers of the tasks that the nexus still runs.
     fn abort(&self, chosen: impl Fn(&Task) -> bool) -> Vec<u64> {
         let tasks: Vec<_> =
             self.tasks.borrow().values().filter(|task| chosen(task)).map(Rc::clone).collect();
@@ -101,7 +101,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// A task ended: answers may be due.
+    /// Removes an ended task from the waiting responses, and sends the responses that wait for no
+    /// other task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

@@ -1,14 +1,14 @@
-//! Memory: what a connection holds, and commands that wait for more of it.
+//! Memory of a connection: accounting, and the queue of commands that wait for memory.
 //!
-//! Not here: how connections share it (`weir_net::Budget`), limits of one connection
-//! (`limits`).
+//! `weir_net::Budget` shares memory between connections; the limits of one connection are in
+//! `limits`.
 //!
 //! Invariants:
-//! - what is asked for by R2T, and what a command may answer, is set aside before;
-//! - commands wait in the order in which they came, and other requests go past them: data that
-//!   others wait for is not held up behind them;
-//! - what comes unasked is counted when it is there; a connection that piles up unfinished data
-//!   while there is no memory left is ended.
+//! - memory for solicited data and for the response of a command is reserved in advance;
+//! - commands wait in FIFO order. Other requests overtake them, so the queue does not block data
+//!   that other commands wait for;
+//! - unsolicited data is counted after its arrival; a connection that accumulates incomplete
+//!   unsolicited data while no memory is left is ended.
 
 use std::rc::Rc;
 
@@ -20,13 +20,13 @@ use crate::connection::pending::Task;
 use crate::error::IscsiError;
 use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
 
-/// Bytes that the answer to a command may carry.
+/// Data bytes that the response to a command may carry.
 pub(super) fn answer_bytes(command: &Command) -> usize {
     if command.read { (command.expected_bytes as usize).min(TRANSFER_BYTES_MAX) } else { 0 }
 }
 
 impl Connection {
-    /// Bytes held, the receive buffer not counted.
+    /// Bytes held, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.gathering_bytes.get()
             + self.unasked_bytes.get()
@@ -35,12 +35,12 @@ impl Connection {
             + self.outbox.memory_bytes()
     }
 
-    /// Tells the budget what is held.
+    /// Reports the bytes held to the budget.
     pub(super) fn account(&self) {
         self.share.hold(self.memory_bytes());
     }
 
-    /// Something was given back: others may go on, here and elsewhere.
+    /// Memory was released: wakes waiters of this connection and of others.
     pub(super) fn made_room(&self) {
         self.account();
         self.progress.notify();
@@ -49,14 +49,14 @@ impl Connection {
         }
     }
 
-    /// Whether a command may take so much more now. It is set aside until [`Self::account`].
+    /// Whether a command may take `more_bytes` now. They are reserved until [`Self::account`].
     pub(super) fn may_hold(&self, more_bytes: usize) -> bool {
         let held = self.memory_bytes();
         held + more_bytes <= self.share.own_bytes()
             || self.to_grant.borrow().is_empty() && self.share.ask(held, more_bytes)
     }
 
-    /// Whether commands under way must end before others are taken: data came unasked, and all
+    /// Whether the reader must wait for running commands: unsolicited data has arrived and all
     /// memory is in use.
     pub(super) fn must_end_some(&self) -> bool {
         self.is_running() && self.has_too_much()
@@ -67,10 +67,10 @@ impl Connection {
         unasked > self.share.own_bytes() && self.share.is_exhausted()
     }
 
-    /// Counts what came with a request.
+    /// Accounts for the data of a request.
     ///
     /// # Errors
-    /// There is no memory for it, and waiting would give none back.
+    /// No memory is left for it, and waiting would not release any: the nexus runs no command.
     pub(crate) fn check_memory(&self) -> Result<(), IscsiError> {
         self.account();
         if self.has_too_much() && !self.is_running() {
@@ -80,8 +80,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns when commands that wait for memory should be looked at. While some do, clients that
-    /// hold it and move nothing are ended.
+    /// Waits until the commands that wait for memory should be checked again. While some wait, the
+    /// budget evicts clients that hold memory and make no progress.
     pub(crate) async fn turn(&self) {
         if self.to_grant.borrow().is_empty() {
             self.share.turn().await;
@@ -90,32 +90,33 @@ impl Connection {
         }
     }
 
-    /// Marks the time until the result is dropped: the initiator is to send or to take something.
+    /// Marks the time until the result is dropped: this side waits for the initiator.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.share.awaits_client()
     }
 
-    /// Bytes went over the socket.
+    /// Counts bytes that were sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
         self.share.moved(bytes);
     }
 
-    /// Returns once the initiator holds memory that others wait for, and does not move.
+    /// Waits until this connection is to be evicted: its initiator holds memory that others wait
+    /// for, and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.share.evicted().await;
     }
 
-    /// Lets a command wait for memory.
+    /// Appends a command to the queue for memory.
     pub(super) fn wait_for_memory(&self, task: &Task) {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
-            // From now on it is looked for those that hold the memory.
+            // Wake the granting task: its next wait also evicts stalled clients that hold memory.
             self.share.nudge();
         }
     }
 
-    /// Lets commands that wait for memory go on, as far as there is some.
+    /// Resumes commands that wait for memory, as far as memory is available.
     pub(crate) fn grant(self: &Rc<Self>) {
         if !self.dormant.borrow().is_empty() {
             self.wake_dormant();
@@ -147,8 +148,8 @@ impl Connection {
         self.flush();
     }
 
-    /// Sets `bytes` aside. If the budget has too little, frees the spare buffers of this connection
-    /// first: no other connection can free them.
+    /// Reserves `bytes`. If the budget has too little, first frees the spare buffers of this
+    /// connection: no other connection can free them.
     fn set_aside(&self, bytes: usize) -> bool {
         if self.share.ask(self.memory_bytes(), bytes) {
             return true;
@@ -160,7 +161,7 @@ impl Connection {
         self.share.ask(self.memory_bytes(), bytes)
     }
 
-    /// The first command that waits for memory; those that were aborted meanwhile are left out.
+    /// First command in the queue for memory; drops entries of aborted commands.
     fn next_to_grant(&self) -> Option<Rc<Task>> {
         let mut to_grant = self.to_grant.borrow_mut();
         loop {

@@ -1,4 +1,4 @@
-//! The full feature phase of one connection, without sockets.
+//! Full feature phase of one connection, without its socket.
 
 pub(crate) mod answer;
 pub(crate) mod command;

@@ -1,15 +1,15 @@
-//! Task attributes: which commands wait for others to end.
+//! Task attributes: commands that wait for the end of others.
 //!
-//! Not here: the order in which commands are taken (`sequence`), waiting for memory (`room`).
+//! CmdSN order is in `sequence`, waiting for memory in `memory`.
 //!
-//! Spec: SAM-5 8.6. A session has a task set of its own at each logical unit (TST of the control
-//! mode page is 001b), so that what came before what is known here, the commands among it whose
-//! data still comes.
+//! Spec: SAM-5 8.6. Each session has its own task set at each logical unit (TST of the control mode
+//! page is 001b). All earlier commands are therefore known here, including commands that still wait
+//! for data.
 //!
 //! Invariants:
-//! - an ORDERED command runs when all that came before it have ended, and before all that come
-//!   after it but those at the HEAD OF QUEUE, which wait for nobody;
-//! - where nothing is ORDERED, that costs a look at a number.
+//! - an ORDERED command runs after the end of all earlier commands and before all later ones,
+//!   except for HEAD OF QUEUE commands, which wait for no other command;
+//! - without ORDERED commands the check costs one comparison.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use super::state::Connection;
 use crate::connection::pending::Task;
 
 impl Connection {
-    /// Whether a command waits for others that came before it; `serial` is its number.
+    /// Whether a command must wait for earlier ones; `serial` is its number.
     pub(super) fn is_dormant(&self, lun: Lun, attribute: Attribute, serial: u64) -> bool {
         let is_ordered = attribute == Attribute::Ordered;
         if attribute == Attribute::HeadOfQueue || self.ordered.get() == 0 && !is_ordered {
@@ -32,7 +32,7 @@ impl Connection {
         self.tasks.borrow().values().any(waits_for)
     }
 
-    /// Lets a command wait for others.
+    /// Appends a command to the list of dormant commands.
     pub(super) fn wait_for_others(&self, task: &Task) {
         let mut dormant = self.dormant.borrow_mut();
         if !dormant.iter().any(|(_, serial)| *serial == task.serial) {
@@ -40,13 +40,13 @@ impl Connection {
         }
     }
 
-    /// Runs what no longer has to wait, the oldest first.
+    /// Runs dormant commands that no longer have to wait, oldest first.
     pub(super) fn wake_dormant(self: &Rc<Self>) {
         let mut dormant = self.dormant.take();
         dormant.sort_unstable_by_key(|(_, serial)| *serial);
         for (itt, serial) in dormant {
             let task = self.tasks.borrow().get(&itt).map(Rc::clone);
-            // Others were aborted meanwhile.
+            // An aborted command is no longer in the table.
             if let Some(task) = task.filter(|task| task.serial == serial && !task.is_running()) {
                 self.run_gathered(&task);
             }

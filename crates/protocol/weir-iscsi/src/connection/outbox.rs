@@ -1,9 +1,9 @@
-//! Answers on their way to the socket, and the buffers they are put together in.
+//! Send queue of a connection, with its pool of send buffers.
 //!
-//! Not here: what answers are, and the loop that sends them (`session`).
+//! `session` has the loop that sends.
 //!
 //! Invariants:
-//! - answers leave in the order in which they were put in: their StatSN counts up on the wire;
+//! - responses leave in the order of insertion, so StatSN increases on the wire;
 //! - no borrow of a buffer is held across an await.
 
 use std::cell::{Cell, RefCell, RefMut};
@@ -15,49 +15,49 @@ use weir_net::limits::KEEP_BYTES_MAX;
 
 use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 
-/// See the file's head.
+/// Send queue; see the header of this file.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// For the send after those in `queue`.
+    /// Responses for the send after `queue`.
     gathering: RefCell<OutBuf>,
-    /// One send each, in order.
+    /// Complete sends, in order.
     queue: RefCell<VecDeque<Outgoing>>,
-    /// Room of the sends in it, and of the one that is under way: however little is in them.
+    /// Capacity of the buffers in `queue` and of the current send, independent of their fill.
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
-    /// Buffers to use again, and the room they have.
+    /// Buffers for reuse, and their total capacity.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
 }
 
 impl Outbox {
-    /// Where the next answer is to be put.
+    /// Buffer to which the next response is appended.
     pub(super) fn gathering(&self) -> RefMut<'_, OutBuf> {
         self.gathering.borrow_mut()
     }
 
-    /// Bytes that wait, or are being sent.
+    /// Bytes that wait or are being sent.
     pub(super) fn held_bytes(&self) -> usize {
         self.gathering.borrow().len() + self.queued_bytes.get() + self.sending_bytes.get()
     }
 
-    /// Bytes of memory.
+    /// Memory of all buffers.
     pub(super) fn memory_bytes(&self) -> usize {
         let buffers = self.queued_bytes.get() + self.sending_bytes.get() + self.pool_bytes.get();
         self.gathering.borrow().room() + buffers
     }
 
-    /// Whether enough waits for a send of its own.
+    /// Whether the gathered responses fill one send.
     pub(super) fn is_full(&self) -> bool {
         self.gathering.borrow().len() >= SEND_BYTES
     }
 
-    /// Whether nothing waits.
+    /// Whether no response waits.
     pub(super) fn is_empty(&self) -> bool {
         self.gathering.borrow().is_empty() && self.queue.borrow().is_empty()
     }
 
-    /// Puts in an answer that was made in a buffer of its own.
+    /// Appends a response from a buffer of its own.
     pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
         if answer.len() <= COPY_BYTES_MAX {
             self.gathering.borrow_mut().put(answer.filled());
@@ -66,7 +66,7 @@ impl Outbox {
         self.push_send(answer.into());
     }
 
-    /// Puts in an answer that is a send of its own, behind what was gathered before it.
+    /// Appends a separate send, after the responses that were gathered before.
     pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
@@ -78,7 +78,7 @@ impl Outbox {
         queue.push_back(send);
     }
 
-    /// What to send next.
+    /// Takes the next send.
     pub(super) fn next_send(&self) -> Option<Outgoing> {
         let next = match self.queue.borrow_mut().pop_front() {
             Some(queued) => {
@@ -92,13 +92,13 @@ impl Outbox {
         Some(next)
     }
 
-    /// Takes the memory of what was sent back.
+    /// Returns the buffer of a completed send to the pool.
     pub(super) fn sent(&self, sent: Outgoing, is_tight: bool) {
         self.sending_bytes.set(0);
         self.give_back(sent.head, is_tight);
     }
 
-    /// Drops answers nobody will take.
+    /// Drops responses that can no longer be sent.
     pub(super) fn discard(&self) {
         self.queue.borrow_mut().clear();
         self.queued_bytes.set(0);
@@ -106,7 +106,7 @@ impl Outbox {
         self.sending_bytes.set(0);
     }
 
-    /// An empty buffer for small answers: one used before, or one that grows with them.
+    /// Empty buffer for small responses: from the pool, or a new growing buffer.
     fn spare(&self) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
@@ -115,11 +115,11 @@ impl Outbox {
         spare
     }
 
-    /// An empty buffer with room for `len` bytes, used before if there is one.
+    /// Empty buffer with space for `len` bytes, from the pool if one fits.
     pub(super) fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
         let fits = |room: usize| room >= len && room <= 4 * len.max(SEND_BYTES);
-        // The newest first: it is the one still in the CPU's cache.
+        // Prefer the newest buffer: it is still in the CPU's cache.
         match pool.iter().rposition(|buffer| fits(buffer.room())) {
             Some(at) => {
                 let buffer = pool.swap_remove(at);
@@ -130,7 +130,7 @@ impl Outbox {
         }
     }
 
-    /// Keeps a buffer for the next answer, unless memory is tight.
+    /// Keeps a buffer for the next response, unless memory is tight.
     pub(super) fn give_back(&self, mut buffer: OutBuf, is_tight: bool) {
         let room = self.pool_bytes.get() + buffer.room();
         if !is_tight && buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
@@ -140,7 +140,8 @@ impl Outbox {
         }
     }
 
-    /// An idle connection keeps little memory; whether something was given up.
+    /// Frees the pool of an idle connection if it exceeds [`KEEP_BYTES_MAX`]. Returns whether it
+    /// did.
     pub(super) fn idle(&self) -> bool {
         let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
         if gives_up {
@@ -149,7 +150,7 @@ impl Outbox {
         gives_up
     }
 
-    /// Gives up the memory that no answer is in. Returns whether there was some.
+    /// Frees all memory that contains no response. Returns whether there was some.
     pub(super) fn give_up_spare(&self) -> bool {
         let before = self.memory_bytes();
         self.give_up_pool();
@@ -161,7 +162,7 @@ impl Outbox {
         self.memory_bytes() < before
     }
 
-    /// Keeps no buffers for answers to come.
+    /// Frees the pool of buffers.
     pub(super) fn give_up_pool(&self) {
         self.pool.borrow_mut().clear();
         self.pool_bytes.set(0);

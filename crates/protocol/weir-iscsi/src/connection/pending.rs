@@ -1,8 +1,8 @@
-//! Commands, task management and text exchanges under way on a connection.
+//! Commands, task management and text exchanges in progress on a connection.
 //!
-//! Not here: their execution (`command`, `management`, `text`).
+//! `command`, `management` and `text` execute them.
 //!
-//! Invariant: each is in one table of its connection until it is answered or aborted.
+//! Invariant: each entry is in one table of its connection until it is answered or aborted.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,29 +12,29 @@ use weir_scsi::Lun;
 
 use crate::connection::gather::{Gather, Taken};
 
-/// A command that was taken and not answered.
+/// Accepted command without a response.
 pub(crate) struct Task {
     pub(crate) command: Command,
-    /// Its number on this connection: tags are used again.
+    /// Number of the command on this connection; task tags are reused.
     pub(crate) serial: u64,
-    /// What the nexus had counted of aborts when it came.
+    /// Abort count of the nexus at the arrival of the command.
     pub(crate) aborts: u64,
-    /// Its answer is not wanted any more.
+    /// A task management function of this session aborted the command; its response is suppressed.
     pub(crate) aborted: Cell<bool>,
-    /// Until the nexus has it.
+    /// Data of the command, until the nexus runs it.
     pub(crate) gather: RefCell<Option<Gather>>,
-    /// What is to be set aside before it goes on: its data, or its answer.
+    /// Memory to reserve before the command continues, for its data or its response.
     pub(crate) needs_bytes: Cell<usize>,
-    /// That is set aside.
+    /// Whether `needs_bytes` are reserved.
     pub(crate) granted: Cell<bool>,
-    /// Its data that came, or may come, unasked.
+    /// Data that arrived or may arrive unsolicited.
     pub(crate) unasked_bytes: usize,
     /// R2Ts sent.
     pub(crate) r2ts: Cell<u32>,
 }
 
 impl Task {
-    /// Whether the nexus has it.
+    /// Whether the nexus runs it.
     pub(crate) fn is_running(&self) -> bool {
         self.gather.borrow().is_none()
     }
@@ -43,25 +43,25 @@ impl Task {
         self.command.lun
     }
 
-    /// Whether there is data to ask for.
+    /// Whether data is missing.
     pub(crate) fn gathers(&self) -> bool {
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
     }
 
-    /// Whether the initiator is to send data for it.
+    /// Whether the initiator must send data for it now.
     pub(crate) fn is_owed_data(&self) -> bool {
         let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
     }
 
-    /// Makes room for all of its data.
+    /// Allocates the memory for all of its data.
     pub(crate) fn reserve(&self) {
         if let Some(gather) = self.gather.borrow_mut().as_mut() {
             gather.reserve();
         }
     }
 
-    /// Takes data that came for it.
+    /// Appends data from a Data-Out.
     pub(crate) fn gather(&self, data_out: &DataOut, pdu: &Pdu<'_>) -> Taken {
         let mut gather = self.gather.borrow_mut();
         let Some(gather) = gather.as_mut() else { return Taken::Stray };
@@ -70,29 +70,29 @@ impl Task {
     }
 }
 
-/// An answer that waits for tasks to end.
+/// Response to a task management function that waits for the end of tasks.
 pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,
     pub(crate) response: ManagementResponse,
-    /// The sessions of the target are to end (TARGET COLD RESET).
+    /// TARGET COLD RESET: the response also ends all sessions of the target.
     pub(crate) ends_sessions: bool,
 }
 
-/// What has come and what is still to be sent, while more is to come or to be sent.
+/// Text exchange of more than one PDU.
 #[derive(Default)]
 pub(crate) struct Exchange {
     pub(crate) gathered: Gathered,
-    /// The rest of an answer, to be fetched with this tag.
+    /// Unsent rest of the response; the initiator requests it with `ttt`.
     pub(crate) rest: Vec<u8>,
     /// Targets to append to `rest`.
     pub(crate) listing: Option<Listing>,
     pub(crate) ttt: Option<u32>,
 }
 
-/// A list of targets that is not read to its end.
+/// List of targets that is partially sent.
 pub(crate) struct Listing {
-    /// Name of the requested target; absent for all.
+    /// Name of the requested target; `None` for all targets.
     pub(crate) wanted: Option<String>,
     /// Name of the last target that was read.
     pub(crate) after: String,

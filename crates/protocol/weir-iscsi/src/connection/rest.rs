@@ -1,11 +1,12 @@
-//! Coming to rest: a session whose initiator has nothing under way can go on on another thread.
+//! Brings a session to rest: a session without requests in progress can continue on another thread.
 //!
-//! Not here: when it is to, and how it gets there (weir-net).
+//! weir-net decides when a session moves, and moves it.
 //!
 //! Invariants:
-//! - at rest nothing of the session is but what [`Parts`] has: every request that was taken is
-//!   answered, and every answer is sent;
-//! - the initiator sees nothing of it: numbers and tags go on, the nexus is the same.
+//! - at rest, [`Parts`] is the whole state of the session: every accepted request has its response,
+//!   and every response is sent;
+//! - the move is invisible to the initiator: sequence numbers and tags continue, and the nexus is
+//!   the same.
 
 use std::rc::Rc;
 
@@ -16,10 +17,10 @@ use super::state::{Connection, Parts};
 use crate::error::IscsiError;
 
 impl Connection {
-    /// Waits a little until nothing is under way, with no further request taken; false where that
-    /// does not come.
+    /// Waits up to [`REST_LIMIT`] until the session is at rest; the reader takes no request
+    /// meanwhile. Returns false if requests remain in progress.
     pub(crate) async fn comes_to_rest(&self) -> bool {
-        // They do not end unless more is taken.
+        // Commands that wait for data from the initiator cannot end while the reader pauses.
         if self.tasks.borrow().values().any(|task| task.is_owed_data()) {
             return false;
         }
@@ -45,10 +46,10 @@ impl Connection {
             && self.logout.get().is_none()
     }
 
-    /// Takes a connection at rest apart, once its other tasks let go of it.
+    /// Disassembles a connection at rest, after its other tasks have dropped their references.
     ///
     /// # Errors
-    /// They do not: the session cannot go on.
+    /// The tasks did not end within [`DRAIN_LIMIT`]; the session cannot continue.
     pub(crate) async fn into_parts(self: Rc<Self>) -> Result<Parts, IscsiError> {
         assert!(self.is_at_rest(), "a session is parked at rest");
         let mut shared = self;

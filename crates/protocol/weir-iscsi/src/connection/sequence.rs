@@ -1,23 +1,23 @@
-//! The order of commands: CmdSN and the window of those that may come.
+//! Command numbering: CmdSN order and the command window.
 //!
-//! Not here: keeping commands that came too early (`connection`).
+//! `state` keeps requests that arrive ahead of their CmdSN.
 //!
 //! Spec: RFC 7143 4.2.2.1; numbers compare as in RFC 1982.
 //!
-//! Invariant: MaxCmdSN never goes back.
+//! Invariant: MaxCmdSN never decreases.
 
-/// Where a command stands.
+/// Position of a CmdSN relative to the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It is the next.
+    /// It equals ExpCmdSN.
     Now,
-    /// Others must come before it.
+    /// It is in the window, and earlier commands are missing.
     Later,
-    /// It came already, or may not come yet: to be ignored.
+    /// It is a duplicate or outside the window; the target ignores it.
     Never,
 }
 
-/// What commands are expected.
+/// Command window, from ExpCmdSN to MaxCmdSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sequence {
     expected: u32,
@@ -25,7 +25,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Begins with `first`, with a window of as many.
+    /// Opens a window of `window` commands from `first`.
     pub(super) const fn new(first: u32, window: u32) -> Self {
         Self { expected: first, max: first.wrapping_add(window).wrapping_sub(1) }
     }
@@ -48,12 +48,12 @@ impl Sequence {
         }
     }
 
-    /// The expected command came.
+    /// Counts the expected command as received.
     pub(super) const fn advance(&mut self) {
         self.expected = self.expected.wrapping_add(1);
     }
 
-    /// Lets `free` further commands come, and not fewer than were promised before.
+    /// Opens the window for `free` further commands; never takes back an earlier MaxCmdSN.
     pub(super) const fn open(&mut self, free: u32) {
         let max = self.expected.wrapping_add(free).wrapping_sub(1);
         if max.wrapping_sub(self.max).cast_signed() > 0 {
@@ -61,7 +61,7 @@ impl Sequence {
         }
     }
 
-    /// Whether no command may come.
+    /// Whether the window is closed.
     pub(super) const fn is_closed(self) -> bool {
         self.max.wrapping_sub(self.expected).cast_signed() < 0
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_never_taken_back_and_a_closed_window_takes_nothing() {
+    fn max_cmd_sn_never_decreases_and_a_closed_window_accepts_nothing() {
         let mut sequence = Sequence::new(10, 2);
         sequence.open(0);
         assert_eq!(sequence.max(), 11);

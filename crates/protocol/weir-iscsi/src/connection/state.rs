@@ -1,16 +1,17 @@
-//! A connection in full feature phase: takes requests in order and answers them.
+//! State of a connection in full feature phase: takes requests in order and answers them.
 //!
-//! Not here: receiving and sending (`session`), bytes (`pdu`), commands of SCSI (the nexus).
+//! `session` receives and sends, weir-iscsi-wire encodes PDUs, and the nexus runs SCSI commands.
 //!
-//! A command runs at once where the nexus can do it without waiting; its answer goes straight
-//! into the buffer of the next send. The rest become tasks of the same thread.
+//! A command that the nexus can complete without waiting runs at once, and its response goes
+//! directly into the buffer of the next send. Other commands become tasks on the same thread.
 //!
 //! Spec: RFC 7143 4.2.2 (numbering), 4.2.3 (task management), 7 (errors; recovery level 0).
 //!
 //! Invariants:
-//! - a request that has a CmdSN is taken once, and in order;
-//! - a command that was taken gets one answer, or was aborted, or the connection is broken;
-//! - the nexus is dropped, and then the session's place given up, when nothing is under way.
+//! - a request with a CmdSN is processed once, and in order;
+//! - an accepted command gets one response, or was aborted, or the connection is broken;
+//! - after the last command in progress, the nexus is dropped first and the session's table entry
+//!   second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,27 +39,27 @@ use crate::login::negotiated::Terms;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
 
-/// What a connection is made of, when it begins and when it is at rest.
+/// Parts of a connection, at its start and at rest.
 pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
     pub(crate) targets: Arc<dyn Targets>,
     pub(crate) share: Share,
     pub(crate) applicant: Applicant,
-    /// What it proved by CHAP.
+    /// Credentials that CHAP verified, if any.
     pub(crate) proven: Option<Credentials>,
     pub(crate) target: Option<String>,
     pub(crate) terms: Terms,
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
-    /// The last target transfer tag that was given.
+    /// Target Transfer Tag that was allocated last.
     pub(crate) ttt: u32,
 }
 
-/// What reader, writer and tasks of one connection share.
+/// State that reader, writer and tasks of one connection share.
 pub(crate) struct Connection {
-    // The nexus first and the place last: fields are dropped in this order.
+    // Fields are dropped in this order: the nexus first, the table entry (`place`) last.
     pub(super) nexus: Option<Box<dyn Nexus>>,
     pub(super) targets: Arc<dyn Targets>,
     pub(super) applicant: Applicant,
@@ -69,74 +70,74 @@ pub(crate) struct Connection {
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
-    /// Requests that came before their turn, by CmdSN, and their bytes.
+    /// Requests ahead of their CmdSN, by CmdSN, and their bytes.
     pub(super) held: RefCell<HashMap<u32, Held>>,
     pub(super) held_bytes: Cell<usize>,
-    /// Commands taken and not answered, by initiator task tag.
+    /// Accepted commands without a response, by Initiator Task Tag.
     pub(super) tasks: RefCell<HashMap<u32, Rc<Task>>>,
     pub(super) tasks_begun: Cell<u64>,
-    /// Commands that the nexus has.
+    /// Commands that the nexus runs.
     pub(super) running: Cell<usize>,
-    /// Room that their answers may take.
+    /// Memory reserved for their responses.
     pub(super) running_bytes: Cell<usize>,
-    /// Write data that was asked for.
+    /// Memory reserved for solicited write data.
     pub(super) gathering_bytes: Cell<usize>,
-    /// Write data that came unasked.
+    /// Unsolicited write data.
     pub(super) unasked_bytes: Cell<usize>,
-    /// Commands that wait for memory: to ask for their data, or to run.
+    /// Commands that wait for memory, for their data or to run: ITT and serial number.
     pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
     pub(super) share: Share,
-    /// Of the tasks, those that are ordered.
+    /// Number of ORDERED commands in `tasks`.
     pub(super) ordered: Cell<usize>,
-    /// Commands that wait until others before them have ended.
+    /// Commands that wait for the end of earlier ones: ITT and serial number.
     pub(super) dormant: RefCell<Vec<(u32, u64)>>,
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) exchange: RefCell<Option<Exchange>>,
     pub(super) last_ttt: Cell<u32>,
-    /// The answer to a logout, to be given when nothing is under way.
+    /// ITT of a Logout Request; its response is sent after all commands have ended.
     pub(super) logout: Cell<Option<u32>>,
-    /// No further request comes; the writer ends once all is sent.
+    /// No further request is taken; the writer ends after it has sent all responses.
     ended: Cell<bool>,
-    /// The socket failed or an answer cannot be given.
+    /// The socket failed, or a response cannot be sent.
     broken: Cell<bool>,
-    /// There is something to send, or the end was reached.
+    /// A response is ready to send, or the session ended.
     pub(crate) to_send: Signal,
-    /// Something was sent or finished.
+    /// A send or a command completed.
     pub(crate) progress: Signal,
     receives: Cell<u64>,
     pub(super) commands: Cell<u64>,
     commands_answered: Cell<u64>,
     linger: Linger,
-    /// Whole PDUs that came, and when the last one did.
+    /// Number of complete PDUs received, and the time of the last one.
     heard: Cell<(u64, Instant)>,
-    /// When data last came that this side waits for, or began to be waited for.
+    /// Time at which write data last arrived, or the wait for it began.
     data_moved: Cell<Instant>,
-    /// The reader waits for room: silence is no sign of anything.
+    /// The reader is paused; the absence of PDUs says nothing about the initiator.
     pub(super) takes_nothing: Cell<bool>,
-    /// What the initiator did not do, and for how many seconds.
+    /// Action that the initiator failed to take, and the limit in seconds.
     stuck: Cell<Option<(&'static str, u64)>>,
     pub(super) place: Place,
 }
 
-/// A request that came before its turn.
+/// Request ahead of its CmdSN.
 pub(super) enum Held {
-    /// Its PDU, and those of its data.
+    /// Initiator Task Tag; the request's PDU, followed by its Data-Out PDUs.
     Pdus(u32, Vec<Vec<u8>>),
-    /// It was aborted before it came: nothing is to be done at its turn.
+    /// Aborted before its arrival; its CmdSN is skipped.
     Aborted,
 }
 
-/// Whether the connection goes on.
+/// Whether the reader continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Go,
-    /// No further request is to be taken.
+    /// The reader takes no further request.
     End,
 }
 
 impl Connection {
     pub(crate) fn new(parts: Parts) -> Rc<Self> {
-        // Commands that wait for memory hold up no other request.
+        // Commands that wait for memory do not block other requests.
         parts.share.hears_client();
         Rc::new(Self {
             nexus: parts.nexus,
@@ -185,7 +186,7 @@ impl Connection {
         self.terms.get().digests
     }
 
-    /// Longest data segment that is taken.
+    /// Longest data segment that this target accepts.
     pub(crate) const fn receive_data_bytes_max(&self) -> usize {
         self.terms.get().receive_data_bytes_max
     }
@@ -194,35 +195,35 @@ impl Connection {
         self.broken.get()
     }
 
-    /// Why the session is to end, if somebody outside wants that.
+    /// Reason to end the session, if the server or another login ended it.
     pub(crate) fn ending(&self) -> Option<&'static str> {
         self.place.ending()
     }
 
-    /// Whether the nexus has commands.
+    /// Whether the nexus runs commands.
     pub(crate) fn is_running(&self) -> bool {
         self.running.get() > 0
     }
 
-    /// Ends the connection without an answer to what is under way.
+    /// Breaks the connection without responses to the commands in progress.
     pub(crate) fn give_up(&self) {
         self.broken.set(true);
         self.to_send.notify();
         self.progress.notify();
     }
 
-    /// Ends the connection, as nothing moves.
+    /// Breaks the connection because the initiator makes no progress.
     pub(crate) fn get_stuck(&self, what: &'static str, limit: Duration) {
         self.stuck.set(Some((what, limit.as_secs())));
         self.give_up();
     }
 
-    /// What the initiator did not do, and for how many seconds.
+    /// Action that the initiator failed to take, and the limit in seconds.
     pub(crate) const fn stuck(&self) -> Option<(&'static str, u64)> {
         self.stuck.get()
     }
 
-    /// No further request comes: commands whose data is not here never get it.
+    /// Stops taking requests, and drops commands whose data cannot arrive any more.
     pub(crate) fn stop_taking(&self) {
         self.to_grant.borrow_mut().clear();
         self.dormant.borrow_mut().clear();
@@ -233,24 +234,24 @@ impl Connection {
         given_up.iter().for_each(|task| self.remove(task));
     }
 
-    /// Whether there is no target to it.
+    /// Whether this is a discovery session.
     pub(crate) const fn is_discovery(&self) -> bool {
         self.target.is_none()
     }
 
-    /// Within how many seconds the initiator is to log out, once that is wanted.
+    /// Waits until the server asks for a logout. Returns the seconds that the initiator has for it.
     pub(crate) async fn logout_wanted(&self) -> u16 {
         self.place.logout_wanted().await
     }
 
-    /// Asks the initiator to log out.
+    /// Asks the initiator to log out (Async Message).
     pub(crate) fn request_logout(&self, seconds: u16) {
         let event = AsyncEvent::RequestsLogout;
         self.answer(AsyncMessage { event, cid: self.cid, seconds }.encode(), &[]);
         self.to_send.notify();
     }
 
-    /// Says that the session is about to be dropped by this side.
+    /// Announces that the target drops the session (Async Message).
     pub(crate) fn announce_end(&self) {
         let event = AsyncEvent::DropsSession;
         let header = AsyncMessage { event, cid: self.cid, seconds: 1 }.encode();
@@ -258,7 +259,7 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Nothing is under way any more: the writer ends once all is sent.
+    /// Ends the session after its last command: the writer ends once it has sent all responses.
     pub(crate) fn end(&self) {
         if let Some(itt) = self.logout.take() {
             self.answer(LogoutResponse::Closed.encode(itt), &[]);
@@ -267,13 +268,13 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Whether another request may be taken.
+    /// Whether the limits allow another request.
     pub(crate) fn has_room(&self) -> bool {
         let held = self.outbox.held_bytes() + self.running_bytes.get();
         !self.outbox.is_full() && held <= REPLY_BYTES_MAX && !self.must_end_some()
     }
 
-    /// Waits until [`Connection::has_room`], or the connection is broken.
+    /// Waits until [`Connection::has_room`] or until the connection is broken.
     pub(crate) async fn wait_for_room(&self) {
         self.takes_nothing.set(true);
         while !self.has_room() && !self.is_broken() {
@@ -281,19 +282,19 @@ impl Connection {
             self.progress.wait().await;
         }
         self.takes_nothing.set(false);
-        // The silence of this time was ours.
+        // This side was paused, so the time without PDUs does not count against the initiator.
         self.heard.update(|(pdus, _)| (pdus + 1, Instant::now()));
         self.data_moves();
     }
 
-    /// Lets the writer send what there is.
+    /// Wakes the writer if responses wait.
     pub(crate) fn flush(&self) {
         if !self.outbox.is_empty() {
             self.to_send.notify();
         }
     }
 
-    /// Called where nothing is left to do for now.
+    /// Frees memory; called when the reader has no more input.
     pub(crate) fn idle(&self) {
         if self.tasks.borrow().is_empty() && self.outbox.idle() {
             self.account();
@@ -308,8 +309,8 @@ impl Connection {
         next
     }
 
-    /// Called when there is nothing to send: waits awake for the next request of an initiator
-    /// that sends one at a time.
+    /// Busy polls for the next request of an initiator with one command at a time; called when
+    /// there is nothing to send.
     pub(crate) async fn linger(&self) {
         let commands = self.commands.get();
         let answered = self.commands_answered.replace(commands);
@@ -336,49 +337,49 @@ impl Connection {
 
     // --- the reader's side ---
 
-    /// A receive was done.
+    /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
         self.share.moved(bytes);
         self.receives.update(|n| n + 1);
         self.linger.end();
     }
 
-    /// Whole PDUs that came, and when the last one did.
+    /// Number of complete PDUs received, and the time of the last one.
     pub(crate) const fn heard(&self) -> (u64, Instant) {
         self.heard.get()
     }
 
-    /// Whether an answer could be heard.
+    /// Whether the reader takes PDUs, and so can receive a response to a NOP-In.
     pub(crate) const fn is_listening(&self) -> bool {
         !self.takes_nothing.get()
     }
 
-    /// Whether the initiator has owed data for so long, without a bit of it.
+    /// Whether the initiator has owed data for `limit`, and sent none of it.
     pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
         self.is_listening() && self.data_moved.get().elapsed() >= limit && self.is_owed_data()
     }
 
-    /// Whether the initiator is to send data for a command.
+    /// Whether the initiator must send data for a command.
     pub(crate) fn is_owed_data(&self) -> bool {
         self.tasks.borrow().values().any(|task| task.is_owed_data())
     }
 
-    /// Data came that was waited for, or begins to be waited for.
+    /// Restarts the timer for owed data: some arrived, or the wait for it begins.
     pub(super) fn data_moves(&self) {
         self.data_moved.set(Instant::now());
     }
 
-    /// Asks whether the initiator is there.
+    /// Sends a NOP-In that asks for a response.
     pub(crate) fn ping(&self) {
         let header = NopIn { itt: NO_TAG, ttt: self.fresh_ttt() }.encode();
         self.answer_unnumbered(header);
         self.to_send.notify();
     }
 
-    /// Takes a PDU; `raw` is all of it, as it came.
+    /// Processes a PDU; `raw` contains all of its bytes.
     ///
     /// # Errors
-    /// The connection cannot go on.
+    /// The connection cannot continue.
     pub(crate) fn take(self: &Rc<Self>, pdu: &Pdu<'_>, raw: &[u8]) -> Result<Flow, IscsiError> {
         self.heard.update(|(pdus, _)| (pdus + 1, Instant::now()));
         let header = &pdu.header;
@@ -386,7 +387,7 @@ impl Connection {
             return self.take_data(pdu, raw);
         }
         if !pdu.data_intact {
-            // Not taken at all: it may come again with the same CmdSN (7.8).
+            // Reject the whole PDU: the initiator may send it again with the same CmdSN (7.8).
             self.reject(RejectReason::DataDigest, header);
             return Ok(Flow::Go);
         }
@@ -411,7 +412,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a request until its turn.
+    /// Keeps a request until its CmdSN is next.
     fn hold(&self, header: &Header, raw: &[u8]) -> Result<Flow, IscsiError> {
         let mut held = self.held.borrow_mut();
         if !held.contains_key(&header.cmd_sn()) {
@@ -435,7 +436,7 @@ impl Connection {
         Ok(Flow::Go)
     }
 
-    /// Takes requests whose turn has come.
+    /// Processes kept requests whose CmdSN is next.
     fn take_held(self: &Rc<Self>) -> Result<Flow, IscsiError> {
         loop {
             let mut sequence = self.sequence.get();
@@ -461,7 +462,8 @@ impl Connection {
         }
     }
 
-    /// Data of a command that waits for its turn waits with it; false where there is none.
+    /// Keeps a Data-Out with its command, if that waits for its CmdSN. Returns false if no such
+    /// command waits.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {
@@ -473,7 +475,7 @@ impl Connection {
         self.check_held(&held).map(|_| true)
     }
 
-    /// Does what a request asks for, at its turn.
+    /// Executes a request in CmdSN order.
     fn dispatch(self: &Rc<Self>, pdu: &Pdu<'_>) -> Result<Flow, IscsiError> {
         let request = match Request::decode(pdu) {
             Ok(request) => request,
@@ -494,7 +496,7 @@ impl Connection {
             }
             Request::Text(request) => self.take_text(&request, pdu)?,
             Request::Logout(request) => return Ok(self.log_out(request)),
-            // Taken before, as it has no CmdSN.
+            // `take` handles Data-Out earlier, because it has no CmdSN.
             Request::DataOut(_) => {}
         }
         Ok(Flow::Go)
@@ -502,7 +504,8 @@ impl Connection {
 
     fn echo(&self, request: NopOut, data: &[u8]) {
         if self.tasks.borrow().is_empty() && self.outbox.is_empty() {
-            // Who has time to ask whether this side is there needs no buffers for now.
+            // An initiator that sends NOP-Outs without commands is idle and needs no pooled
+            // buffers.
             self.outbox.give_up_pool();
         }
         if request.itt == NO_TAG {
@@ -529,13 +532,13 @@ impl Connection {
 
     // --- answers ---
 
-    /// Puts in an answer that has a StatSN of its own.
+    /// Appends a response with its own StatSN.
     pub(super) fn answer(&self, mut header: Header, data: &[u8]) {
         self.number(&mut header);
         pdu::put(&mut self.outbox.gathering(), header, data, self.digests());
     }
 
-    /// Puts in a PDU that takes no StatSN.
+    /// Appends a PDU that does not advance StatSN.
     pub(super) fn answer_unnumbered(&self, mut header: Header) {
         header.set_word(24, self.stat_sn.get());
         self.number_commands(&mut header);
@@ -549,7 +552,7 @@ impl Connection {
         pdu::reject(&mut out, reason, rejected, number, self.digests());
     }
 
-    /// Sets StatSN, which counts up, and the window of commands.
+    /// Sets StatSN and advances it; sets the command window.
     pub(super) fn number(&self, header: &mut Header) {
         let stat_sn = self.stat_sn.get();
         header.set_word(24, stat_sn);
@@ -557,7 +560,7 @@ impl Connection {
         self.number_commands(header);
     }
 
-    /// Sets ExpCmdSN and MaxCmdSN: as many commands may come as there is room for tasks.
+    /// Sets ExpCmdSN and MaxCmdSN: the window is as large as the number of free tasks.
     pub(super) fn number_commands(&self, header: &mut Header) {
         let mut sequence = self.sequence.get();
         let tasks = self.tasks.borrow().len() as u32;
@@ -567,7 +570,8 @@ impl Connection {
         header.set_word(32, sequence.max());
     }
 
-    /// Tells of room that no answer tells of.
+    /// Sends a NOP-In with the new window if the window was closed, because no other PDU announces
+    /// it.
     pub(super) fn open_window(&self) {
         if self.sequence.get().is_closed() {
             self.answer_unnumbered(NopIn { itt: NO_TAG, ttt: NO_TAG }.encode());
@@ -581,7 +585,7 @@ impl Connection {
         self.last_ttt.get()
     }
 
-    /// Bytes in front of the data of a Data-In.
+    /// Header bytes before the data of a Data-In.
     pub(super) const fn header_room(&self) -> usize {
         HEADER_BYTES + if self.terms.get().digests.header { 4 } else { 0 }
     }

@@ -1,13 +1,13 @@
-//! Text requests in full feature phase: which targets there are, and the few keys that may change.
+//! Text requests in full feature phase: SendTargets, and the keys that may change after login.
 //!
-//! Not here: the syntax (`text`), keys of login (`terms`).
+//! The syntax is in weir-iscsi-wire (`text`), the keys of the login are in `negotiated`.
 //!
 //! Spec: RFC 7143 11.10, 11.11; Appendix C (SendTargets).
 //!
 //! Invariants:
-//! - one exchange at a time; a new one ends the one before;
-//! - of a list of targets a connection holds about two parts of [`TEXT_PART_BYTES`], however many
-//!   targets there are and however often the initiator asks in one text.
+//! - one exchange at a time; a new one ends the previous one;
+//! - a connection holds about two parts of [`TEXT_PART_BYTES`] of a target list, for any number of
+//!   targets and of SendTargets keys in one text.
 
 use weir_iscsi_wire::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
 use weir_iscsi_wire::text::{self, NOT_UNDERSTOOD, REJECT};
@@ -53,7 +53,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much of the answer as fits.
+    /// Sends as much of the response as fits into one PDU.
     fn send_text(&self, itt: u32, mut exchange: Exchange) {
         let max = self.terms.get().send_data_bytes_max.min(TEXT_PART_BYTES);
         self.list_targets(&mut exchange, max);
@@ -67,12 +67,12 @@ impl Connection {
         self.exchange.replace(continues.then_some(exchange));
     }
 
-    /// The answer, and the list of targets that ends it.
+    /// Response keys, and the target list that follows them.
     fn answer_pairs(&self, pairs: &[(&str, &str)]) -> (Vec<u8>, Option<Listing>) {
         let (mut out, mut listing) = (Vec::new(), None);
         for (key, value) in pairs {
             match *key {
-                // One list for each text: more would multiply the answer.
+                // One list for each text: more would multiply the size of the response.
                 "SendTargets" => match self.listing_of(value).filter(|_| listing.is_none()) {
                     Some(new) => listing = Some(new),
                     None => text::put(&mut out, "SendTargets", REJECT),
@@ -86,7 +86,7 @@ impl Connection {
                 }
                 "InitiatorAlias" => {}
                 _ => {
-                    // Known keys belong to the login; unknown ones to nobody.
+                    // Known keys belong to the login; other keys are not understood.
                     let mut ignored = self.terms.get();
                     let known = match ignored.offer(key, value, false) {
                         Answer::Value(answer) => answer != NOT_UNDERSTOOD,
@@ -99,7 +99,8 @@ impl Connection {
         (out, listing)
     }
 
-    /// `All` is for discovery only; the empty value is the target of this session.
+    /// `All` is allowed in discovery sessions only; the empty value means the target of this
+    /// session.
     fn listing_of(&self, value: &str) -> Option<Listing> {
         let wanted = match (&self.target, value) {
             (None, "All") => None,
@@ -114,7 +115,7 @@ impl Connection {
     fn list_targets(&self, exchange: &mut Exchange, part_bytes: usize) {
         let Exchange { rest, listing, .. } = exchange;
         let Some(Listing { wanted, after }) = listing.take() else { return };
-        // A session with a target learns of no other.
+        // A session with a target sees only that target.
         let own = self.target.as_ref();
         let mut last = None;
         self.targets.discover(&self.applicant, self.proven.as_ref(), &after, &mut |target| {

@@ -1,13 +1,14 @@
-//! The security stage: AuthMethod and CHAP.
+//! Security stage: AuthMethod and CHAP.
 //!
-//! Not here: the digests (`chap`), stages (`login`).
+//! CHAP digests are in weir-iscsi-wire (`chap`), the stages in `phases`.
 //!
 //! Spec: RFC 7143 12.1; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - `Proved` is reached only where nothing was demanded, or by a right answer to our challenge;
-//! - a secret that is the same in both directions proves nothing, and a challenge of our own that
-//!   comes back is not answered.
+//! - the state becomes `Proved` only if [`Authentication`] permits a login without CHAP, or after a
+//!   correct response to the target's challenge;
+//! - mutual CHAP fails if both directions use the same secret, or if the initiator reflects the
+//!   target's own challenge.
 
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, REJECT, binary, number, to_hex};
@@ -16,20 +17,20 @@ use weir_iscsi_wire::{Credentials, Status};
 use crate::target::denial::Denial;
 use crate::target::targets::Authentication;
 
-/// How far an initiator has come.
+/// Progress of an initiator through the security stage.
 pub(super) struct Authenticator {
     demanded: Authentication,
     state: State,
 }
 
 enum State {
-    /// AuthMethod was not offered yet.
+    /// No AuthMethod was offered yet.
     Begun,
-    /// CHAP was agreed on; its algorithm was not.
+    /// CHAP was selected; its algorithm was not.
     Chosen,
-    /// Our challenge is out.
+    /// The target sent its challenge.
     Challenged(Challenge),
-    /// Nothing more to prove; by CHAP if there are credentials.
+    /// Complete, with the credentials that CHAP verified; `None` without CHAP.
     Proved(Option<Credentials>),
 }
 
@@ -42,7 +43,7 @@ impl Authenticator {
         Self { demanded, state }
     }
 
-    /// What was proved by CHAP.
+    /// Credentials that CHAP verified.
     pub(super) fn into_proven(self) -> Option<Credentials> {
         match self.state {
             State::Proved(proven) => proven,
@@ -54,7 +55,7 @@ impl Authenticator {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Whether the stage may end; an error where it is wanted and never can.
+    /// Whether the stage may end. Returns an error if the initiator wants to end it and never can.
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
         match (&self.state, &self.demanded) {
             (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
@@ -63,7 +64,7 @@ impl Authenticator {
         }
     }
 
-    /// Takes the keys of authentication and appends the answers.
+    /// Processes the authentication keys and appends the response keys.
     pub(super) fn take(
         &mut self,
         in_security: bool,
@@ -95,7 +96,8 @@ impl Authenticator {
             State::Challenged(challenge) if chap => {
                 let mutual = value("CHAP_I").is_some() || value("CHAP_C").is_some();
                 let found = self.candidates().into_iter().filter(|(initiator, _)| {
-                    // All are looked at: the time says nothing about which one was right.
+                    // Check all candidates, so that the response time does not reveal the matching
+                    // one.
                     is_proved(challenge, initiator, &value)
                 });
                 let found: Vec<_> = found.collect();
@@ -112,7 +114,7 @@ impl Authenticator {
         }
     }
 
-    /// What may be proved, and what is proved back.
+    /// Accepted credentials of the initiator, each with the target's own for mutual CHAP.
     fn candidates(&self) -> Vec<(Credentials, Option<Credentials>)> {
         match &self.demanded {
             Authentication::Chap { initiator, target } => vec![(initiator.clone(), target.clone())],
@@ -137,7 +139,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// A refusal; the log has the reason that the initiator is not told.
+    /// Refusal with the authentication status; only the log contains the reason.
     fn failure(&self, why: impl Into<String>) -> Denial {
         match self.demanded {
             Authentication::Never(refusal) => failure(refusal.to_string()),
@@ -146,7 +148,7 @@ impl Authenticator {
     }
 }
 
-/// The method in AuthMethod.
+/// Value of AuthMethod for CHAP.
 const CHAP: &str = "CHAP";
 
 fn failure(why: impl Into<String>) -> Denial {
@@ -160,7 +162,8 @@ fn challenge(list: &str) -> Result<Challenge, Denial> {
         .ok_or_else(|| Denial::new(Status::TargetError, "the system has no randomness"))
 }
 
-/// Checks the initiator's answer. A wrong name and a wrong secret look the same from outside.
+/// Checks the initiator's CHAP response. The initiator cannot distinguish a wrong name from a wrong
+/// secret.
 fn is_proved<'a>(
     challenge: &Challenge,
     initiator: &Credentials,
@@ -172,7 +175,7 @@ fn is_proved<'a>(
     right_secret && right_name
 }
 
-/// Answers the initiator's challenge, for mutual CHAP.
+/// Responds to the initiator's challenge, for mutual CHAP.
 fn prove_back<'a>(
     ours: &Challenge,
     initiator: &Credentials,

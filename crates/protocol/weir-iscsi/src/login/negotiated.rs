@@ -1,11 +1,11 @@
-//! What both sides agree on: operational keys, their rules and their outcome.
+//! Operational keys: their result functions and the negotiated values.
 //!
-//! Not here: names and CHAP (`login`).
+//! Names and CHAP are in `phases` and `authenticate`.
 //!
 //! Spec: RFC 7143 section 13, with the result functions of 6.2.
 //!
-//! Invariant: whatever is offered, every outcome lies within `limits`; a key that was not
-//! negotiated has the default of section 13, cut to those.
+//! Invariant: every negotiated value is within `limits`, for any offer. A key without a negotiation
+//! has the default of section 13, reduced to the same limits.
 
 use weir_iscsi_wire::pdu::Digests;
 use weir_iscsi_wire::text::{
@@ -17,27 +17,27 @@ use crate::limits::{
     SEND_DATA_BYTES_MAX,
 };
 
-/// Bounds of every length that is negotiated (13.12 to 13.14).
+/// Range of every negotiated length (13.12 to 13.14).
 const LENGTHS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
-/// What was agreed on.
+/// Negotiated parameters of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Checksums of PDUs.
+    /// Header and data digests.
     pub digests: Digests,
-    /// Longest data segment this side takes.
+    /// MaxRecvDataSegmentLength of this target.
     pub receive_data_bytes_max: usize,
-    /// Longest data segment the initiator takes.
+    /// MaxRecvDataSegmentLength of the initiator.
     pub send_data_bytes_max: usize,
-    /// Longest sequence of data.
+    /// MaxBurstLength: longest data sequence.
     pub max_burst_bytes: usize,
-    /// Most data that comes unasked with a command, immediate data included.
+    /// FirstBurstLength: most unsolicited data of one command, immediate data included.
     pub first_burst_bytes: usize,
-    /// No Data-Out comes unasked.
+    /// InitialR2T: the initiator sends no unsolicited Data-Out.
     pub initial_r2t: bool,
-    /// Data may come with a command.
+    /// ImmediateData: a command PDU may carry data.
     pub immediate_data: bool,
-    /// R2Ts of one command that may be open.
+    /// MaxOutstandingR2T: open R2Ts of one command.
     pub outstanding_r2t_max: u32,
 }
 
@@ -56,12 +56,12 @@ impl Default for Terms {
     }
 }
 
-/// What is said to an offer.
+/// Response to an offered key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was a declaration.
+    /// No response: the key was a declaration.
     Nothing,
-    /// This.
+    /// Response value.
     Value(String),
 }
 
@@ -72,7 +72,7 @@ impl From<&str> for Answer {
 }
 
 impl Terms {
-    /// Takes an offer or a declaration of an operational key.
+    /// Applies an offer or a declaration of an operational key.
     pub fn offer(&mut self, key: &str, value: &str, discovery: bool) -> Answer {
         if discovery && MEANS_NOTHING_IN_DISCOVERY.contains(&key) {
             return IRRELEVANT.into();
@@ -89,32 +89,34 @@ impl Terms {
             }),
             "InitialR2T" => same(&mut self.initial_r2t, value),
             "ImmediateData" => same(&mut self.immediate_data, value),
-            // Both orders are kept: data is gathered as it comes, and checked to be next.
+            // Both orders are always Yes: the target appends data as it arrives and checks its
+            // offset.
             "DataPDUInOrder" | "DataSequenceInOrder" => constant(boolean(value), "Yes"),
             "MaxConnections" => constant(number(value, 1..=65535), "1"),
             "ErrorRecoveryLevel" => constant(number(value, 0..=2), "0"),
-            // Nothing is kept of a session whose connection is gone, so it may come back at once.
+            // The target keeps no state of a session after its connection failed, so the initiator
+            // may log in again at once.
             "DefaultTime2Wait" => number(value, 0..=3600)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.to_string())),
             "DefaultTime2Retain" => constant(number(value, 0..=3600), "0"),
             "iSCSIProtocolLevel" => number(value, 0..=31)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.min(1).to_string())),
             "TaskReporting" => text::choose(value, &["RFC3720"]).unwrap_or(REJECT).into(),
-            // Markers are no more (13.25), and this is no RDMA.
+            // RFC 7143 has no markers (13.25), and this transport is not RDMA.
             "IFMarker" | "OFMarker" | "RDMAExtensions" => constant(boolean(value), "No"),
             "IFMarkInt" | "OFMarkInt" => IRRELEVANT.into(),
             _ => NOT_UNDERSTOOD.into(),
         }
     }
 
-    /// What holds in full feature phase.
+    /// Final values for the full feature phase.
     #[must_use]
     pub fn settled(mut self) -> Self {
         self.first_burst_bytes = self.first_burst_bytes.min(self.max_burst_bytes);
         self
     }
 
-    /// A declaration of how much data the initiator takes in one PDU.
+    /// Applies the initiator's declaration of its MaxRecvDataSegmentLength.
     pub fn declare_receive_max(&mut self, value: &str) -> Answer {
         match number(value, LENGTHS) {
             Some(declared) => {
@@ -126,7 +128,7 @@ impl Terms {
     }
 }
 
-/// Appends what this side declares by itself.
+/// Appends the declarations of this target.
 pub(crate) fn declare(out: &mut Vec<u8>, receive_data_bytes_max: usize) {
     text::put(out, "MaxRecvDataSegmentLength", &receive_data_bytes_max.to_string());
 }
@@ -162,7 +164,7 @@ fn minimum(agreed: &mut usize, value: &str, max: usize) -> Answer {
     }
 }
 
-/// What the initiator wants: this side's own value never decides.
+/// Accepts the initiator's value; the target has no preference.
 fn same(agreed: &mut bool, value: &str) -> Answer {
     match boolean(value) {
         Some(offered) => {
@@ -173,7 +175,7 @@ fn same(agreed: &mut bool, value: &str) -> Answer {
     }
 }
 
-/// Whatever was offered, if it was of the right kind.
+/// Responds with `outcome` to every valid offer.
 fn constant<T>(offered: Option<T>, outcome: &str) -> Answer {
     offered.map_or(REJECT, |_| outcome).into()
 }

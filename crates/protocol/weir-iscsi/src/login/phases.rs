@@ -1,21 +1,22 @@
-//! The login: who comes, what it proves, what is agreed on.
+//! State machine of the login phase: identification, CHAP and negotiation.
 //!
-//! Not here: receiving and sending, the table of sessions (`session`), the rules of single keys
-//! (`terms`).
+//! `session` sends, receives and enters sessions into the table. The rules of single keys are in
+//! `negotiated`.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12 (authentication), 13 (keys).
 //!
 //! ```text
 //! start -> security (AuthMethod, CHAP) -> operational (keys) -> full feature
 //!      \______________________________/^                     /^
-//!             \_____________________________________________/   stages may be left out
+//!             \_____________________________________________/   stages are optional
 //! ```
 //!
 //! Invariants:
-//! - no initiator leaves the security stage without having proved what [`Targets`] demands;
-//! - an unknown target, one that the initiator may not use and a wrong secret have one answer;
-//! - a key is negotiated once;
-//! - an answer fits into one PDU of [`weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX`].
+//! - an initiator leaves the security stage only with the authentication that [`Targets`] demands;
+//! - an unknown target, a target that the initiator may not use, and a wrong secret get the same
+//!   status;
+//! - each key is negotiated once;
+//! - a response fits into one PDU of [`weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX`].
 
 use hashbrown::HashSet;
 use weir_iscsi_wire::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
@@ -35,48 +36,48 @@ const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
 
-/// What to do after a login request.
+/// Next action after a Login Request.
 pub enum Step {
-    /// Send this and wait for the next.
+    /// Send this response and wait for the next request.
     Answer(LoginResponse, Vec<u8>),
-    /// Everything is agreed on: enter the session, then send this with its TSIH.
+    /// The login is complete: enter the session, then send this response with its TSIH.
     Ready(LoginResponse, Vec<u8>, Box<Ready>),
-    /// Send this and close.
+    /// Send this response and close the connection.
     Refuse(LoginResponse, Denial),
 }
 
-/// A login that came to its end.
+/// Result of a completed login.
 pub struct Ready {
-    /// Who.
+    /// The initiator.
     pub applicant: Applicant,
-    /// Where to.
+    /// Kind of session.
     pub purpose: Purpose,
-    /// On which terms.
+    /// Negotiated parameters.
     pub terms: Terms,
-    /// The TSIH it asked for; 0 for a new session.
+    /// TSIH of the request; 0 asks for a new session.
     pub tsih: u16,
-    /// Number of the connection.
+    /// CID of the connection.
     pub cid: u16,
-    /// CmdSN of its first command.
+    /// CmdSN of the first command.
     pub cmd_sn: u32,
-    /// What it proved by CHAP.
+    /// Credentials that CHAP verified, if any.
     pub proven: Option<Credentials>,
 }
 
-/// What a session is for.
+/// Kind of session, by SessionType.
 pub enum Purpose {
-    /// To ask for targets.
+    /// Discovery: lists targets.
     Discovery,
-    /// For commands to a target.
+    /// Normal: sends commands to a target.
     Target {
-        /// Its name.
+        /// iSCSI name of the target.
         name: String,
-        /// Makes the nexus.
+        /// Creates the nexus.
         open: OpenNexus,
     },
 }
 
-/// A login under way.
+/// Login in progress.
 pub struct Login<'a> {
     targets: &'a dyn Targets,
     peer: &'a Peer,
@@ -86,13 +87,13 @@ pub struct Login<'a> {
     gathered: Gathered,
     seen: HashSet<String>,
     terms: Terms,
-    /// The initiator's, once it said one that can be.
+    /// InitiatorName; empty until a valid one arrived.
     name: String,
-    /// The target that it wants, the same.
+    /// TargetName; empty until a valid one arrived.
     target: String,
     identity: Option<Identity>,
     portal_group_tag: Option<u16>,
-    /// Longest data segment to declare, asked for once the initiator has proved what it must.
+    /// Returns the MaxRecvDataSegmentLength to declare; called after the authentication.
     receive_data_bytes_max: &'a dyn Fn() -> usize,
     declared: bool,
 }
@@ -104,8 +105,9 @@ struct Identity {
 }
 
 impl<'a> Login<'a> {
-    /// Begins for a connection from `peer`. `receive_data_bytes_max`: how long a data
-    /// segment this side takes; asked for once, and only of an initiator that is let in.
+    /// Starts the login of a connection from `peer`. `receive_data_bytes_max` returns the
+    /// MaxRecvDataSegmentLength of this target; it is called once, and only for an authenticated
+    /// initiator.
     pub fn new(
         targets: &'a dyn Targets,
         peer: &'a Peer,
@@ -129,27 +131,27 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// What the initiator calls itself, as far as it has said.
+    /// Name of the initiator; empty until it sent one.
     pub fn initiator(&self) -> &str {
         &self.name
     }
 
-    /// The target that it wants, as far as it has said.
+    /// Name of the requested target; empty until the initiator sent one.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Whether a request of this stage may be an attempt to prove a secret.
+    /// Whether the next request in this stage may contain a CHAP response.
     pub fn awaits_proof(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| identity.authenticator.awaits_proof())
     }
 
-    /// Refuses a request that was not looked at.
+    /// Refuses a request without evaluation.
     pub fn refuse(&self, request: &Request, denial: Denial) -> Step {
         Step::Refuse(refused(response_to(request), denial.status), denial)
     }
 
-    /// Takes the next request.
+    /// Processes the next request.
     pub fn feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Step {
         let response = response_to(request);
         match self.try_feed(request, pdu) {
@@ -167,7 +169,7 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// The answer's text, and whether the stage ends.
+    /// Returns the text of the response, and whether the stage ends.
     fn try_feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Result<(Vec<u8>, bool), Denial> {
         self.check(request)?;
         self.gathered.add(pdu.data)?;
@@ -205,7 +207,7 @@ impl<'a> Login<'a> {
         Ok((out, transit))
     }
 
-    /// What holds for every login request.
+    /// Checks that apply to every Login Request.
     fn check(&mut self, request: &Request) -> Result<(), Denial> {
         self.pdus += 1;
         if self.pdus > LOGIN_PDUS_MAX {
@@ -234,7 +236,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Notes keys that are negotiated; none is twice (6.3).
+    /// Records the keys of a request; each may appear once in a login (6.3).
     fn note_keys(&mut self, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         for (key, _) in pairs {
             if !self.seen.insert((*key).to_owned()) {
@@ -244,7 +246,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Learns from the first text who comes, and asks whether it may.
+    /// Identifies the initiator from the first text, and asks [`Targets`] for its admission.
     fn identify(&mut self, request: &Request, pairs: &[(&str, &str)]) -> Result<(), Denial> {
         let value =
             |key: &str| pairs.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
@@ -277,7 +279,7 @@ impl<'a> Login<'a> {
         Ok(())
     }
 
-    /// Whether the stage may end now.
+    /// Whether the security requirements allow the stage to end.
     fn may_leave(&self) -> Result<bool, Denial> {
         let authenticator = self.identity.as_ref().map(|identity| &identity.authenticator);
         authenticator.map_or(Ok(false), Authenticator::may_leave)
@@ -301,7 +303,7 @@ impl<'a> Login<'a> {
     }
 }
 
-/// The response that answers a request.
+/// Successful response to a request, with its identifiers.
 const fn response_to(request: &Request) -> LoginResponse {
     LoginResponse {
         transit: false,
@@ -314,7 +316,7 @@ const fn response_to(request: &Request) -> LoginResponse {
     }
 }
 
-/// The admission to a target that a stranger is not to know of.
+/// Replaces a refusal that would reveal targets by a CHAP login that always fails.
 fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
     if !refusal.tells_of_targets() {
         return Err(refusal);
@@ -323,18 +325,18 @@ fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
     Ok(Admission { authentication, open: Box::new(move |_| Err(refusal)) })
 }
 
-/// The response that says so.
+/// Turns a response into a refusal with `status`.
 pub(crate) fn refused(response: LoginResponse, status: Status) -> LoginResponse {
     LoginResponse { transit: false, status: (status as u16).to_be_bytes(), ..response }
 }
 
-/// Keys that say who comes, or prove it; the others are terms.
+/// Whether a key belongs to identification or authentication; the others are operational.
 fn is_of_identity(key: &str) -> bool {
     matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod")
         || key.starts_with("CHAP_")
 }
 
-/// An iSCSI name, in lower case as names are compared (4.2.7.1).
+/// Checks an iSCSI name. Returns it in lower case, because comparison ignores case (4.2.7.1).
 fn checked_name(name: &str) -> Result<String, Denial> {
     let bad = |c: char| c.is_control() || c.is_whitespace();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {

@@ -1,3 +1,3 @@
-//! Sockets: receives requests, sends answers.
+//! Socket side of a connection: receives requests and sends responses.
 
 pub(crate) mod serve;

@@ -1,17 +1,17 @@
-//! One connection from login to logout, on a socket.
+//! Runs one connection on its socket, from login to logout.
 //!
-//! Not here: what requests do (`connection`), the rules of login (`login`), listening and threads
-//! (weir-net).
+//! `connection` executes requests, `login` has the rules of the login phase, and weir-net has
+//! listeners and threads.
 //!
-//! Two tasks: the reader receives as much as there is and takes every PDU in it; the writer sends
-//! what answers have gathered. While a send is under way requests go on being taken, so that a
-//! deep queue costs one receive and one send for many commands. A third asks an initiator that
-//! has gone quiet whether it is there.
+//! The reader task receives as many bytes as are available and processes every complete PDU. The
+//! writer task sends the gathered responses. The reader continues during a send, so a deep queue
+//! costs one receive and one send for many commands. A third task sends a NOP-In to an idle
+//! initiator.
 //!
 //! Invariants:
-//! - at the end of input, at logout and at a stop, commands under way finish and their answers are
-//!   sent before the socket is closed;
-//! - nothing is taken after the end was reached;
+//! - at end of input, logout and shutdown, commands in flight complete and their responses are sent
+//!   before the socket is closed;
+//! - no request is taken after that point;
 //! - a session moves to another thread only at rest, between two requests.
 
 use std::cell::Cell;
@@ -44,10 +44,10 @@ use crate::target::denial::Denial;
 use crate::target::session_table::Entrant;
 use crate::target::targets::Targets;
 
-/// What the first answer is numbered.
+/// StatSN of the first response.
 const FIRST_STAT_SN: u32 = 1;
 
-/// The protocol, with what it offers.
+/// iSCSI target as a [`Protocol`] of weir-net.
 pub struct Iscsi {
     targets: Arc<dyn Targets>,
     budget: Arc<Budget>,
@@ -57,8 +57,8 @@ pub struct Iscsi {
 }
 
 impl Iscsi {
-    /// Offers `targets`; connections share `budget`, of which each has what
-    /// [`OWN`](crate::limits::OWN) says without asking.
+    /// Serves `targets`. Connections share `budget`; each holds the bytes of
+    /// [`OWN`](crate::limits::OWN) without a request to the budget.
     pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
         Self {
             targets,
@@ -86,7 +86,7 @@ impl Protocol for Iscsi {
     type Error = IscsiError;
     type Parked = Parked;
     const MOVES: bool = true;
-    // Initiators ping idle sessions, and one that is lost interrupts what is mounted.
+    // Initiators ping idle sessions, and the loss of a session interrupts mounted filesystems.
     const IDLE_GIVES_WAY: bool = false;
 
     fn name(&self) -> &'static str {
@@ -116,22 +116,23 @@ impl Protocol for Iscsi {
         };
         let Some(connection) = result? else { return Ok(None) };
         if !connection.is_discovery() {
-            // A discovery gives its place to a new connection for as long as it lasts.
+            // At the connection limit, a new connection may replace a discovery session at any
+            // time.
             watch.end_handshake();
         }
         self.serve(wire, connection, watch).await
     }
 }
 
-/// A session at rest, on its way to another thread.
+/// Session at rest, on its way to another thread.
 pub struct Parked {
     parts: Box<Parts>,
-    /// What was received and not taken.
+    /// Received bytes that were not processed.
     received: Vec<u8>,
 }
 
 impl Iscsi {
-    /// Full feature phase.
+    /// Runs the full feature phase.
     async fn serve<S: Socket>(
         &self,
         mut wire: Wire<S>,
@@ -161,7 +162,7 @@ impl Iscsi {
     }
 }
 
-/// Takes a session at rest apart.
+/// Disassembles a session at rest.
 async fn park<S: Socket>(
     wire: Wire<S>,
     connection: Rc<Connection>,
@@ -173,7 +174,7 @@ async fn park<S: Socket>(
     Ok(Parked { parts, received: wire.input.pending().to_vec() })
 }
 
-/// Ends a session in which no further request is taken.
+/// Ends a session after its last request.
 async fn finish<S: Socket>(
     wire: &Wire<S>,
     connection: Rc<Connection>,
@@ -191,20 +192,20 @@ async fn finish<S: Socket>(
     let written = match (ending, drained.await) {
         (_, Ok(written)) => written,
         (ending, Err(_)) => {
-            // The writer was dropped with the wait; what the nexus has still must end.
+            // The timeout dropped the writer; commands that the nexus still runs must end.
             connection.give_up();
             shut(&wire.socket, Shutdown::Both);
             ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
         }
     };
-    // Commands of a broken connection still use the nexus; they end before it does.
+    // Commands of a broken connection still use the nexus, so wait for them before dropping it.
     while connection.is_running() {
         connection.progress.wait().await;
     }
     match (ending, connection.stuck()) {
         (Some(why), _) => Err(IscsiError::Ended { why }),
         (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
-        // Nobody bothers to log out of discovery.
+        // Initiators end discovery sessions without a logout.
         (None, None) if connection.is_discovery() => {
             drop(read.and(written).inspect_err(|error| tracing::debug!(%error, "discovery ended")));
             Ok(())
@@ -213,7 +214,7 @@ async fn finish<S: Socket>(
     }
 }
 
-/// This side of a login.
+/// Target side of a login.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     targets: &'a Arc<dyn Targets>,
@@ -224,7 +225,7 @@ struct Side<'a> {
 
 type Writer = compio::runtime::JoinHandle<Result<(), IscsiError>>;
 
-/// Waits until what is under way is answered and sent.
+/// Waits until all commands in flight have completed and their responses are sent.
 async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError> {
     while connection.is_running() && !connection.is_broken() {
         connection.progress.wait().await;
@@ -233,8 +234,8 @@ async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError
     writer.await.unwrap_or(Ok(()))
 }
 
-/// Lets the writer end however the session does, a panic of the storage included; otherwise it
-/// would keep the socket open for ever.
+/// Ends the writer on every exit of the session, including a panic in the storage; otherwise the
+/// writer would keep the socket open for ever.
 struct Release(Weak<Connection>);
 
 impl Drop for Release {
@@ -245,14 +246,14 @@ impl Drop for Release {
     }
 }
 
-/// A socket and what was received from it.
+/// Socket with its received, unprocessed bytes.
 struct Wire<S> {
     socket: S,
     input: Input,
 }
 
 impl<S: Socket> Wire<S> {
-    /// Receives once; `need` is the length of the PDU at the front, as far as known.
+    /// Receives once. `need` is the length of the PDU at the front, as far as known.
     async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
         let (at, limit) = self.input.make_room(need);
         let buffer = self.input.take().slice(at..at + limit);
@@ -269,13 +270,14 @@ impl<S: Socket> Wire<S> {
     }
 }
 
-/// The login phase; `None` where the initiator went away before it began.
+/// Runs the login phase. Returns `None` if the initiator closed the connection before its first
+/// request.
 async fn log_in<S: Socket>(
     wire: &mut Wire<S>,
     side: Side<'_>,
     peer: &Peer,
 ) -> Result<Option<Rc<Connection>>, IscsiError> {
-    // A stranger has no share of the memory yet.
+    // An unauthenticated peer has no memory grant yet.
     let share = Cell::new(None::<Share>);
     let receive_data_bytes_max = || {
         let its = share.take().unwrap_or_else(|| side.budget.share());
@@ -339,7 +341,8 @@ async fn log_in<S: Socket>(
     }
 }
 
-/// Gives a request to the login, once its address and account may try to prove something again.
+/// Passes a request to the login, after the throttle admits a CHAP response from its address and
+/// for its account.
 async fn feed(
     login: &mut Login<'_>,
     request: &pdu::Login,
@@ -355,7 +358,7 @@ async fn feed(
         let why = "too many wrong answers to CHAP came lately; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
-    // From here to the count of failures nothing is awaited.
+    // Do not await between here and the count of failures.
     let step = login.feed(request, pdu);
     match &step {
         Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
@@ -384,7 +387,8 @@ async fn refuse<S: Socket>(
     }
 }
 
-/// Enters the session, after one of the same initiator port, and makes its nexus.
+/// Enters the session, after the end of an earlier one of the same initiator port, and creates its
+/// nexus.
 async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
@@ -434,15 +438,15 @@ async fn enter<S: Socket>(
     Ok((Connection::new(parts), tsih))
 }
 
-/// Why no further request is taken.
+/// Reason why the reader stopped.
 enum End {
-    /// Of the session: end of input, a logout or a stop.
+    /// End of the session: end of input, a logout or a shutdown.
     Over,
-    /// The session is to go on on another thread, and can.
+    /// The session is at rest and can continue on another thread.
     AtRest,
 }
 
-/// Receives and takes requests until the end, or what cannot be taken.
+/// Receives and processes requests until the end of the session, or until an error.
 async fn read_requests<S: Socket>(
     wire: &mut Wire<S>,
     connection: &Rc<Connection>,
@@ -478,8 +482,8 @@ async fn read_requests<S: Socket>(
     }
 }
 
-/// Takes every whole PDU that was received. Returns how long the next one is, as far as known, or
-/// `None` where the end was reached.
+/// Processes every complete PDU that was received. Returns the length of the next PDU, as far as
+/// known, or `None` at the end of the session.
 async fn take_pending(
     input: &mut Input,
     connection: &Rc<Connection>,
@@ -491,7 +495,7 @@ async fn take_pending(
             connection.flush();
             give_way().await;
         }
-        // A socket that was shut down for reading still returns what arrived before.
+        // After shutdown(2) for reading, the socket still returns the bytes that arrived before.
         if connection.is_broken() || connection.ending().is_some() {
             return Ok(None);
         }
@@ -502,7 +506,8 @@ async fn take_pending(
             Framed::Need(need) => return Ok(Some(need)),
             Framed::Pdu(pdu, used) => (pdu, used),
         };
-        // Data-Out needs no room for an answer; what waits for it may be what makes room.
+        // A Data-Out needs no memory for a response, and commands that wait for its data may free
+        // memory.
         if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
             connection.wait_for_room().await;
             continue;
@@ -517,7 +522,7 @@ async fn take_pending(
     }
 }
 
-/// Lets commands go on that wait for memory.
+/// Resumes commands that wait for memory.
 async fn take_turns(connection: Rc<Connection>) {
     loop {
         connection.turn().await;
@@ -525,14 +530,14 @@ async fn take_turns(connection: Rc<Connection>) {
     }
 }
 
-/// Ends a connection whose initiator stalls others.
+/// Ends a connection whose initiator stalls other connections.
 async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     connection.evicted().await;
     connection.get_stuck("holds memory that others wait for", STALL_CHECK);
     shut(&socket, Shutdown::Both);
 }
 
-/// Ends a discovery that lasts for too long.
+/// Ends a discovery session that exceeds its time limit.
 async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
     if connection.is_discovery() {
         compio::time::sleep(limit).await;
@@ -541,13 +546,13 @@ async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: 
     }
 }
 
-/// Asks the initiator to log out, once that is wanted.
+/// Asks the initiator to log out, once the server wants it.
 async fn ask_to_log_out(connection: Rc<Connection>) {
     let seconds = connection.logout_wanted().await;
     connection.request_logout(seconds);
 }
 
-/// Sends answers as they gather.
+/// Sends responses as they become available.
 async fn write_answers<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
@@ -586,8 +591,8 @@ async fn write_answers<S: Socket>(
     result
 }
 
-/// Asks an initiator that has gone quiet whether it is there, and drops one that is not, or that
-/// does not send the data that it was asked for.
+/// Sends a NOP-In to an idle initiator. Ends the connection if the initiator does not respond, or
+/// if it does not send solicited data.
 async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
     let mut asked = None;
     let what = loop {

@@ -1,31 +1,31 @@
-//! Wrong answers to CHAP: each makes the next ones of its address and of its account wait.
+//! Throttle for CHAP responses: each wrong response delays the next ones from its address and for
+//! its account.
 //!
-//! Not here: what an answer proves (`login`), the log and events (`Targets::guessed`).
+//! `login` checks the responses; the server's `Targets::guessed` writes log lines and events.
 //!
-//! A secret of 12 characters falls to a client that may try a thousand a second for weeks. So the
-//! server looks at few wrong answers, however many addresses they come from:
+//! A client with a thousand attempts a second finds a secret of 12 characters within weeks. The
+//! server therefore checks few wrong responses, from any number of addresses:
 //!
-//! - after a wrong answer, the next one of the same address waits; so does the next one for the
-//!   same account (initiator and target) from any address with a wrong answer. The delay doubles up
-//!   to [`GUESS_DELAY_MAX`];
-//! - answers for one account from addresses without a wrong answer pass at
-//!   [`CLEAN_ACCOUNT_INTERVAL`], so that guessers do not lock out an initiator after a restart of
-//!   the server: each of their addresses has one such guess;
-//! - all wrong answers together delay the next one, too: [`DIRTY_INTERVAL`] for addresses with an
-//!   earlier wrong answer, [`CLEAN_INTERVAL`] for other addresses;
-//! - an account with a successful login from an address is known there. Its answers from there wait
-//!   for none of these, so that no guesser, there or elsewhere, locks the initiator out. After a
-//!   wrong answer from there the next one waits for [`KNOWN_INTERVAL`].
+//! - a wrong response delays the next one from the same address, and the next one for the same
+//!   account (initiator and target) from any address with a wrong response. The delay doubles up to
+//!   [`GUESS_DELAY_MAX`];
+//! - of the responses for one account from addresses without a wrong response, one passes in each
+//!   [`CLEAN_ACCOUNT_INTERVAL`]. Each guessing address has only one such attempt, so guessers do
+//!   not lock out an initiator after a restart of the server;
+//! - all wrong responses together delay the next one as well: [`DIRTY_INTERVAL`] for addresses with
+//!   an earlier wrong response, [`CLEAN_INTERVAL`] for other addresses;
+//! - a successful login makes its account known at its address. None of these delays applies to
+//!   later responses for the account from there, so guessers at the same or another address cannot
+//!   lock the initiator out. A wrong response from there delays the next one by [`KNOWN_INTERVAL`].
 //!
-//! Tables of fixed size count addresses and accounts, in the entry that a keyed hash gives, so that
-//! a flood of addresses evicts nothing. Two addresses can share an entry and delay each other.
+//! Tables of fixed size count addresses and accounts. A keyed hash selects the entry, so a flood of
+//! addresses evicts nothing. Two addresses can share an entry and delay each other.
 //!
 //! Invariants:
-//! - an answer is looked at only when all its delays are over, on however many connections answers
-//!   wait;
-//! - the tables have [`ADDRESS_PLACES`], [`ACCOUNT_PLACES`] and at most [`KNOWN_MAX`] entries, and
-//!   only a right answer makes an entry of the last one;
-//! - at most [`GUESSES_WAITING_MAX`] logins wait for one place of the table of addresses, and
+//! - a response is checked only after all its delays, on any number of connections;
+//! - the tables have [`ADDRESS_PLACES`], [`ACCOUNT_PLACES`] and at most [`KNOWN_MAX`] entries; only
+//!   a correct response adds an entry to the last table;
+//! - at most [`GUESSES_WAITING_MAX`] logins wait for one entry of the address table, and at most
 //!   [`KNOWN_WAITING_MAX`] for one known account.
 
 use std::hash::{BuildHasher, RandomState};
@@ -41,13 +41,13 @@ use crate::limits::{
     KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX,
 };
 
-/// See the file's head.
+/// CHAP throttle of a server; see the header of this file.
 pub(crate) struct Guesses {
     hash: RandomState,
     state: Mutex<State>,
 }
 
-/// Sender of an answer: its entries in the tables.
+/// Sender of a response: its entries in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Guesser {
     address: usize,
@@ -59,22 +59,23 @@ struct State {
     addresses: Table,
     accounts: Table,
     known: HashMap<(u64, PeerKey), Known>,
-    /// Next wrong answer of any address that gave one before, and of any other.
+    /// Earliest time of the next response from an address with an earlier wrong one, and from any
+    /// other address.
     next_dirty: Option<Instant>,
     next_clean: Option<Instant>,
 }
 
-/// The wrong answers of one place.
+/// Wrong responses of one table entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     times: u32,
     waiting: u16,
     last: Option<Instant>,
-    /// Of an account: the next answer from an address without a wrong one.
+    /// Accounts only: earliest time of the next response from an address without a wrong one.
     next_clean: Option<Instant>,
 }
 
-/// Places by a hash, which is reduced to their number.
+/// Entries; the index is a hash modulo their number.
 struct Table(Box<[Place]>);
 
 impl Table {
@@ -91,22 +92,22 @@ impl Table {
     }
 }
 
-/// An account that was proved from an address.
+/// Account with a successful login from an address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     proved: Instant,
-    /// No answer is looked at before.
+    /// The next response is not checked before this time.
     next: Instant,
     waiting: u16,
 }
 
 impl Place {
-    /// Whether it had a wrong answer lately.
+    /// Whether a wrong response came within [`GUESS_FORGOTTEN`].
     fn is_dirty(&self, now: Instant) -> bool {
         self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
     }
 
-    /// When its next answer may be looked at; `None`: at once.
+    /// Earliest time at which the next response is checked; `None` means at once.
     fn next(&self, now: Instant) -> Option<Instant> {
         let doublings = self.times.saturating_sub(1).min(16);
         let delay = (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX);
@@ -122,7 +123,7 @@ impl Place {
     }
 }
 
-/// Whether an answer may be looked at.
+/// Whether a response may be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Now,
@@ -143,7 +144,7 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// Whom the answer of an initiator to a target's challenge counts for.
+    /// Table entries for a response of an initiator to a target's challenge.
     pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
         let account = self.hash.hash_one((initiator, target));
         let place = |hash: u64, places: usize| (hash % places as u64) as usize;
@@ -154,8 +155,9 @@ impl Guesses {
         }
     }
 
-    /// Waits until an answer may be looked at; false where that takes too long. Between this and
-    /// [`Self::failed`] or [`Self::proved`] nothing may be awaited.
+    /// Waits until a response may be checked. Returns false if that takes longer than
+    /// [`GUESS_WAIT_MAX`] or too many logins wait. The caller must not await between this and
+    /// [`Self::failed`] or [`Self::proved`].
     pub(crate) async fn wait(&self, who: Guesser) -> bool {
         let deadline = Instant::now() + GUESS_WAIT_MAX;
         let mut waiting = None;
@@ -196,7 +198,7 @@ impl Guesses {
         }
     }
 
-    /// Counts a wrong answer.
+    /// Counts a wrong response.
     pub(crate) fn failed(&self, who: Guesser, now: Instant) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -219,7 +221,7 @@ impl Guesses {
         }
     }
 
-    /// Notes a right answer: the account is known at the address from now on.
+    /// Records a correct response: the account becomes known at the address.
     pub(crate) fn proved(&self, who: Guesser, now: Instant) {
         let mut state = self.state.lock();
         if let Some(known) = state.known.get_mut(&who.known) {
@@ -237,11 +239,11 @@ impl Guesses {
     }
 }
 
-/// A login that waits; counted until it is dropped.
+/// A waiting login; counted until it is dropped.
 struct Waiting<'g> {
     guesses: &'g Guesses,
     who: Guesser,
-    /// Whether it waits as one of a known account.
+    /// Whether it counts for a known account.
     as_known: bool,
 }
 
@@ -283,15 +285,15 @@ mod tests {
         PeerKey::of(std::net::Ipv4Addr::from(number).into())
     }
 
-    /// A guesser that shares no entry of a table with `others`.
+    /// Creates a guesser that shares no address entry with `others`.
     fn apart(guesses: &Guesses, others: &[Guesser], account: &str) -> Guesser {
         let mut all = (10_000..).map(|number| guesses.guesser(peer(number), account, "t"));
         let is_apart = |one: &Guesser| others.iter().all(|other| other.address != one.address);
         all.find(is_apart).unwrap()
     }
 
-    /// Gives wrong answers for `account` as fast as possible, from `addresses` in turn, for `time`.
-    /// Returns the number of checked answers.
+    /// Gives wrong responses for `account` as fast as possible, from `addresses` in turn, for
+    /// `time`. Returns the number of checked responses.
     fn guessed(
         guesses: &Guesses,
         addresses: std::ops::Range<u32>,
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_delay_the_next_ones_of_their_address_and_account() {
+    fn wrong_response_delays_its_address_and_its_account() {
         let guesses = Guesses::default();
         let start = Instant::now();
         let [same, other_account] =
@@ -340,7 +342,7 @@ mod tests {
             Turn::Now => Duration::ZERO,
         };
         assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
-        // The account has few guesses of an address that gave a wrong answer to another account.
+        // An address that gave a wrong response for another account has few attempts for this one.
         guesses.failed(
             Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
             start,
@@ -349,9 +351,9 @@ mod tests {
         assert_eq!(guesses.turn(same, start + GUESS_FORGOTTEN), Turn::Now);
     }
 
-    // 3,000 addresses guessed 1,486 times a second.
+    // Regression test: 3,000 addresses could guess 1,486 times a second.
     #[test]
-    fn rate_of_wrong_answers_is_bounded_however_many_addresses_give_them() {
+    fn rate_of_wrong_responses_is_bounded_for_many_addresses() {
         let time = Duration::from_mins(1);
         let per_minute = |interval: Duration| (time.as_millis() / interval.as_millis()) as u32;
         let addresses = 0..3000;
@@ -366,9 +368,9 @@ mod tests {
         assert!(looked_at <= most + 2, "{looked_at} of {most}");
     }
 
-    // After a restart no account is known, and each initiator has to come through once.
+    // After a restart no account is known, and each initiator must pass the throttle once.
     #[test]
-    fn initiator_at_a_clean_address_waits_for_no_address_that_guessed_before() {
+    fn initiator_at_a_clean_address_is_not_delayed_by_guessers() {
         let guesses = Guesses::default();
         let start = Instant::now();
         let account = |_| "victim".to_owned();
@@ -378,7 +380,7 @@ mod tests {
             (2..50).map(|number| guesses.guesser(peer(number), "victim", "t")).collect();
         let (dirty, own) = (guessers[0], apart(&guesses, &guessers, "victim"));
         let mut turns = 0;
-        // Guessers of 48 addresses take every turn that they get.
+        // Guessers at 48 addresses use every attempt that the throttle gives them.
         for step in 0..20 {
             let at = now + step * Duration::from_millis(100);
             if guesses.turn(dirty, at) == Turn::Now {
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn known_account_passes_though_its_address_and_account_are_guessed_at() {
+    fn known_account_is_not_delayed_by_guessers() {
         let guesses = Guesses::default();
         let start = Instant::now();
         let own = guesses.guesser(peer(1), "victim", "t");
@@ -401,7 +403,7 @@ mod tests {
         assert!(elsewhere > 0);
         let now = start + Duration::from_secs(10);
         assert_eq!(guesses.turn(own, now), Turn::Now);
-        // At its own address, of its own name and of others.
+        // At its own address, for its own name and for others.
         for name in ["victim", "other"] {
             guesses.failed(guesses.guesser(peer(1), name, "t"), now);
         }
@@ -410,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_addresses_makes_no_table_forget_or_grow() {
+    fn address_flood_neither_evicts_entries_nor_grows_tables() {
         let guesses = Guesses::default();
         let start = Instant::now();
         let first = guesses.guesser(peer(1), "first", "t");
@@ -430,13 +432,13 @@ mod tests {
     }
 
     #[test]
-    fn waiting_logins_do_not_pile_up() {
+    fn number_of_waiting_logins_is_bounded() {
         let guesses = Guesses::default();
         let who = guesses.guesser(peer(1), "a", "t");
         let all = || std::iter::from_fn(|| Waiting::enter(&guesses, who)).collect::<Vec<_>>();
         let waiting = all();
         assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
-        // One that is known has places of its own.
+        // A known account has a waiting limit of its own.
         guesses.proved(who, Instant::now());
         let known = all();
         assert_eq!(known.len(), KNOWN_WAITING_MAX);

@@ -1,18 +1,18 @@
-//! Why a login is refused: the status that the initiator gets.
+//! Refused logins: the reason and the login status.
 //!
-//! Not here: the checks (`login`).
+//! `login` has the checks.
 //!
-//! Invariant: an unknown target and a wrong secret have one answer.
+//! Invariant: an initiator gets the same status for an unknown target and for a wrong secret.
 
 use weir_iscsi_wire::Status;
 use weir_iscsi_wire::text::TextError;
 
-/// Why a login ends.
+/// Refusal of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// What the initiator is told.
+    /// Status that the initiator receives.
     pub status: Status,
-    /// What the log is.
+    /// Reason for the log.
     pub why: String,
 }
 
@@ -38,19 +38,19 @@ impl From<Refusal> for Denial {
     }
 }
 
-/// Why an initiator may not log in.
+/// Reason why an initiator may not log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such target, or none that this initiator is to know of.
+    /// The target does not exist, or this initiator may not know of it.
     #[error("no such target")]
     NotFound,
-    /// It is not on the target's list.
+    /// The initiator is not on the target's access list.
     #[error("the initiator has no access to the target")]
     Forbidden,
     /// The target was deleted.
     #[error("the target is gone")]
     Removed,
-    /// Not now: the pool is not there, for example.
+    /// The target is temporarily unavailable, for example because its pool is not imported.
     #[error("the target is not available now")]
     Unavailable,
     /// Too many sessions.
@@ -59,16 +59,16 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether it says something about which targets there are, and for whom.
+    /// Whether the reason reveals the existence of targets or their access lists.
     pub(crate) const fn tells_of_targets(self) -> bool {
         matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
     }
 
-    /// RFC 7143 11.13.5 has a status of its own for an unknown target (0203), one that is gone
-    /// (0204) and one that the initiator may not use (0202). With these, a stranger who tries names
-    /// learns which targets there are and which initiators may use them. So all three are answered
-    /// like a wrong secret (0201, "the initiator could not be successfully authenticated"); the log
-    /// of the server has the reason.
+    /// Login status for the initiator. RFC 7143 11.13.5 has separate statuses for an unknown target
+    /// (0203), a removed target (0204) and a target that the initiator may not use (0202). With
+    /// these an unauthenticated peer that tries names could learn which targets exist and which
+    /// initiators may use them. So all three get the status of a wrong secret (0201, "the initiator
+    /// could not be successfully authenticated"); the server's log has the reason.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,

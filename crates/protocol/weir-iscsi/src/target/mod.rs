@@ -1,4 +1,4 @@
-//! Targets, sessions, and the throttle for wrong secrets.
+//! Targets, the session table, and the throttle for CHAP responses.
 
 pub(crate) mod auth_throttle;
 pub(crate) mod denial;

@@ -1,17 +1,17 @@
-//! The living sessions of a server: for people to look at, to be ended from outside, and so that
-//! one that comes back takes the place of its former self.
+//! Table of the active sessions of a server. The server lists and ends sessions through it; the
+//! login uses it for session reinstatement.
 //!
-//! Not here: what a session does (`session`).
+//! The work of a session is in `session`.
 //!
 //! Spec: RFC 7143 6.3.5 (session reinstatement), 6.3.4 (connection reinstatement).
 //!
 //! Invariants:
-//! - of one initiator port there is one session with a target: the next one is entered only after
-//!   the nexus of the one before was dropped;
-//! - a TSIH is never 0 and belongs to one living session;
-//! - neither one initiator nor all together have more sessions than `limits` says;
-//! - sessions that proved nothing never keep out those that prove a secret;
-//! - discovery sessions take no place of others, and the oldest one gives way to a new one.
+//! - an initiator port has one session with a target: the next one is entered only after the nexus
+//!   of the previous one was dropped;
+//! - a TSIH is never 0 and belongs to one active session;
+//! - neither one initiator nor all together exceed the session counts in `limits`;
+//! - sessions without CHAP never keep out sessions with CHAP;
+//! - discovery sessions do not count as sessions with targets; at their limit the oldest one ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use crate::limits::{
 };
 use crate::target::denial::Denial;
 
-/// The living sessions of a server.
+/// Active sessions of a server.
 pub struct Sessions {
     most: usize,
     most_unproven: usize,
     most_of_initiator: usize,
-    /// No further session is entered.
+    /// The server is stopping; no further session is entered.
     closing: AtomicBool,
     table: Mutex<Table>,
 }
@@ -54,34 +54,34 @@ struct Table {
     last_tsih: u16,
 }
 
-/// One session, for people.
+/// Description of one session, for administrators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The initiator's name.
+    /// iSCSI name of the initiator.
     pub initiator: String,
-    /// Which of its sessions.
+    /// Distinguishes the sessions of one initiator.
     pub isid: Isid,
-    /// Where it comes from.
+    /// Address of the initiator.
     pub address: String,
-    /// The target; `None` for discovery.
+    /// iSCSI name of the target; `None` for discovery.
     pub target: Option<String>,
-    /// The session's number at this side.
+    /// Target session identifying handle.
     pub tsih: u16,
-    /// When it logged in.
+    /// Time of the login.
     pub since: SystemTime,
-    /// Whether it proved itself by CHAP.
+    /// Whether the initiator authenticated by CHAP.
     pub chap: bool,
-    /// Checksums it uses.
+    /// Digests in use.
     pub digests: Digests,
-    /// Commands answered.
+    /// Commands with a response.
     pub commands: u64,
-    /// Bytes sent to it.
+    /// Data bytes sent to the initiator.
     pub read_bytes: u64,
-    /// Bytes it sent.
+    /// Data bytes received from the initiator.
     pub written_bytes: u64,
 }
 
-/// Who enters.
+/// Login that requests an entry in the table.
 pub(crate) struct Entrant {
     pub(crate) port: InitiatorPort,
     pub(crate) address: String,
@@ -91,7 +91,7 @@ pub(crate) struct Entrant {
     pub(crate) cid: u16,
     pub(crate) chap: bool,
     pub(crate) digests: Digests,
-    /// The session's socket, to end it from other threads.
+    /// Duplicate of the session's socket, so that other threads can end the session.
     pub(crate) socket: OwnedFd,
 }
 
@@ -100,14 +100,14 @@ struct Living {
     tsih: u16,
     since: SystemTime,
     counters: Counters,
-    /// Why it is to end.
+    /// Reason to end the session, once there is one.
     ending: Mutex<Option<&'static str>>,
-    /// Within how many seconds it is to log out.
+    /// Seconds within which the initiator is to log out, once the server asks for it.
     logout: watch::Sender<Option<u16>>,
     gone: watch::Sender<bool>,
 }
 
-/// What a session has done.
+/// Counters of a session.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) commands: AtomicU64,
@@ -116,7 +116,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A command was answered.
+    /// Counts a command with a response.
     pub(crate) fn count(&self, read_bytes: usize, written_bytes: usize) {
         self.commands.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes as u64, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Living {
     }
 }
 
-/// A session's place in the table; given up however it ends.
+/// A session's table entry; dropping it removes the entry.
 pub(crate) struct Place {
     sessions: Arc<Sessions>,
     living: Arc<Living>,
@@ -165,16 +165,16 @@ impl Place {
         self.living.tsih
     }
 
-    /// Why the session is to end, if somebody wants that.
+    /// Reason to end the session, if the server or another login ended it.
     pub(crate) fn ending(&self) -> Option<&'static str> {
         *self.living.ending.lock()
     }
 
-    /// Within how many seconds it is to log out, once somebody wants that.
+    /// Waits until the server asks for a logout. Returns the seconds that the initiator has for it.
     pub(crate) async fn logout_wanted(&self) -> u16 {
         let mut logout = self.living.logout.subscribe();
         let wanted = logout.wait_for(Option::is_some).await;
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         wanted.ok().and_then(|seconds| *seconds).unwrap_or_default()
     }
 
@@ -191,8 +191,8 @@ impl Drop for Place {
 }
 
 impl Sessions {
-    /// At most `sessions_max`, of which `unproven_sessions_max` without CHAP, and of one initiator
-    /// at most `initiator_sessions_max`.
+    /// Creates a table of at most `sessions_max` sessions with targets: at most
+    /// `unproven_sessions_max` without CHAP, and at most `initiator_sessions_max` of one initiator.
     pub fn with_limits(
         sessions_max: usize,
         unproven_sessions_max: usize,
@@ -207,21 +207,22 @@ impl Sessions {
         }
     }
 
-    /// All of them, in the order in which they logged in.
+    /// All sessions, in the order of their logins.
     pub fn list(&self) -> Vec<SessionInfo> {
         self.table.lock().living.iter().map(|one| one.info()).collect()
     }
 
-    /// Ends the sessions that are `chosen`, once what they have under way is answered; returns how
-    /// many. Does not wait: they are gone once [`Sessions::list`] does not show them any more.
+    /// Ends the sessions that are `chosen`, after their commands in flight have completed; returns
+    /// their number. Does not wait: [`Sessions::list`] shows each session until its end.
     pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));
         chosen.map(|one| one.end("ended by the server", Shutdown::Read)).count()
     }
 
-    /// Lets nobody log in any more, and asks all to log out within `grace` (RFC 7143 11.9.1, event
-    /// 1); returns how many there are. Does not wait, and ends none that stays.
+    /// Refuses further logins, and asks all initiators to log out within `grace` (RFC 7143 11.9.1,
+    /// event 1). Returns the number of sessions. Does not wait, and does not end sessions that
+    /// stay.
     pub fn ask_to_log_out(&self, grace: Duration) -> usize {
         let table = self.table.lock();
         self.closing.store(true, Ordering::SeqCst);
@@ -244,7 +245,8 @@ impl Sessions {
         })
     }
 
-    /// Enters a session. One of the same initiator port with the same target is ended first.
+    /// Enters a session. First ends an earlier session of the same initiator port with the same
+    /// target.
     pub(crate) async fn enter(self: &Arc<Self>, entrant: Entrant) -> Result<Place, Denial> {
         let mut entrant = entrant;
         let deadline = Instant::now() + REINSTATEMENT_LIMIT;
@@ -269,7 +271,7 @@ impl Sessions {
         }
     }
 
-    /// `found`: that the session it names with its TSIH was there, and has ended for it.
+    /// `found`: a session with the requested TSIH existed, and ended for this login.
     fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
         let mut table = self.table.lock();
         if self.closing.load(Ordering::SeqCst) {
@@ -313,7 +315,7 @@ impl Sessions {
 }
 
 impl Sessions {
-    /// Whether another session with a target may enter.
+    /// Checks the session limits for another session with a target.
     fn find_room(&self, table: &Table, entrant: &Entrant) -> Result<(), Denial> {
         let others = || table.living.iter().map(|one| &one.entrant).filter(|e| e.target.is_some());
         let all = others().count();
@@ -339,18 +341,18 @@ impl Sessions {
 
 enum Entered {
     Place(Place),
-    /// This one must go first.
+    /// This session must end first.
     After(Arc<Living>, Box<Entrant>),
 }
 
 impl Table {
-    /// Ends the discovery that has to give way to another one from `key`, if one has to.
+    /// Ends a discovery session if a new one from `key` exceeds a limit.
     fn end_discovery_for(&self, key: PeerKey) {
         let is_here = |one: &&Arc<Living>| one.ending.lock().is_none();
         let discoveries = self.living.iter().filter(|one| one.entrant.target.is_none());
         let here: Vec<_> = discoveries.filter(is_here).collect();
         let count = |of: PeerKey| here.iter().filter(|one| one.entrant.key == of).count();
-        // They stand in the order in which they came.
+        // The table is in the order of the logins, so the first match is the oldest.
         let gives_way = if count(key) >= PEER_DISCOVERIES_MAX {
             here.iter().find(|one| one.entrant.key == key)
         } else if here.len() >= DISCOVERIES_MAX {

@@ -1,10 +1,10 @@
-//! What the protocol asks of those who know which targets there are.
+//! Interface between the protocol and the server's configuration of targets.
 //!
-//! Not here: the targets themselves (the glue), the table of sessions (`sessions`).
+//! The server implements it; the session table is in `session_table`.
 //!
 //! Invariants:
-//! - a [`Secret`] is never printed, and its memory is cleared when it goes;
-//! - calls return without waiting: they run on the thread of a session.
+//! - a [`Secret`] is never printed, and its memory is cleared on drop;
+//! - the calls do not block: they run on the thread of a session.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,59 +19,59 @@ use crate::limits::QUIET_LIMIT;
 use crate::target::denial::Refusal;
 use crate::target::session_table::Sessions;
 
-/// Who wants to log in.
+/// Initiator that wants to log in.
 #[derive(Clone, Debug)]
 pub struct Applicant {
-    /// Name and ISID, as it says; in lower case.
+    /// Name and ISID that the initiator claims; the name in lower case.
     pub port: InitiatorPort,
-    /// Where it comes from.
+    /// Address of the initiator.
     pub peer: String,
-    /// Whom its connections are counted for.
+    /// Peer for which its connections are counted.
     pub key: PeerKey,
-    /// The address that it reached.
+    /// Local address of the connection.
     pub local: Address,
 }
 
-/// What an initiator must prove before it is let in.
+/// Authentication that an initiator needs for its login.
 #[derive(Clone, Debug)]
 pub enum Authentication {
-    /// Nothing.
+    /// No authentication.
     None,
-    /// That it has a secret, and, with `target`, that it asks this side to prove one too.
+    /// CHAP. With `target`, the initiator must also request mutual CHAP.
     Chap {
-        /// The initiator's.
+        /// Name and secret of the initiator.
         initiator: Credentials,
-        /// This side's, for mutual CHAP.
+        /// Name and secret of the target, for mutual CHAP.
         target: Option<Credentials>,
     },
-    /// Nothing, or one of these secrets if the initiator offers CHAP first.
+    /// No authentication, or one of these secrets if the initiator offers CHAP first.
     Offered(Vec<(Credentials, Option<Credentials>)>),
-    /// What cannot be proved. To the initiator it looks like CHAP with another secret.
+    /// Login that always fails. To the initiator it looks like CHAP with a wrong secret.
     Never(Refusal),
 }
 
-/// Makes the nexus of a session once it is logged in, on the session's thread.
+/// Creates the nexus of a session after the login, on the session's thread.
 pub type OpenNexus = Box<dyn FnOnce(&InitiatorPort) -> Result<Box<dyn Nexus>, Refusal>>;
 
-/// An initiator may log in to a target.
+/// Permission to log in to a target.
 pub struct Admission {
-    /// If it proves this.
+    /// Authentication that the initiator needs.
     pub authentication: Authentication,
-    /// What its commands will go to.
+    /// Creates the nexus that runs its commands.
     pub open: OpenNexus,
 }
 
-/// Where a target answers.
+/// Portal of a target (RFC 7143): address, port and portal group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// Address and port, as initiators can reach it.
+    /// Address and port, as initiators reach them.
     pub address: SocketAddr,
-    /// Its group.
+    /// Portal group tag.
     pub group_tag: u16,
 }
 
 impl fmt::Display for Portal {
-    /// As in TargetAddress (RFC 7143 13.8): IPv6 in brackets, without a zone.
+    /// Format of TargetAddress (RFC 7143 13.8): IPv6 in brackets, without a zone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ip, port) = (self.address.ip().to_canonical(), self.address.port());
         match ip {
@@ -81,36 +81,36 @@ impl fmt::Display for Portal {
     }
 }
 
-/// A target that an initiator may know of.
+/// Target in a discovery response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
-    /// Its iSCSI name.
+    /// iSCSI name of the target.
     pub name: String,
-    /// Where it answers.
+    /// Portals of the target.
     pub portals: Vec<Portal>,
 }
 
-/// The targets of a server.
+/// Targets of a server.
 pub trait Targets: Send + Sync + 'static {
-    /// The living sessions of this server; the protocol enters and removes them.
+    /// Active sessions of this server; the protocol enters and removes them.
     fn sessions(&self) -> &Arc<Sessions>;
 
-    /// How long an initiator may be quiet before it is asked whether it is there, and then until
-    /// it must have answered.
+    /// Time without a complete PDU after which the target sends a NOP-In, and the time limit for
+    /// the response to it.
     fn quiet_limit(&self) -> Duration {
         QUIET_LIMIT
     }
 
-    /// What an initiator must prove before it may ask which targets there are.
+    /// Authentication that an initiator needs for a discovery session.
     ///
     /// # Errors
-    /// It may not ask at all.
+    /// The initiator may not run discovery.
     fn admit_discovery(&self, applicant: &Applicant) -> Result<Authentication, Refusal>;
 
-    /// Calls `show` with each target that it may know of, by name, until `show` returns false.
-    /// Begins with the first name after `after`; the empty string is before all of them. It may
-    /// know of targets that it may log in to without a secret, and of those whose secret it has
-    /// `proven`. No copy of the list is made: it may have thousands of targets.
+    /// Calls `show` for each target that the initiator may know of, in the order of their names,
+    /// until `show` returns false. Starts with the first name after `after`; the empty string
+    /// precedes all names. The initiator may know of targets that need no secret, and of targets
+    /// whose secret it has `proven`. The list is not copied: it can have thousands of targets.
     fn discover(
         &self,
         applicant: &Applicant,
@@ -119,20 +119,21 @@ pub trait Targets: Send + Sync + 'static {
         show: &mut dyn FnMut(Discovered) -> bool,
     );
 
-    /// The group of the portal that it reached; sessions can only span portals of one group.
+    /// Tag of the portal group that the initiator reached; a session can only span portals of one
+    /// group.
     ///
     /// # Errors
-    /// It reached none.
+    /// The connection reached no portal.
     fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
         Ok(1)
     }
 
-    /// Notes that an initiator at `address` gave a wrong answer to CHAP.
+    /// Records that an initiator at `address` gave a wrong CHAP response.
     fn guessed(&self, _address: &str) {}
 
-    /// Whether it may log in to `target` (in lower case), and on which conditions.
+    /// Whether the initiator may log in to `target` (in lower case), and with which authentication.
     ///
     /// # Errors
-    /// What it is told instead.
+    /// Reason for the refusal.
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal>;
 }

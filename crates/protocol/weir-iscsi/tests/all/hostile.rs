@@ -1,11 +1,11 @@
-//! Initiators that take all they can, or are slow on purpose: what they hold is bounded, others
-//! notice nothing, and they are let go of.
+//! Hostile and deliberately slow initiators: their memory is bounded, other sessions are
+//! unaffected, and the target drops them.
 //!
-//! Not here: bad manners that end a connection at once (sessions.rs).
+//! Protocol violations that end a connection at once are in sessions.rs.
 //!
 //! Invariants:
-//! - every read has a time limit, so that a target that hangs fails the test;
-//! - what is counted is what the server holds, not what the system's sockets hold.
+//! - each read has a time limit, so a target that hangs fails the test;
+//! - byte counts cover the server's memory; socket buffers of the kernel are excluded.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use crate::common::{pattern, serve_targets, setup_with, wait_until};
 
 const SIZE: usize = 64 << 20;
 const MIB: usize = 1 << 20;
-/// Memory of the servers here.
+/// Memory budget of the servers in this file.
 const LIMIT: usize = 32 * MIB;
 
-/// A session of its own.
+/// Logs in to a session with its own ISID.
 fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
     let mut initiator = Initiator::connect(address);
     initiator.isid[5] = id;
@@ -35,7 +35,7 @@ fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
     initiator
 }
 
-/// Small requests, as if nobody else were there; returns the longest wait.
+/// Runs small requests of a well-behaved initiator. Returns the longest latency.
 fn works(good: &mut Initiator) -> Duration {
     let mut longest = Duration::ZERO;
     for seed in 0..50 {
@@ -49,7 +49,7 @@ fn works(good: &mut Initiator) -> Duration {
 }
 
 #[test]
-fn those_who_take_no_answers_share_what_there_is() {
+fn initiators_that_take_no_responses_share_the_budget() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let mut greedy: Vec<_> = (1..=3).map(|id| initiator(setup.address, id, &[])).collect();
@@ -63,29 +63,30 @@ fn those_who_take_no_answers_share_what_there_is() {
     let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
     assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
     assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
-    // A MiB each: those in the sockets (several MiB each), and what is held.
+    // Reads of 1 MiB: those in the socket buffers (several MiB each), and those in the server's
+    // memory.
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
-    // A large one of a good initiator: what is left is for those that have nothing.
+    // A large read of the well-behaved initiator: free memory goes to connections that hold none.
     assert_eq!(good.read(0, 4096).len(), 2 * MIB);
-    // Who comes to reason gets all that it asked for.
+    // An initiator that resumes receiving gets all responses.
     for hog in &mut greedy {
         for _ in 0..64 {
             assert_eq!(hog.take_read(MIB).len(), MIB);
         }
-        // Who has time for this gives the buffers up that it keeps for reads to come.
+        // After a NOP-Out the target frees the buffers that it keeps for later reads.
         hog.nop(b"");
     }
     good.nop(b"");
     wait_until("all is given back", || budget.used_bytes() == 0);
 }
 
-// The fifth of several reads of 1 MiB was never answered: it waited for memory that buffers of the
-// same session had.
+// Regression test: the fifth of several reads of 1 MiB was never answered. It waited for memory
+// that spare buffers of the same session held.
 #[test]
-fn each_transfer_length_is_answered_with_little_memory() {
-    // The budget of all sessions with the smallest `--memory`.
+fn each_transfer_length_is_served_with_little_memory() {
+    // Budget of all sessions with the smallest `--memory`.
     let limit = 8 * MIB;
     for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
         let budget = Budget::new(limit, OWN_BYTES);
@@ -118,11 +119,11 @@ fn each_transfer_length_is_answered_with_little_memory() {
 }
 
 #[test]
-fn what_is_asked_for_counts_and_not_what_is_said_to_be_expected() {
+fn memory_is_reserved_for_the_cdb_length_of_a_read() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let mut liar = initiator(setup.address, 1, &[]);
-    // It has commands that wait for the storage, and others that need not.
+    // First with commands that wait for the storage, then with commands that run at once.
     for held in [true, false] {
         setup.disk().held.store(held, Ordering::Relaxed);
         let mut headers: Vec<_> = (0..20).map(|_| liar.read_header(0, 60000)).collect();
@@ -149,7 +150,7 @@ fn what_is_asked_for_counts_and_not_what_is_said_to_be_expected() {
 }
 
 #[test]
-fn data_is_asked_for_only_where_there_is_memory_for_it() {
+fn r2ts_are_sent_only_while_memory_is_available() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let keys = [("ImmediateData", "No")];
@@ -159,7 +160,7 @@ fn data_is_asked_for_only_where_there_is_memory_for_it() {
     for hog in &mut greedy {
         let writes: Vec<_> = (0..20).map(|_| hog.write_header(0, 4 * MIB, true)).collect();
         writes.iter().for_each(|header| hog.send(*header, &[]));
-        // R2Ts that it got before the answer to this.
+        // Count the R2Ts that arrive before the NOP-In.
         let mut reply = hog.nop(b"!");
         while reply.header.opcode() == opcode::R2T {
             asked += usize::from(reply.header.word(40) == 0);
@@ -169,7 +170,7 @@ fn data_is_asked_for_only_where_there_is_memory_for_it() {
     assert!((4..=LIMIT / (4 * MIB)).contains(&asked), "{asked} writes of 4 MiB may gather");
     assert!(works(&mut good) < Duration::from_secs(1));
     assert!(budget.used_bytes() <= LIMIT);
-    // Aborted or gone, they make room.
+    // The writes of disconnected initiators release their memory.
     drop(greedy);
     let data = pattern(4 * MIB, 7);
     assert_eq!(good.write(64, &data, 0, 0).status().0, 0);
@@ -177,14 +178,14 @@ fn data_is_asked_for_only_where_there_is_memory_for_it() {
 }
 
 #[test]
-fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
+fn initiator_with_incomplete_data_is_dropped_when_memory_is_full() {
     let budget = Budget::new(2 * MIB, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let mut good = initiator(setup.address, 9, &[]);
     let mut hog = initiator(setup.address, 1, &[("InitialR2T", "No")]);
     let mut sent = 0;
     for _ in 0..120 {
-        // A part of what may come unasked, and never the rest.
+        // Send a part of the unsolicited data, and never the rest.
         let header = hog.write_header(0, 64 << 10, false);
         let mut out = weir_block::OutBuf::default();
         pdu::put(&mut out, header, &vec![1; 16 << 10], hog.digests);
@@ -200,7 +201,7 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
 }
 
 #[test]
-fn neither_one_address_nor_all_together_have_more_sessions_than_there_is_room_for() {
+fn sessions_per_address_and_in_total_are_bounded() {
     for (sessions, most) in
         [(Sessions::with_limits(9, 9, 3), 3), (Sessions::with_limits(9, 4, 9), 4)]
     {
@@ -213,13 +214,13 @@ fn neither_one_address_nor_all_together_have_more_sessions_than_there_is_room_fo
             let keys = [("InitiatorName", name.as_str()), ("TargetName", TARGET)];
             initiator.login_step(1, Some(3), &keys).map(|_| initiator)
         };
-        // A name is free to choose, so each of them has one of its own.
+        // Initiators choose their names freely, so each login uses another one.
         let mut sessions: Vec<_> =
             (0..most).map(|name| log_in(name, 0).expect("there is room")).collect();
         for name in [0, 77] {
             assert_eq!(log_in(name, 9).err(), Some([3, 2]), "{name}: out of resources");
         }
-        // One that comes back takes its own place, and one that goes leaves it.
+        // Reinstatement replaces the session; a session that ends frees its slot.
         sessions[0] = log_in(0, 0).expect("its own place");
         drop(sessions.pop());
         setup.wait_for_nexuses(most as u64 - 1);
@@ -227,9 +228,9 @@ fn neither_one_address_nor_all_together_have_more_sessions_than_there_is_room_fo
     }
 }
 
-// Many sessions that take no answers: each held a MiB of its own, 896 of them nearly one GiB.
+// Regression test: each stalled session held 1 MiB of its own, 896 of them nearly 1 GiB.
 #[test]
-fn many_sessions_that_take_no_answers_stay_within_the_budget() {
+fn many_stalled_sessions_stay_within_the_budget() {
     let (limit, own_total) = (4 * MIB, 4 * MIB);
     let own = Own { least_bytes: 64 << 10, most_bytes: MIB, total_bytes: own_total };
     let budget = Budget::new(limit, own);
@@ -247,7 +248,7 @@ fn many_sessions_that_take_no_answers_stay_within_the_budget() {
         assert!(used <= limit + own_total, "{used} bytes");
         std::thread::sleep(Duration::from_millis(2));
     }
-    // They wait for each other, so those that hold the memory are ended.
+    // The stalled sessions wait for each other, so the server ends some sessions that hold memory.
     let sessions = || setup.targets.sessions.list().len();
     wait_until("one that stalls is ended", || sessions() < 40);
     drop(greedy);
@@ -264,7 +265,7 @@ fn answer_ping(initiator: &mut Initiator, ping: &Header) {
     drop(initiator.socket.write_all(out.filled()));
 }
 
-/// Answers pings until the target has had enough; returns how long that took.
+/// Responds to NOP-Ins until the target drops the connection. Returns the time until then.
 fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
     let start = Instant::now();
     while let Some(ping) = initiator.try_reply() {
@@ -275,7 +276,7 @@ fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
 }
 
 #[test]
-fn who_does_not_send_what_it_was_asked_for_is_dropped_though_it_is_there() {
+fn initiator_that_ignores_r2t_is_dropped() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     let limit = Duration::from_millis(200);
@@ -283,7 +284,7 @@ fn who_does_not_send_what_it_was_asked_for_is_dropped_though_it_is_there() {
     for initial_r2t in ["Yes", "No"] {
         let keys = [("ImmediateData", "No"), ("InitialR2T", initial_r2t)];
         let mut slow = initiator(setup.address, 1, &keys);
-        // Data that comes bit by bit is no reason.
+        // Data that arrives slowly does not end the session.
         let header = slow.write_header(0, 16 * BLOCK, initial_r2t == "Yes");
         slow.send(header, &[]);
         let ttt = if initial_r2t == "Yes" { slow.reply().header.word(20) } else { NO_TAG };
@@ -301,13 +302,13 @@ fn who_does_not_send_what_it_was_asked_for_is_dropped_though_it_is_there() {
 }
 
 #[test]
-fn who_takes_no_answer_is_dropped_and_gives_all_back() {
+fn stalled_initiator_is_dropped_and_its_memory_freed() {
     let budget = Budget::new(LIMIT, OWN_BYTES);
     let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
     *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
     let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
     for hog in &mut greedy {
-        // Its session has begun, with the short limit.
+        // The session has begun, with the short limit.
         hog.nop(b"");
         for _ in 0..64 {
             let header = hog.read_header(0, 2048);
@@ -315,7 +316,7 @@ fn who_takes_no_answer_is_dropped_and_gives_all_back() {
         }
     }
     *setup.targets.quiet_limit.lock() = QUIET_LIMIT;
-    // One that comes then gets its turn at the latest when they are gone.
+    // A new session gets memory at the latest when the stalled ones are dropped.
     let mut good = initiator(setup.address, 9, &[]);
     assert_eq!(good.read(0, 16384).len(), 8 * MIB);
     assert!(works(&mut good) < Duration::from_secs(1));
@@ -326,12 +327,12 @@ fn who_takes_no_answer_is_dropped_and_gives_all_back() {
 }
 
 #[test]
-fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever() {
+fn slow_pdus_time_out_and_delay_no_other_session() {
     let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
     *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
     let mut good = initiator(setup.address, 9, &[]);
     let mut slow: Vec<_> = (1..=20).map(|id| initiator(setup.address, id + 9, &[])).collect();
-    // Half of them a header, the others a header and the data that it announces.
+    // Half of them send an incomplete header, the others a header and a part of its data.
     let headers: Vec<_> = slow.iter_mut().map(|one| one.write_header(0, 64 << 10, true)).collect();
     let (mut gone, start) = (false, Instant::now());
     for at in 0.. {
@@ -352,8 +353,8 @@ fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever(
 }
 
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_out() {
-    // Both ends of every connection are here.
+fn silent_connections_do_not_block_logins() {
+    // This process holds both ends of each connection.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard");
@@ -367,10 +368,10 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
         let mut one = initiator(setup.address, id, &[]);
         assert!(works(&mut one).max(start.elapsed()) < Duration::from_secs(1));
         assert_eq!(one.log_out(0).header.byte(2), 0);
-        // One that takes the room that it leaves.
+        // Another silent connection takes the free slot.
         silent.push(connect(0));
     }
-    // The oldest were closed for them, and nobody who has logged in.
+    // The server closed the oldest silent connections; all sessions remained.
     let mut byte = [0];
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
@@ -379,19 +380,19 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn connections_of_one_thread_take_turns_however_much_each_has_sent() {
+fn connections_of_one_thread_share_it_fairly() {
     const COMMANDS: usize = 5000;
     let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
     let mut initiators: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &[])).collect();
     *setup.disk().order.lock() = Some(Vec::new());
-    // While the first command is run, all of the others arrive.
+    // All other commands arrive while the first one runs.
     *setup.disk().busy.lock() = Duration::from_millis(500);
     for (id, one) in initiators.iter_mut().enumerate() {
         let mut out = weir_block::OutBuf::default();
         for _ in 0..COMMANDS {
             let mut cdb = [0; 16];
             cdb[15] = id as u8;
-            // TEST UNIT READY, outside of the order of commands.
+            // TEST UNIT READY as an immediate command, outside of the CmdSN order.
             let mut header = one.command(0x81, 0, &cdb);
             header.set(0, [opcode::COMMAND | opcode::IMMEDIATE]);
             one.cmd_sn -= 1;
@@ -405,7 +406,7 @@ fn connections_of_one_thread_take_turns_however_much_each_has_sent() {
     }
     let order = setup.disk().order.lock().take().expect("it was noted");
     assert_eq!(order.len(), 4 * COMMANDS);
-    // While all have something to do: the first half of what there is.
+    // Check the first half of the order, in which all connections have commands left.
     let half = &order[..order.len() / 2];
     let longest = half.chunk_by(|a, b| a == b).map(<[u8]>::len).max().expect("commands");
     assert!(longest <= COMMANDS / 5, "{longest} commands in a row of one connection");

@@ -1,10 +1,10 @@
-//! Limits of one session and of all discoveries: requests under way, and time.
+//! Limits of one session and of all discovery sessions: requests in progress, and time.
 //!
-//! Not here: memory of all connections (hostile.rs), the command window (sessions.rs).
+//! Memory limits of all connections are in hostile.rs, the command window in sessions.rs.
 //!
 //! Invariants:
-//! - every read has a time limit, so that a target that hangs fails the test;
-//! - each test fails where its limit is taken away.
+//! - each read has a time limit, so a target that hangs fails the test;
+//! - each test fails without its limit.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -25,11 +25,11 @@ use crate::common::{Setup, serve_as, setup, setup_with, wait_until};
 
 const SIZE: usize = 32 << 20;
 const MIB: usize = 1 << 20;
-/// Why a request is rejected (RFC 7143 11.17.1).
+/// Reject reason (RFC 7143 11.17.1).
 const TOO_MANY_IMMEDIATE: u8 = 6;
 
-/// Lets commands wait until it is dropped, also where a test fails: a server that stops waits for
-/// them.
+/// Blocks the disk's commands until it is dropped, also when a test fails: a server that stops
+/// waits for its commands.
 struct Held<'a>(&'a Disk);
 
 impl<'a> Held<'a> {
@@ -111,7 +111,7 @@ fn management_requests_that_wait_are_bounded() {
 }
 
 #[test]
-fn immediate_commands_beside_a_full_window_are_bounded() {
+fn immediate_commands_above_a_full_window_are_bounded() {
     let Setup { targets, address, server: _server } = setup(Disk::new(BLOCK));
     let mut initiator = Initiator::session(address, &[]);
     let held = Held::new(&targets.disk);
@@ -122,7 +122,7 @@ fn immediate_commands_beside_a_full_window_are_bounded() {
     let mut last = 0;
     for _ in 0..=MANAGEMENT_MAX {
         let mut header = initiator.read_header(0, 1);
-        // It has the number of the next command and takes none.
+        // An immediate command carries the CmdSN of the next command and does not advance it.
         initiator.cmd_sn -= 1;
         header.set(0, [header.opcode() | opcode::IMMEDIATE]);
         last = header.itt();
@@ -141,7 +141,7 @@ fn immediate_commands_beside_a_full_window_are_bounded() {
 }
 
 #[test]
-fn data_of_so_many_writes_is_asked_for_and_no_more() {
+fn number_of_writes_with_open_r2ts_is_bounded() {
     let budget = Budget::new(512 * MIB, OWN);
     let setup = setup_with(Disk::new(BLOCK), budget.clone(), 2);
     let mut initiator = Initiator::session(setup.address, &[("ImmediateData", "No")]);
@@ -158,12 +158,12 @@ fn data_of_so_many_writes_is_asked_for_and_no_more() {
         assert_eq!(reply.opcode(), opcode::R2T);
         asked.insert(reply.itt());
     }
-    // One that waits for memory would have its turn in another task.
+    // A write that waits for memory would get its R2T in another task.
     for _ in 0..3 {
         assert_eq!(initiator.nop(b"!").data, b"!", "data of {most} writes is asked for");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // One that is aborted makes room for the next.
+    // An aborted write releases its memory for the next one.
     initiator.manage(1, *asked.first().expect("one was asked for"), initiator.cmd_sn - 1);
     let replies = [initiator.reply(), initiator.reply()].map(|reply| reply.header);
     let r2t = replies.iter().find(|reply| reply.opcode() == opcode::R2T).expect("the next one");
@@ -173,7 +173,7 @@ fn data_of_so_many_writes_is_asked_for_and_no_more() {
 }
 
 #[test]
-fn list_of_targets_comes_in_parts_of_a_bounded_size() {
+fn target_list_is_sent_in_bounded_parts() {
     let Setup { targets, address, server: _server } = setup(Disk::new(BLOCK));
     let one = targets.targets.lock()[0].clone();
     let named = |n| Discovered { name: format!("{TARGET}{n:04}"), ..one.clone() };
@@ -193,10 +193,10 @@ fn list_of_targets_comes_in_parts_of_a_bounded_size() {
     assert!(text.len() > 3 * TEXT_PART_BYTES);
 }
 
-// `who_takes_no_answer_is_dropped_and_gives_all_back` is also true where only those are ended that
-// hold memory which others wait for.
+// `stalled_initiator_is_dropped_and_its_memory_freed` would also pass if the server dropped only
+// sessions that hold memory which others wait for.
 #[test]
-fn initiator_that_takes_no_answer_is_dropped_while_memory_is_free() {
+fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);
     let setup = setup(Disk::new(SIZE));
     *setup.targets.quiet_limit.lock() = limit;
@@ -206,7 +206,7 @@ fn initiator_that_takes_no_answer_is_dropped_while_memory_is_free() {
         let header = stalled.read_header(0, 16384);
         stalled.send(header, &[]);
     }
-    // The initiator stays alive: it sends NOP-Outs that need no answer.
+    // The initiator stays active: it sends NOP-Outs that need no response.
     let mut header = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
     header.set_word(16, NO_TAG);
     header.set_word(20, NO_TAG);

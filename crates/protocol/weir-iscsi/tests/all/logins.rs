@@ -1,8 +1,8 @@
-//! Logins over a socket: who is let in, and what becomes of the session before.
+//! Logins over a socket: authentication, session limits and reinstatement.
 //!
-//! Not here: what is negotiated (unit tests), sessions (sessions.rs).
+//! Key negotiation is covered by unit tests, sessions by sessions.rs.
 //!
-//! Invariant: an initiator that does not prove itself never reaches a nexus.
+//! Invariant: an initiator without the required authentication never reaches a nexus.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ fn with(keys: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// Text as owned pairs.
+/// Parses text into owned pairs.
 fn owned(answer: &[u8]) -> Vec<(String, String)> {
     let pairs = text::pairs(answer).expect("text");
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -48,15 +48,15 @@ fn value(pairs: &[(String, String)], key: &str) -> String {
     found.map_or_else(|| panic!("{key} in {pairs:?}"), |(_, value)| value.clone())
 }
 
-/// What the initiator does with our challenge.
+/// The initiator's response to the target's challenge.
 struct Proof<'a> {
     name: &'a str,
     secret: &'a str,
-    /// Its own challenge, for mutual CHAP; empty: ours back.
+    /// The initiator's own challenge, for mutual CHAP; an empty one reflects the target's.
     challenge: Option<&'a [u8]>,
 }
 
-/// A login with CHAP. Ends in full feature phase; returns the last answer's text.
+/// Logs in with CHAP, into full feature phase. Returns the text of the last CHAP response.
 fn prove(
     initiator: &mut Initiator,
     algorithms: &str,
@@ -65,7 +65,7 @@ fn prove(
     prove_as(NAME, initiator, algorithms, proof)
 }
 
-/// As [`prove`], of an initiator with that name.
+/// Like [`prove`], for an initiator with that name.
 fn prove_as(
     name: &str,
     initiator: &mut Initiator,
@@ -106,7 +106,7 @@ fn prove_as(
 const RIGHT: Proof<'_> = Proof { name: "alice", secret: "correct horse", challenge: None };
 
 #[test]
-fn chap_lets_in_who_knows_the_secret() {
+fn chap_admits_initiator_with_the_secret() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     *targets.authentication.lock() = chap(None);
     for algorithms in ["5", "7", "5,7", "6,5"] {
@@ -118,7 +118,7 @@ fn chap_lets_in_who_knows_the_secret() {
 }
 
 #[test]
-fn chap_keeps_out_who_does_not() {
+fn chap_refuses_initiator_without_the_secret() {
     let setup = setup(Disk::new(SIZE));
     *setup.targets.authentication.lock() = chap(None);
     let failure = Err([2, 1]);
@@ -126,7 +126,7 @@ fn chap_keeps_out_who_does_not() {
         Proof { secret: "wrong horse", ..RIGHT },
         Proof { secret: "", ..RIGHT },
         Proof { name: "bob", ..RIGHT },
-        // Mutual CHAP without a secret to answer with.
+        // Mutual CHAP, although the target has no secret for it.
         Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT },
     ] {
         let mut initiator = Initiator::connect(setup.address);
@@ -135,7 +135,7 @@ fn chap_keeps_out_who_does_not() {
     }
     let mut initiator = Initiator::connect(setup.address);
     assert_eq!(prove(&mut initiator, "6,8", &RIGHT), failure, "no algorithm in common");
-    // No CHAP at all, in every way.
+    // Login without CHAP, in all variants.
     for (stage, next, keys) in [
         (1, Some(3), &[][..]),
         (0, Some(3), &[]),
@@ -154,20 +154,20 @@ fn chap_keeps_out_who_does_not() {
 }
 
 #[test]
-fn a_transit_before_the_proof_is_not_granted() {
+fn transit_before_the_chap_response_is_denied() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     *targets.authentication.lock() = chap(None);
     let mut initiator = Initiator::connect(address);
     let offer: Vec<_> = NAMES.iter().copied().chain([("AuthMethod", "CHAP")]).collect();
     initiator.login_step(0, Some(3), &offer).expect("an answer");
     assert_eq!(initiator.tsih, 0, "not in full feature phase");
-    // Going on as if it had been granted.
+    // Continue as if the target had granted the transit.
     assert!(initiator.login_step(1, Some(3), &[]).is_err());
     assert!(targets.sessions.list().is_empty());
 }
 
 #[test]
-fn mutual_chap_proves_both_and_refuses_reflection() {
+fn mutual_chap_authenticates_both_sides_and_refuses_reflection() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     *targets.authentication.lock() = chap(Some("staple"));
     let mutual = Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT };
@@ -175,17 +175,17 @@ fn mutual_chap_proves_both_and_refuses_reflection() {
         prove(&mut Initiator::connect(address), algorithm, &mutual).expect("both proved");
     }
     let failure = Err([2, 1]);
-    // It must be asked for.
+    // The initiator must request mutual CHAP.
     assert_eq!(prove(&mut Initiator::connect(address), "5", &RIGHT), failure);
     let reflected = Proof { challenge: Some(b""), ..RIGHT };
     assert_eq!(prove(&mut Initiator::connect(address), "5", &reflected), failure);
-    // The same secret both ways proves nothing.
+    // The same secret in both directions fails.
     *targets.authentication.lock() = chap(Some("correct horse"));
     assert_eq!(prove(&mut Initiator::connect(address), "5", &mutual), failure);
 }
 
 #[test]
-fn discovery_may_demand_chap_too() {
+fn discovery_can_require_chap() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     *targets.discovery.lock() = chap(None);
     let mut initiator = Initiator::connect(address);
@@ -194,7 +194,7 @@ fn discovery_may_demand_chap_too() {
 }
 
 #[test]
-fn refusals_have_their_status() {
+fn each_refusal_has_its_login_status() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let none = ("TargetName", "iqn.2026-01.org.example:none");
     let stranger = ("InitiatorName", "iqn.2026-01.org.example:stranger");
@@ -211,7 +211,7 @@ fn refusals_have_their_status() {
         assert_eq!(initiator.login_step(1, Some(3), &keys), Err(status), "{keys:?}");
         initiator.expect_end();
     }
-    // Stages that are none, text without an end, a TSIH that is nobody's.
+    // Invalid stages, text without an end, and the TSIH of no session.
     for (stage, next) in [(2, Some(3)), (3, Some(3)), (1, Some(1)), (1, Some(0)), (0, Some(2))] {
         let mut initiator = Initiator::connect(address);
         assert_eq!(initiator.login_step(stage, next, &NAMES), Err([2, 0]), "{stage} {next:?}");
@@ -225,14 +225,14 @@ fn refusals_have_their_status() {
     let mut initiator = Initiator::connect(address);
     initiator.tsih = 1234;
     assert_eq!(initiator.log_in(&[]), Err([2, 10]));
-    // Something else than a login.
+    // The first PDU is no Login Request.
     let mut initiator = Initiator::connect(address);
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
     initiator.expect_end();
 }
 
-/// What a login hears that offers CHAP and does not know the secret: keys and status of each step.
+/// Logs in with CHAP and a wrong secret. Returns the keys of each response, and the final status.
 fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String>>, [u8; 2]) {
     let mut initiator = Initiator::connect(address);
     let offer = [names, &[("AuthMethod", "CHAP,None")]].concat();
@@ -241,7 +241,7 @@ fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String
     for (next, said) in steps {
         match initiator.login_step(0, next, &said) {
             Ok(answer) => {
-                // All values but the challenge.
+                // Compare all values except the random ones of the challenge.
                 let shown = |(key, value): (String, String)| {
                     if ["CHAP_C", "CHAP_I"].contains(&key.as_str()) { key } else { key + &value }
                 };
@@ -253,14 +253,15 @@ fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String
     panic!("{names:?} was let in");
 }
 
-/// An answer to CHAP that is wrong.
+/// A wrong CHAP response.
 fn wrong() -> Vec<(&'static str, &'static str)> {
     vec![("CHAP_N", "alice"), ("CHAP_R", "0x00112233445566778899aabbccddeeff")]
 }
 
-// 0201, 0202 and 0203 told strangers which targets there are, and which initiators may use them.
+// Regression test: statuses 0201, 0202 and 0203 revealed to unauthenticated peers which targets
+// exist, and which initiators may use them.
 #[test]
-fn unknown_target_forbidden_initiator_and_wrong_secret_have_the_same_answers() {
+fn unknown_target_forbidden_initiator_and_wrong_secret_look_alike() {
     let setup = setup(Disk::new(SIZE));
     *setup.targets.authentication.lock() = chap(None);
     let wrong_secret = heard(setup.address, &NAMES);
@@ -280,9 +281,9 @@ fn unknown_target_forbidden_initiator_and_wrong_secret_have_the_same_answers() {
     }
 }
 
-// A secret could be guessed 976 times a second, without a line in the log.
+// Regression test: an attacker could try 976 secrets a second, without a line in the log.
 #[test]
-fn wrong_answers_to_chap_are_counted_and_looked_at_ever_more_slowly() {
+fn wrong_chap_responses_are_counted_and_throttled() {
     let setup = setup(Disk::new(SIZE));
     *setup.targets.authentication.lock() = chap(None);
     let challenged = |_| {
@@ -301,14 +302,14 @@ fn wrong_answers_to_chap_are_counted_and_looked_at_ever_more_slowly() {
     let looked_at = answers.iter().filter(|status| **status == [2, 1]).count();
     let later = answers.iter().filter(|status| **status == [3, 1]).count();
     assert_eq!(looked_at + later, 60, "{answers:?}");
-    // Six delays fit into the longest wait; each thread may look at one at the same moment.
+    // Six delays fit into the longest wait; each thread may check one response at the same moment.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
     assert_eq!(*setup.targets.guesses.lock(), looked_at);
-    // A right answer is let in, when its turn comes.
+    // A correct response is accepted once the throttle admits it.
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
 }
 
-/// Tells threads to end, also where the test fails.
+/// Signals threads to end, also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -317,9 +318,9 @@ impl Drop for Stop<'_> {
     }
 }
 
-// A guesser at the address of an initiator locked it out.
+// Regression test: a guesser at the address of an initiator locked it out.
 #[test]
-fn initiator_logs_in_again_while_its_account_is_guessed_at_from_its_address() {
+fn known_initiator_logs_in_during_guesses_from_its_address() {
     let setup = setup(Disk::new(SIZE));
     *setup.targets.authentication.lock() = chap(None);
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
@@ -351,9 +352,10 @@ fn discovery(address: SocketAddr) -> Initiator {
     initiator
 }
 
-// 256 unproven sessions in a user's name locked the user out, 896 locked out all.
+// Regression test: 256 sessions without CHAP in an initiator's name locked it out; 896 locked out
+// all initiators.
 #[test]
-fn unproven_sessions_in_a_name_keep_its_owner_out_of_nothing() {
+fn sessions_without_chap_do_not_lock_out_the_owner_of_a_name() {
     let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(6, 4, 3));
     let setup = serve_targets(targets, Budget::new(32 << 20, OWN), 2);
     let strangers: Vec<_> = (0..100).map(|_| discovery(setup.address)).collect();
@@ -380,7 +382,7 @@ fn unproven_sessions_in_a_name_keep_its_owner_out_of_nothing() {
 }
 
 #[test]
-fn neither_one_name_nor_all_together_have_more_proven_sessions_than_there_is_room_for() {
+fn chap_sessions_per_name_and_in_total_are_bounded() {
     let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(4, 2, 3));
     *targets.authentication.lock() = chap(None);
     let setup = serve_targets(targets, Budget::new(32 << 20, OWN), 2);
@@ -403,7 +405,7 @@ fn neither_one_name_nor_all_together_have_more_proven_sessions_than_there_is_roo
 }
 
 #[test]
-fn text_may_be_cut_anywhere_between_two_requests() {
+fn login_text_may_be_split_at_any_byte() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut data = Vec::new();
     NAMES.iter().for_each(|(key, value)| text::put(&mut data, key, value));
@@ -421,7 +423,7 @@ fn text_may_be_cut_anywhere_between_two_requests() {
 }
 
 #[test]
-fn a_session_that_comes_back_takes_the_place_of_its_former_self() {
+fn login_with_the_same_isid_reinstates_the_session() {
     let setup = setup(Disk::new(SIZE));
     let address = setup.address;
     let mut first = Initiator::session(address, &[]);
@@ -430,12 +432,13 @@ fn a_session_that_comes_back_takes_the_place_of_its_former_self() {
     first.expect_end();
     assert_eq!(setup.targets.sessions.list().len(), 1);
     assert_eq!(setup.disk().nexuses.load(Ordering::SeqCst), 1);
-    // Another ISID is another session.
+    // Another ISID makes another session.
     let mut other = Initiator::connect(address);
     other.isid[5] = 9;
     other.log_in(&[]).expect("a session");
     assert_eq!(second.read(0, 1).len(), BLOCK);
-    // The TSIH of a living session: the same connection again, or one too many.
+    // The TSIH of an active session: another CID is refused, the same CID reinstates the
+    // connection.
     let mut third = Initiator::connect(address);
     (third.tsih, third.cid) = (second.tsih, 2);
     assert_eq!(third.log_in(&[]), Err([2, 6]));
@@ -451,7 +454,7 @@ fn a_session_that_comes_back_takes_the_place_of_its_former_self() {
 }
 
 #[test]
-fn a_new_session_starts_after_the_last_command_of_the_old_one() {
+fn new_session_starts_after_the_last_command_of_the_old_one() {
     let setup = setup(Disk::new(SIZE));
     let mut first = Initiator::session(setup.address, &[]);
     setup.disk().held.store(true, Ordering::Relaxed);
@@ -472,7 +475,7 @@ fn a_new_session_starts_after_the_last_command_of_the_old_one() {
 }
 
 #[test]
-fn a_new_session_is_refused_while_the_old_one_does_not_end() {
+fn reinstatement_is_refused_while_old_commands_hang() {
     let setup = setup(Disk::new(SIZE));
     let mut first = Initiator::session(setup.address, &[]);
     setup.disk().held.store(true, Ordering::Relaxed);
@@ -489,13 +492,13 @@ fn a_new_session_is_refused_while_the_old_one_does_not_end() {
 }
 
 #[test]
-fn a_login_that_takes_its_time_is_cut_off() {
+fn slow_login_is_dropped_after_the_time_limit() {
     const LIMIT: Duration = Duration::from_millis(500);
     let targets = MemoryTargets::new(Disk::new(SIZE));
     let setup = serve_limited(targets, Budget::new(256 << 20, OWN), 2, LIMIT);
     let mut initiator = Initiator::connect(setup.address);
     let start = Instant::now();
-    // A byte now and then does not extend the limit.
+    // Single bytes from time to time do not extend the limit.
     let mut socket = initiator.socket.try_clone().expect("a socket");
     let drip = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut socket, &[0x43]).is_ok() {

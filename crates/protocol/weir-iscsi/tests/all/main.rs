@@ -1,8 +1,9 @@
-//! Whole iSCSI sessions over sockets, a file for each side of them.
+//! Tests of iSCSI sessions over sockets, one file for each aspect.
 //!
-//! Not here: the login as a machine (src/login), real initiators (bin/weir/tests).
+//! Unit tests of the login are in src/login, tests with real initiators in bin/weir/tests.
 //!
-//! Invariant: one binary: each test binary would build generic code anew and link all crates.
+//! Invariant: one test binary, because each binary would compile generic code again and link all
+//! crates.
 
 mod common;
 mod hostile;

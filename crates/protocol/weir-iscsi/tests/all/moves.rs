@@ -1,8 +1,9 @@
-//! Sessions that go from one thread of the server to another while they are used.
+//! Sessions that move between threads of the server while they are in use.
 //!
-//! Not here: when the server moves them by itself (weir-net).
+//! weir-net tests the automatic balancing of sessions.
 //!
-//! Invariant: the initiator checks the numbers of every answer, and the data of every read.
+//! Invariant: the initiator checks the sequence numbers of every response, and the data of every
+//! read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::common::{Setup, pattern, setup, wait_until};
 
 const SIZE: usize = 32 << 20;
 
-/// Lets the one session go to and fro while `work` is done; returns how often it went.
+/// Moves the only session between two threads during `work`. Returns the number of moves.
 fn moving<T>(server: &ServerHandle<Iscsi>, work: impl FnOnce() -> T) -> (T, u64) {
     let (done, moves) = (AtomicBool::new(false), AtomicU64::new(0));
     let result = std::thread::scope(|scope| {
@@ -34,7 +35,7 @@ fn moving<T>(server: &ServerHandle<Iscsi>, work: impl FnOnce() -> T) -> (T, u64)
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        // A test that fails here must not leave the other thread running.
+        // Stop the other thread before a failed test unwinds.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
         result
@@ -44,7 +45,7 @@ fn moving<T>(server: &ServerHandle<Iscsi>, work: impl FnOnce() -> T) -> (T, u64)
 }
 
 #[test]
-fn numbers_and_data_go_on_wherever_a_session_goes() {
+fn moved_session_keeps_its_numbers_and_data() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
     for digest in ["None", "CRC32C"] {
         let keys = [("HeaderDigest", digest), ("DataDigest", digest), ("InitialR2T", "No")];
@@ -74,7 +75,7 @@ fn numbers_and_data_go_on_wherever_a_session_goes() {
 }
 
 #[test]
-fn a_deep_queue_is_answered_wherever_the_session_goes() {
+fn deep_queue_is_answered_while_the_session_moves() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
     let data = pattern(SIZE, 1);
     targets.disk.fill(0, &data);
@@ -102,20 +103,20 @@ fn a_deep_queue_is_answered_wherever_the_session_goes() {
     assert!(seen >= 4900 && moves > 0, "{seen} reads, {moves} moves");
 }
 
-/// A session that waits for what only its initiator can give stays until it has it.
+/// A session that waits for input from its initiator does not move before that input arrives.
 #[test]
-fn a_session_that_is_owed_something_stays() {
+fn session_with_unfinished_requests_does_not_move() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("InitialR2T", "Yes")]);
     let ask = |initiator: &mut Initiator| {
         server.move_sessions(0, 1, 1);
         server.move_sessions(1, 0, 1);
         std::thread::sleep(Duration::from_millis(20));
-        // It looks whether it is to move when it hears something.
+        // The session checks for a move when it receives something.
         initiator.nop(b"");
     };
 
-    // Data that it asked for.
+    // Solicited data.
     initiator.read(0, 1);
     let before = server.connections_of_workers();
     let data = pattern(64 << 10, 3);
@@ -129,7 +130,7 @@ fn a_session_that_is_owed_something_stays() {
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(0, data.len()), data);
 
-    // A command before its turn.
+    // A command ahead of its CmdSN.
     let (first, second) = (initiator.read_header(0, 1), initiator.read_header(1, 1));
     initiator.send(second, &[]);
     ask(&mut initiator);
@@ -138,7 +139,7 @@ fn a_session_that_is_owed_something_stays() {
     assert_eq!(initiator.take_read(BLOCK), data[..BLOCK]);
     assert_eq!(initiator.take_read(BLOCK), data[BLOCK..2 * BLOCK]);
 
-    // The rest of a text.
+    // The rest of a text request.
     let begun = initiator.text(b"X-a=", 0x40, NO_TAG);
     assert_eq!(begun.header.opcode(), opcode::TEXT_RESPONSE);
     ask(&mut initiator);
@@ -146,7 +147,7 @@ fn a_session_that_is_owed_something_stays() {
     let ended = initiator.text(b"1\0", 0x80, begun.header.word(20));
     assert_eq!(ended.data, b"X-a=NotUnderstood\0");
 
-    // Nothing: the ask above was forgotten, this one is heeded.
+    // No unfinished request: the session ignored the moves above, and now moves.
     server.move_sessions(0, 1, 1);
     server.move_sessions(1, 0, 1);
     std::thread::sleep(Duration::from_millis(20));
@@ -156,7 +157,7 @@ fn a_session_that_is_owed_something_stays() {
 }
 
 #[test]
-fn the_first_part_of_a_pdu_goes_along() {
+fn partial_pdu_moves_with_its_session() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE));
     let data = pattern(64 << 10, 4);
     targets.disk.fill(0, &data);
@@ -176,7 +177,7 @@ fn the_first_part_of_a_pdu_goes_along() {
 }
 
 #[test]
-fn what_ends_sessions_reaches_those_on_their_way() {
+fn server_can_end_moving_sessions() {
     for round in 0..60_u32 {
         let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
         let mut initiator = Initiator::session(address, &[]);
@@ -184,7 +185,8 @@ fn what_ends_sessions_reaches_those_on_their_way() {
         let mut server = Some(server);
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| {
-                // Until it is told to go: an asynchronous message, or the end.
+                // Until the target ends the session: an Async Message, or the end of the
+                // connection.
                 let start = Instant::now();
                 loop {
                     assert!(start.elapsed() < Duration::from_secs(20), "it is told to go");
@@ -225,7 +227,7 @@ fn what_ends_sessions_reaches_those_on_their_way() {
 }
 
 #[test]
-fn a_stop_ends_sessions_on_their_way() {
+fn shutdown_ends_moving_sessions() {
     for round in 0..30_u64 {
         let Setup { targets, server, address } = setup(Disk::new(SIZE));
         let mut initiator = Initiator::session(address, &[]);

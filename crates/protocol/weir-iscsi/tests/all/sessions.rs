@@ -1,11 +1,11 @@
-//! Whole sessions with an initiator written byte for byte: data in every manner, management,
-//! order, ends, and bad manners.
+//! Sessions with an initiator that sends raw PDUs: data transfer, task management, ordering,
+//! session ends, and protocol violations.
 //!
-//! Not here: login (logins.rs), single PDUs and keys (unit tests).
+//! Logins are in logins.rs; unit tests cover single PDUs and keys.
 //!
 //! Invariants:
-//! - every read has a time limit, so that a target that hangs fails the test;
-//! - after bad manners the server still serves others.
+//! - each read has a time limit, so a target that hangs fails the test;
+//! - after a protocol violation the server still serves other sessions.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::common::{Setup, pattern, setup, wait_until};
 const SIZE: usize = 32 << 20;
 
 #[test]
-fn data_arrives_in_every_manner_that_can_be_agreed_on() {
+fn writes_work_with_all_negotiated_data_parameters() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
     let mut seed = 0;
     for (immediate, initial_r2t) in [("Yes", "Yes"), ("Yes", "No"), ("No", "Yes"), ("No", "No")] {
@@ -70,7 +70,7 @@ fn data_arrives_in_every_manner_that_can_be_agreed_on() {
 }
 
 #[test]
-fn large_reads_are_sent_from_their_blocks_in_any_parts() {
+fn large_reads_are_sent_from_cached_blocks_in_any_split() {
     const LARGE: usize = 4 << 20;
     let Setup { targets, address, server } = setup(Disk::new(LARGE));
     targets.disk.fill(0, &pattern(LARGE, 6));
@@ -80,7 +80,7 @@ fn large_reads_are_sent_from_their_blocks_in_any_parts() {
         ("None", "8192", "16384", true),
         ("CRC32C", "12288", "1048576", true),
         ("CRC32C", "1048576", "1048576", true),
-        // A block would be cut in two.
+        // This segment length would split a block.
         ("CRC32C", "6144", "1048576", false),
     ] {
         let mut initiator = Initiator::session(
@@ -108,32 +108,32 @@ fn large_reads_are_sent_from_their_blocks_in_any_parts() {
 }
 
 #[test]
-fn residuals_tell_what_was_not_moved() {
+fn residual_counts_report_unmoved_bytes() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
-    // INQUIRY: 36 bytes of 255.
+    // INQUIRY returns 36 of 255 bytes.
     let header = initiator.command(0xc1, 255, &[0x12, 0, 0, 0, 255, 0]);
     initiator.send(header, &[]);
     let reply = initiator.reply();
     assert_eq!((reply.data.len(), reply.header.flags() & 0x87), (36, 0x83));
     assert_eq!(reply.header.word(44), 255 - 36);
-    // READ of two blocks where one is expected.
+    // READ of two blocks; the initiator expects one.
     let header = initiator.command(0xc1, BLOCK, &cdb10(0x28, 0, 2));
     initiator.send(header, &[]);
     let reply = initiator.reply();
     assert_eq!((reply.data.len(), reply.header.flags() & 0x87), (BLOCK, 0x85));
     assert_eq!(reply.header.word(44) as usize, BLOCK);
-    // READ where nothing is expected.
+    // READ; the initiator expects no data.
     let header = initiator.command(0x81, 0, &cdb10(0x28, 0, 1));
     initiator.send(header, &[]);
     let reply = initiator.reply();
     assert_eq!((reply.header.opcode(), reply.header.flags() & 6), (opcode::RESPONSE, 4));
-    // WRITE of one block with two of data.
+    // WRITE of one block with data for two.
     let header = initiator.command(0xa1, 2 * BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &vec![1; 2 * BLOCK]);
     let reply = initiator.reply();
     assert_eq!((reply.header.flags() & 6, reply.header.word(44) as usize), (2, BLOCK));
-    // A command that fails moved nothing.
+    // A failed command transfers no data.
     let header = initiator.command(0xc1, 64, &[0xff]);
     initiator.send(header, &[]);
     let reply = initiator.reply();
@@ -142,7 +142,7 @@ fn residuals_tell_what_was_not_moved() {
 }
 
 #[test]
-fn data_that_may_not_come_is_refused_and_not_written() {
+fn disallowed_data_is_refused_and_not_written() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(
         address,
@@ -154,15 +154,15 @@ fn data_that_may_not_come_is_refused_and_not_written() {
     let header = initiator.write_header(0, BLOCK, false);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [0x0b, 0x0c, 0x0c]));
-    // The data that follows belongs to nothing, and is dropped.
+    // The target drops the data that follows the refused command.
     let data_out = Initiator::data_out(header.itt(), NO_TAG, 0, 0, true);
     initiator.send(data_out, &[9; BLOCK]);
-    // More than one command may move.
+    // More than the maximum transfer length.
     let mut header = initiator.write_header(0, BLOCK, true);
     header.set_word(20, TRANSFER_BYTES_MAX as u32 + 512);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
-    // Both directions.
+    // A bidirectional command.
     let header = initiator.command(0xe1, BLOCK, &cdb10(0x2a, 0, 1));
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().status(), (2, [5, 0x24, 0]));
@@ -171,7 +171,7 @@ fn data_that_may_not_come_is_refused_and_not_written() {
 }
 
 #[test]
-fn a_wrong_data_out_ends_the_connection_and_writes_nothing() {
+fn invalid_data_out_ends_the_connection_and_writes_nothing() {
     for wrong in 0..4 {
         let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
         let mut initiator = Initiator::session(address, &[("ImmediateData", "No")]);
@@ -196,7 +196,7 @@ fn a_wrong_data_out_ends_the_connection_and_writes_nothing() {
 }
 
 #[test]
-fn a_stray_data_out_is_dropped() {
+fn stray_data_out_is_dropped() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("ImmediateData", "No")]);
     let stray = Initiator::data_out(4711, 1, 0, 0, true);
@@ -204,7 +204,7 @@ fn a_stray_data_out_is_dropped() {
     let header = initiator.write_header(0, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
-    // Of a tag that is not open.
+    // The tag of no open R2T.
     let stray = Initiator::data_out(header.itt(), r2t.word(20) + 17, 0, 0, true);
     initiator.send(stray, &[9; BLOCK]);
     let data = pattern(BLOCK, 1);
@@ -214,12 +214,12 @@ fn a_stray_data_out_is_dropped() {
 }
 
 #[test]
-fn broken_data_is_asked_again_or_fails_its_command_only() {
+fn data_digest_error_rejects_the_pdu_or_fails_only_its_command() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let keys = [("DataDigest", "CRC32C"), ("HeaderDigest", "CRC32C")];
     let mut initiator = Initiator::session(address, &keys);
     let data = pattern(BLOCK, 2);
-    // Immediate data: the command does not count as taken, and may come again.
+    // Immediate data: the CmdSN is not consumed, and the initiator may send the command again.
     let header = initiator.write_header(8, BLOCK, true);
     let mut out = weir_block::OutBuf::default();
     weir_iscsi_wire::pdu::put(&mut out, header, &data, initiator.digests);
@@ -232,7 +232,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     initiator.send_raw(out.filled());
     assert_eq!(initiator.reply().status().0, 0);
     assert_eq!(targets.disk.bytes(8 * BLOCK, BLOCK), data);
-    // Data-Out: the command fails once all of its data is here.
+    // Data-Out: the command fails after all of its data has arrived.
     let header = initiator.write_header(16, BLOCK, true);
     initiator.send(header, &[]);
     let r2t = initiator.reply().header;
@@ -245,7 +245,7 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
     assert_eq!(initiator.reply().header.byte(2), 2);
     assert_eq!(initiator.reply().status(), (2, [0x0b, 0x47, 0x05]));
     assert_eq!(targets.disk.bytes(16 * BLOCK, BLOCK), vec![0; BLOCK]);
-    // A header that cannot be believed.
+    // A wrong header digest.
     let mut out = weir_block::OutBuf::default();
     let header = initiator.read_header(0, 1);
     weir_iscsi_wire::pdu::put(&mut out, header, &[], initiator.digests);
@@ -256,11 +256,11 @@ fn broken_data_is_asked_again_or_fails_its_command_only() {
 }
 
 #[test]
-fn commands_run_in_order_however_they_come() {
+fn commands_run_in_cmd_sn_order() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("InitialR2T", "No")]);
     let (old, new) = (pattern(4096, 3), pattern(4096, 4));
-    // Written backwards: the reader of the last command must see both writes in their order.
+    // Sent in reverse order: the last command, a read, must see both writes in CmdSN order.
     let first = initiator.write_header(0, 4096, false);
     let second = initiator.write_header(4, 4096, true);
     let third = initiator.read_header(0, 12);
@@ -274,11 +274,11 @@ fn commands_run_in_order_however_they_come() {
     assert_eq!(reply.header.itt(), second.itt(), "the first one waits for its data");
     let read = initiator.take_read(12 * BLOCK);
     assert_eq!(read[4 * BLOCK..], new);
-    // Not held for the first command, as that was not there: it came for nothing.
+    // The target dropped the first Data-Out, because its command had not arrived.
     let unsolicited = Initiator::data_out(first.itt(), NO_TAG, 0, 4096, true);
     initiator.send(unsolicited, &[]);
     assert_eq!(initiator.reply().status().0, 0);
-    // Too low and too high: not answered at all.
+    // CmdSNs below and above the window: the target ignores the commands.
     for cmd_sn in [initiator.cmd_sn - 1, initiator.max_cmd_sn + 1] {
         let mut header = initiator.read_header(0, 1);
         initiator.cmd_sn -= 1;
@@ -289,7 +289,7 @@ fn commands_run_in_order_however_they_come() {
 }
 
 #[test]
-fn held_commands_are_bounded() {
+fn out_of_order_commands_are_bounded() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     initiator.cmd_sn += 1;
@@ -306,7 +306,7 @@ fn held_commands_are_bounded() {
 }
 
 #[test]
-fn the_window_closes_with_commands_under_way_and_opens_again() {
+fn command_window_closes_when_full_and_reopens() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     targets.disk.held.store(true, Ordering::Relaxed);
@@ -316,7 +316,7 @@ fn the_window_closes_with_commands_under_way_and_opens_again() {
     }
     let nop = initiator.nop(b"?");
     assert_eq!(nop.header.word(32), nop.header.word(28).wrapping_sub(1), "closed");
-    // The target ignores a command outside the window. The NOP-In behind it shows that the target
+    // The target ignores a command outside the window. The NOP-In after it shows that the target
     // has read the command while the window was closed.
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
@@ -333,7 +333,7 @@ fn the_window_closes_with_commands_under_way_and_opens_again() {
 }
 
 #[test]
-fn an_aborted_command_is_not_answered_and_has_ended_when_that_is() {
+fn abort_response_follows_the_end_of_the_command() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     targets.disk.held.store(true, Ordering::Relaxed);
@@ -347,7 +347,7 @@ fn an_aborted_command_is_not_answered_and_has_ended_when_that_is() {
     assert_eq!(reply.header.opcode(), opcode::MANAGEMENT_RESPONSE);
     assert_eq!((reply.header.itt(), reply.header.byte(2)), (abort, 0));
     assert_eq!(targets.disk.done.load(Ordering::Relaxed), 1);
-    // One that waits for its data is gone at once, and its data is dropped.
+    // A write that waits for data is aborted at once, and its data is dropped.
     let write = initiator.write_header(8, BLOCK, true);
     initiator.send(write, &[]);
     let r2t = initiator.reply().header;
@@ -355,7 +355,8 @@ fn an_aborted_command_is_not_answered_and_has_ended_when_that_is() {
     assert_eq!(initiator.reply().header.byte(2), 0);
     initiator.send_sequence(write.itt(), r2t.word(20), &[5; BLOCK], (0, BLOCK));
     assert_eq!(initiator.read(8, 1), vec![0; BLOCK]);
-    // One that is not there: taken before; and one that never came, which then counts as taken.
+    // Abort of an unknown task with an old CmdSN, then abort of a command that never arrived: the
+    // CmdSN of the latter counts as received.
     initiator.manage(1, 99, write.cmd_sn());
     assert_eq!(initiator.reply().header.byte(2), 1);
     let lost = initiator.read_header(0, 1);
@@ -367,7 +368,7 @@ fn an_aborted_command_is_not_answered_and_has_ended_when_that_is() {
 }
 
 #[test]
-fn management_reaches_the_tasks_it_means() {
+fn task_management_aborts_the_addressed_tasks() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     for (function, expected) in [
@@ -395,14 +396,14 @@ fn management_reaches_the_tasks_it_means() {
         initiator.manage(function, NO_TAG, 0);
         assert_eq!(initiator.reply().header.byte(2), response);
     }
-    // Another logical unit.
+    // A logical unit that does not exist.
     let mut header = Header::new(opcode::MANAGEMENT | opcode::IMMEDIATE, 0x85);
     header.set(8, [0, 9, 0, 0, 0, 0, 0, 0]);
     header.set_word(16, 999);
     header.set_word(24, initiator.cmd_sn);
     initiator.send(header, &[]);
     assert_eq!(initiator.reply().header.byte(2), 2);
-    // A cold reset ends the sessions too.
+    // TARGET COLD RESET also ends the sessions.
     initiator.manage(7, NO_TAG, 0);
     assert_eq!(initiator.reply().header.byte(2), 0);
     assert_eq!(initiator.reply().header.opcode(), opcode::ASYNC);
@@ -410,7 +411,7 @@ fn management_reaches_the_tasks_it_means() {
 }
 
 #[test]
-fn what_another_nexus_aborted_is_not_answered() {
+fn tasks_aborted_by_another_nexus_get_no_response_without_tas() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     let done = || targets.disk.done.load(Ordering::SeqCst);
@@ -424,10 +425,10 @@ fn what_another_nexus_aborted_is_not_answered() {
     initiator.send(later, &[]);
     targets.disk.held.store(false, Ordering::Relaxed);
     initiator.take_read(2 * BLOCK);
-    // The first is over too, however late it was woken.
+    // The first command ends as well, even if its task is woken late.
     wait_until("both end", || done() == before + 2);
     assert_eq!(initiator.nop(b"y").data, b"y", "nothing came for the first");
-    // Unless that is to be told.
+    // With TAS, the initiator gets TASK ABORTED.
     targets.disk.tells_aborted.store(true, Ordering::Relaxed);
     targets.disk.held.store(true, Ordering::Relaxed);
     let told = initiator.read_header(0, 1);
@@ -446,10 +447,10 @@ fn what_another_nexus_aborted_is_not_answered() {
 }
 
 #[test]
-fn a_logout_is_answered_after_the_commands_and_before_the_end() {
+fn logout_response_follows_the_last_command() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
-    // Of a connection that is not, and for recovery.
+    // Logouts of an unknown connection, and for recovery.
     let own = std::mem::replace(&mut initiator.cid, 9);
     assert_eq!(initiator.log_out(1).header.byte(2), 1);
     initiator.cid = own;
@@ -472,7 +473,7 @@ fn a_logout_is_answered_after_the_commands_and_before_the_end() {
 }
 
 #[test]
-fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
+fn discovery_splits_long_target_lists() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let addresses: Vec<_> = ["127.0.0.1:3260", "[::1]:3260", "[::ffff:10.0.0.1]:860"]
         .iter()
@@ -495,12 +496,12 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
     let one = format!("SendTargets={TARGET}\0");
     assert_eq!(initiator.text(one.as_bytes(), 0x80, NO_TAG).data, expected.as_bytes());
     assert!(initiator.text(b"SendTargets=iqn.none\0", 0x80, NO_TAG).data.is_empty());
-    // A request in two parts.
+    // A request in two PDUs.
     let reply = initiator.text(b"SendTar", 0x40, NO_TAG);
     assert!(reply.data.is_empty() && reply.header.flags() == 0);
     let reply = initiator.text(b"gets=All\0", 0x80, reply.header.word(20));
     assert_eq!(reply.data, expected.as_bytes());
-    // An answer in several.
+    // A response in several PDUs.
     let one = targets.targets.lock()[0].clone();
     let named = |n| Discovered { name: format!("{TARGET}{n:02}"), ..one.clone() };
     *targets.targets.lock() = (0..20).map(named).collect();
@@ -515,10 +516,10 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
         .map(|n| expected.replace(&format!("{TARGET}\0"), &format!("{TARGET}{n:02}\0")))
         .collect();
     assert_eq!(all, expected.as_bytes());
-    // 96 lists in one text, of 1 MiB each, were built at once.
+    // Regression test: one text could request 96 lists of 1 MiB, which were built at once.
     let twice = initiator.text(b"SendTargets=iqn.a\0SendTargets=iqn.b\0", 0x80, NO_TAG);
     assert_eq!(text::pairs(&twice.data), Ok(vec![("SendTargets", "Reject")]));
-    // Keys that nobody knows, and a command.
+    // Unknown keys, and a SCSI command.
     let reply = initiator.text(b"X-foo=1\0HeaderDigest=None\0", 0x80, NO_TAG);
     let pairs = text::pairs(&reply.data).expect("text");
     assert_eq!(pairs, [("X-foo", "NotUnderstood"), ("HeaderDigest", "Reject")]);
@@ -529,7 +530,7 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
 }
 
 #[test]
-fn what_makes_no_sense_is_rejected_with_its_header() {
+fn invalid_requests_are_rejected_with_their_header() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     for (first, reason) in
@@ -543,7 +544,7 @@ fn what_makes_no_sense_is_rejected_with_its_header() {
         let found = (reply.header.opcode(), reply.header.byte(2), &reply.data[..]);
         assert_eq!(found, (opcode::REJECT, reason, &header.0[..]), "{first:#x}");
     }
-    // A tag that is in use.
+    // An Initiator Task Tag that is in use.
     targets.disk.held.store(true, Ordering::Relaxed);
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
@@ -553,12 +554,12 @@ fn what_makes_no_sense_is_rejected_with_its_header() {
     assert_eq!(initiator.reply().header.byte(2), 7);
     targets.disk.held.store(false, Ordering::Relaxed);
     initiator.take_read(BLOCK);
-    // Only for the target in this session.
+    // A session with a target can list only that target.
     let reply = initiator.text(b"SendTargets=All\0", 0x80, NO_TAG);
     assert_eq!(reply.data, b"SendTargets=Reject\0");
     let reply = initiator.text(b"SendTargets=\0", 0x80, NO_TAG);
     assert!(reply.data.starts_with(b"TargetName="));
-    // Data longer than was declared ends the connection.
+    // A data segment longer than the declared maximum ends the connection.
     let mut header = Header::new(opcode::NOP_OUT | 0x40, 0x80);
     header.set_data_bytes(1 << 20);
     initiator.send_raw(&header.0);
@@ -566,7 +567,7 @@ fn what_makes_no_sense_is_rejected_with_its_header() {
 }
 
 #[test]
-fn a_stop_is_announced_and_answers_what_is_under_way() {
+fn shutdown_is_announced_and_completes_commands_in_flight() {
     let Setup { targets, server, address } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     targets.disk.held.store(true, Ordering::Relaxed);
@@ -585,7 +586,7 @@ fn a_stop_is_announced_and_answers_what_is_under_way() {
 }
 
 #[test]
-fn sessions_are_listed_and_ended_from_outside() {
+fn sessions_can_be_listed_and_ended() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("DataDigest", "CRC32C")]);
     initiator.read(0, 4);
@@ -603,7 +604,7 @@ fn sessions_are_listed_and_ended_from_outside() {
 }
 
 #[test]
-fn a_nexus_that_panics_ends_its_session_only() {
+fn panic_in_a_nexus_ends_only_its_session() {
     let setup = setup(Disk::new(SIZE).slow());
     let mut other = Initiator::connect(setup.address);
     other.isid[5] = 9;
@@ -624,7 +625,7 @@ fn a_nexus_that_panics_ends_its_session_only() {
 }
 
 #[test]
-fn garbage_ends_its_connection_only() {
+fn garbage_ends_only_its_iscsi_connection() {
     let setup = setup(Disk::new(SIZE));
     let mut good = Initiator::session(setup.address, &[]);
     for seed in 0..40 {
@@ -636,7 +637,7 @@ fn garbage_ends_its_connection_only() {
         }
         let mut bytes: Vec<u8> = (0..4096).map(|_| random.u8(..)).collect();
         if seed % 4 == 0 {
-            // Short data, so that many headers are looked at.
+            // Short data segments, so that the target parses many headers.
             let headers = bytes.chunks_mut(48);
             headers.filter(|header| header.len() > 8).for_each(|header| header[4..8].fill(0));
         }
@@ -650,7 +651,7 @@ fn garbage_ends_its_connection_only() {
 }
 
 #[test]
-fn many_reads_that_nobody_takes_hold_little() {
+fn unread_responses_hold_little_memory() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[("MaxRecvDataSegmentLength", "262144")]);
     initiator.socket.set_write_timeout(Some(Duration::from_millis(300))).expect("a limit");
@@ -664,7 +665,7 @@ fn many_reads_that_nobody_takes_hold_little() {
     }
     std::thread::sleep(Duration::from_millis(300));
     let run = targets.disk.done.load(Ordering::Relaxed) - before;
-    // 4 MiB each: those in the socket, and at most REPLY_BYTES_MAX beside them.
+    // Reads of 4 MiB: those in the socket buffers, plus at most `REPLY_BYTES_MAX`.
     assert!((1..=16).contains(&run), "{run} reads were run for an initiator that takes none");
     for _ in 0..100 {
         initiator.take_read(8192 * BLOCK);
@@ -672,7 +673,7 @@ fn many_reads_that_nobody_takes_hold_little() {
 }
 
 #[test]
-fn a_quiet_initiator_is_asked_and_dropped_if_it_does_not_answer() {
+fn idle_initiator_without_nop_response_is_dropped() {
     let setup = setup(Disk::new(SIZE));
     *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
     let mut initiator = Initiator::session(setup.address, &[]);
@@ -687,7 +688,7 @@ fn a_quiet_initiator_is_asked_and_dropped_if_it_does_not_answer() {
         initiator.send(header, &[]);
     }
     assert_eq!(initiator.read(0, 1).len(), BLOCK);
-    // A byte now and then is no answer.
+    // Single bytes are no response.
     let ping = initiator.reply();
     assert_eq!(ping.header.opcode(), opcode::NOP_IN);
     initiator.send_raw(&[0]);
@@ -696,7 +697,7 @@ fn a_quiet_initiator_is_asked_and_dropped_if_it_does_not_answer() {
 }
 
 #[test]
-fn a_text_that_was_begun_is_forgotten_with_the_next() {
+fn new_text_request_discards_an_unfinished_one() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     initiator.text(b"X-begun=", 0x40, NO_TAG);
@@ -706,9 +707,9 @@ fn a_text_that_was_begun_is_forgotten_with_the_next() {
     assert_eq!((reply.header.opcode(), reply.header.byte(2)), (opcode::REJECT, 9));
 }
 
-/// SAM-5 8.6: what is ORDERED waits for what came before, and holds up what comes after.
+/// SAM-5 8.6: an ORDERED command waits for earlier commands, and later commands wait for it.
 #[test]
-fn task_attributes_are_kept() {
+fn task_attributes_are_enforced() {
     const ORDERED: u8 = 2;
     const HEAD: u8 = 3;
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
@@ -721,7 +722,7 @@ fn task_attributes_are_kept() {
         header.itt()
     };
     let answered = |initiator: &mut Initiator| initiator.reply().header.itt();
-    // A write whose data has not come; one after it overtakes it, and one that is ORDERED does not.
+    // A write without its data: a later SIMPLE command overtakes it, a later ORDERED one waits.
     let write = initiator.write_header(0, BLOCK, true);
     initiator.send(write, &[]);
     let r2t = initiator.reply().header;
@@ -736,7 +737,7 @@ fn task_attributes_are_kept() {
     for expected in [write.itt(), ordered].into_iter().chain(behind) {
         assert_eq!(answered(&mut initiator), expected);
     }
-    // The same where the storage keeps what came before.
+    // The same if the storage delays the earlier command.
     targets.disk.held.store(true, Ordering::Relaxed);
     let slow = read(&mut initiator, 1);
     let ordered = read(&mut initiator, ORDERED);
@@ -745,7 +746,7 @@ fn task_attributes_are_kept() {
     let behind = read(&mut initiator, 1);
     let order = [0; 3].map(|_| answered(&mut initiator));
     assert_eq!(order, [slow, ordered, behind]);
-    // One that waits can be aborted, and what waited for it goes on.
+    // After an abort of the earliest command, the commands that waited for it run.
     let write = initiator.write_header(0, BLOCK, true);
     initiator.send(write, &[]);
     assert_eq!(initiator.reply().header.opcode(), opcode::R2T);
@@ -755,7 +756,7 @@ fn task_attributes_are_kept() {
     let mut replies: Vec<_> = (0..3).map(|_| answered(&mut initiator)).collect();
     assert!(replies.contains(&behind), "{replies:?}");
     replies.clear();
-    // There is no ACA here.
+    // The target does not support ACA.
     let mut header = initiator.read_header(0, 1);
     header.set(1, [0xc4]);
     initiator.send(header, &[]);
@@ -764,7 +765,7 @@ fn task_attributes_are_kept() {
 }
 
 #[test]
-fn initiators_are_asked_to_log_out_before_a_stop() {
+fn initiators_are_asked_to_log_out_before_shutdown() {
     let Setup { targets, address, server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
     assert_eq!(targets.sessions.ask_to_log_out(Duration::from_secs(7)), 1);

@@ -1,13 +1,13 @@
-//! Memory: what a connection holds, and requests that wait for more of it.
+//! Memory of a connection: accounting, and waiting for more memory.
 //!
-//! Not here: how connections share it (`weir_net::Budget`), limits (`limits`).
+//! `weir_net::Budget` shares memory between connections; the limits are in `limits`.
 //!
 //! Invariants:
-//! - memory for a request is set aside before the request is run or its payload is received;
-//! - a connection that waits for memory holds none that only it could give back: so the first in
-//!   the line always gets its turn;
-//! - a read never waits for memory that others hold: it is answered in pieces instead;
-//! - an idle connection keeps no more than [`weir_net::Share::keep_bytes`].
+//! - memory for a request is reserved before the request runs or its payload is received;
+//! - a connection that waits for memory holds no memory that only it could release, so the first
+//!   waiter in the queue always proceeds;
+//! - a read never waits for memory of other connections: it is sent in pieces instead;
+//! - an idle connection keeps at most [`weir_net::Share::keep_bytes`].
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ use super::Connection;
 use crate::limits::{ACCOUNT_BYTES, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX, SEND_BYTES};
 
 impl Connection {
-    /// Bytes of memory that it holds, the receive buffer not counted.
+    /// Bytes held, without the receive buffer.
     fn memory_bytes(&self) -> usize {
         self.part_bytes.get()
             + self.task_bytes.get()
@@ -28,7 +28,7 @@ impl Connection {
             + self.out.borrow().room()
     }
 
-    /// Tells the budget what is held, where that changed much.
+    /// Reports the bytes held to the budget, if they changed much.
     pub(crate) fn account(&self) {
         let (now, told) = (self.memory_bytes(), self.accounted_bytes.get());
         if now > told.max(OWN_BYTES) {
@@ -43,7 +43,7 @@ impl Connection {
         self.share.hold(bytes);
     }
 
-    /// Whether the connection's own limits allow a request that holds `bytes`.
+    /// Whether the limits of the connection allow a request that holds `bytes`.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let waiting = self.out.borrow().len();
         let held = self.task_bytes.get() + waiting + self.sending_bytes.get();
@@ -52,7 +52,7 @@ impl Connection {
             && (held == 0 || held + bytes <= HELD_BYTES_MAX)
     }
 
-    /// Waits until [`Connection::has_room`], or the connection is broken.
+    /// Waits until [`Connection::has_room`] or until the connection is broken.
     pub(crate) async fn wait_for_room(&self, bytes: usize) {
         while !self.has_room(bytes) && !self.is_broken() {
             self.flush_replies();
@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Whether `bytes` more may be held now.
+    /// Whether the connection may hold `bytes` more now; reserves them if so.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         let wanted = self.memory_bytes() + bytes;
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {
@@ -73,13 +73,14 @@ impl Connection {
         taken
     }
 
-    /// Waits until `bytes` more may be held, or the connection is broken.
+    /// Waits until `bytes` more are reserved, or until the connection is broken.
     pub(crate) async fn wait_for_memory(&self, bytes: usize) {
         if self.may_hold(bytes) {
             return;
         }
         while !self.is_broken() {
-            // Only this connection can free these, and each send returns its buffer to the pool.
+            // Only this connection can free these buffers, and each send returns its buffer to the
+            // pool.
             self.give_up_pool();
             if self.out.borrow().is_empty() {
                 self.out.replace(OutBuf::default());
@@ -94,21 +95,21 @@ impl Connection {
         }
     }
 
-    /// The bytes of a part of a write are set aside, or no more so.
+    /// Sets the bytes reserved for a part of a write.
     pub(crate) fn hold_part(&self, bytes: usize) {
         self.part_bytes.set(bytes);
         self.account();
     }
 
-    /// Lets the receive buffer grow where that saves receives and there is memory.
+    /// Grows the receive buffer if that saves receives and memory is available.
     pub(crate) fn grow(&self, input: &mut Input) {
         if input.is_short() && self.share.take_large_input() {
             input.grow();
         }
     }
 
-    /// Called where nothing is left to do for now: an idle connection keeps little memory, for it
-    /// is not woken when others need some.
+    /// Frees memory; called when the reader has no more input. An idle connection must keep little,
+    /// because it is not woken when others need memory.
     pub(crate) fn idle(&self, input: &mut Input) {
         if self.has_tasks() || !self.out.borrow().is_empty() {
             return;
@@ -132,17 +133,18 @@ impl Connection {
         self.pool_bytes.set(0);
     }
 
-    /// Marks the time until the result is dropped: the client is to send or to take something.
+    /// Marks the time until the result is dropped: this side waits for the client.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
         self.share.awaits_client()
     }
 
-    /// Returns once the client holds memory that others wait for, and does not move.
+    /// Waits until this connection is to be evicted: its client holds memory that others wait for,
+    /// and makes no progress.
     pub(crate) async fn evicted(&self) {
         self.share.evicted().await;
     }
 
-    /// Whether the client was given up because it stalled others.
+    /// Whether the connection was evicted because its client stalled others.
     pub(crate) fn is_evicted(&self) -> bool {
         self.share.is_evicted()
     }

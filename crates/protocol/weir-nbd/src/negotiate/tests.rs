@@ -1,8 +1,8 @@
-//! Every option, right and wrong, and hostile input.
+//! Tests of all options, with valid, invalid and hostile input.
 //!
-//! Not here: sockets and time limits (tests/all/sessions.rs).
+//! Sockets and time limits are tested in tests/all/sessions.rs.
 //!
-//! Invariant: expectations are written as bytes of the specification, not with the encoder.
+//! Invariant: expected replies are bytes from the specification, independent of the encoder.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn message(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends one option; returns the replies as (kind, data) and what comes next.
+/// Sends one option. Returns the replies as (type, data), and the next action.
 fn ask(negotiation: &mut Negotiation, option: u32, data: &[u8]) -> (Vec<(u32, Vec<u8>)>, Step) {
     let bytes = message(option, data);
     let mut out = Vec::new();
@@ -43,7 +43,7 @@ fn ask(negotiation: &mut Negotiation, option: u32, data: &[u8]) -> (Vec<(u32, Ve
     (replies(&out, option), step)
 }
 
-/// The replies to an option, as (kind, data).
+/// Parses the replies to an option into (type, data).
 fn replies(bytes: &[u8], option: u32) -> Vec<(u32, Vec<u8>)> {
     let mut reader = Reader::new(bytes);
     let mut replies = Vec::new();
@@ -88,7 +88,7 @@ const UNSUP: u32 = 0x8000_0001;
 const TLS_REQD: u32 = 0x8000_0005;
 
 #[test]
-fn unknown_client_flags_end_it() {
+fn unknown_client_flags_end_the_handshake() {
     let mut out = Vec::new();
     let mut negotiation = Negotiation::new(&mut out);
     let (_, step) = negotiation.feed(b"GET / HTTP/1.1\r\n", &exports(), &mut out);
@@ -134,9 +134,9 @@ fn list_names_all_exports() {
     assert_eq!(kinds(&ask(&mut start(FIXED), 3, b"x").0), [INVALID]);
 }
 
-// 600 clients that took no byte of a LIST of 3,000 names held 438 MiB.
+// Regression test: 600 clients that received no byte of a LIST of 3,000 names held 438 MiB.
 #[test]
-fn long_list_is_answered_in_parts_and_names_every_export_once() {
+fn long_list_is_sent_in_parts_with_each_export_once() {
     let name = |n: usize| format!("{n:04}{}", "x".repeat(500));
     let mut exports = MemoryExports::default();
     for n in 0..300 {
@@ -163,7 +163,7 @@ fn long_list_is_answered_in_parts_and_names_every_export_once() {
     assert_eq!(all.pop(), Some((ACK, vec![])));
     let names: Vec<_> = all.iter().map(|(_, data)| data[4..].to_vec()).collect();
     assert!(names.iter().eq((0..300).map(|n| name(n).into_bytes()).collect::<Vec<_>>().iter()));
-    // The next option is answered as before.
+    // The next option works as usual.
     assert_eq!(kinds(&ask(&mut negotiation, 8, &[]).0), [ACK]);
 }
 
@@ -175,7 +175,7 @@ fn abort_is_acknowledged() {
 }
 
 #[test]
-fn tls_and_unknown_options_are_refused_and_haggling_goes_on() {
+fn refused_options_do_not_end_option_haggling() {
     let mut negotiation = start(FIXED);
     for option in [5, 4, 11, 99, u32::MAX] {
         let (replies, step) = ask(&mut negotiation, option, b"whatever");
@@ -185,7 +185,7 @@ fn tls_and_unknown_options_are_refused_and_haggling_goes_on() {
     assert!(matches!(ask(&mut negotiation, 7, &info_data("one", &[])).1, Step::Ready(_)));
 }
 
-/// A handshake that takes no option before STARTTLS.
+/// Starts a handshake that accepts no option before STARTTLS.
 fn start_forced() -> Negotiation {
     let mut negotiation = Negotiation::requiring_tls(&mut Vec::new());
     let (used, step) = negotiation.feed(&FIXED.to_be_bytes(), &exports(), &mut Vec::new());
@@ -194,7 +194,7 @@ fn start_forced() -> Negotiation {
 }
 
 #[test]
-fn every_option_before_starttls_is_refused_and_learns_nothing() {
+fn options_before_starttls_are_refused() {
     let mut negotiation = start_forced();
     let go = info_data("one", &[]);
     let select = meta_data("one", &["base:allocation"]);
@@ -222,7 +222,7 @@ fn every_option_before_starttls_is_refused_and_learns_nothing() {
 }
 
 #[test]
-fn starttls_begins_once_and_then_every_option_works() {
+fn starttls_works_once_and_enables_all_options() {
     let mut negotiation = start_forced();
     let (replies, step) = ask(&mut negotiation, 5, &[]);
     assert_eq!(kinds(&replies), [ACK]);
@@ -235,9 +235,9 @@ fn starttls_begins_once_and_then_every_option_works() {
     assert!(matches!(ask(&mut negotiation, 7, &info_data("one", &[])).1, Step::Ready(_)));
 }
 
-// CVE-2021-3716: a server took clear text that came behind STARTTLS for a part of the session.
+// CVE-2021-3716: a server processed cleartext after STARTTLS as part of the encrypted session.
 #[test]
-fn bytes_behind_starttls_end_the_connection_unanswered() {
+fn cleartext_after_starttls_ends_the_connection() {
     let go = message(7, &info_data("one", &[]));
     for behind in [&go[..], &[0x16], b"I"] {
         let bytes = [&message(5, &[])[..], behind].concat();
@@ -249,7 +249,7 @@ fn bytes_behind_starttls_end_the_connection_unanswered() {
 }
 
 #[test]
-fn export_for_one_address_is_unknown_to_every_other_client() {
+fn export_for_one_address_is_hidden_from_other_clients() {
     let ours: IpAddr = "10.0.0.7".parse().unwrap();
     let exports = exports().reserve("two", ours);
     let asked = |from, option, data: &[u8]| {
@@ -268,7 +268,7 @@ fn export_for_one_address_is_unknown_to_every_other_client() {
         assert!(!answer(3, &[]).contains("two"), "listed");
         for option in [6, 7] {
             assert_eq!(answer(option, &go), answer(option, &missing).replace("six", "two"));
-            // The empty name means the only one that the client may open.
+            // The empty name means the only export that the client may open.
             let described = replies(&asked(from, option, &only).0, option);
             assert_eq!(kinds(&described), [3, 3, ACK], "{option}");
         }
@@ -297,7 +297,7 @@ fn info_and_go_describe_the_export() {
 }
 
 #[test]
-fn go_refuses_what_it_cannot_read_or_find() {
+fn go_refuses_malformed_data_and_unknown_exports() {
     let mut negotiation = start(FIXED);
     for (data, kind) in [
         (info_data("three", &[]), UNKNOWN),
@@ -316,7 +316,7 @@ fn go_refuses_what_it_cannot_read_or_find() {
 }
 
 #[test]
-fn the_empty_name_is_the_only_export() {
+fn empty_name_selects_the_only_export() {
     let only = MemoryExports::default().with("only", Memory::new(4096));
     let mut out = Vec::new();
     let (_, step) = start(FIXED).feed(&message(7, &info_data("", &[])), &only, &mut out);
@@ -349,7 +349,7 @@ fn metadata_contexts() {
     assert_eq!(kinds(&ask(&mut negotiation, 10, &meta_data("three", &[])).0), [UNKNOWN]);
     assert_eq!(kinds(&ask(&mut negotiation, 10, b"\0\0\0\x03one").0), [INVALID]);
 
-    // A failed selection leaves none; one for another export does not count.
+    // A failed selection leaves none; a selection for another export does not count.
     let block_status = |negotiation: &mut Negotiation, name| {
         let (replies, step) = ask(negotiation, 7, &info_data(name, &[]));
         let Step::Ready(ready) = step else { panic!("{step:?}") };
@@ -363,7 +363,7 @@ fn metadata_contexts() {
 }
 
 #[test]
-fn what_is_no_option_ends_it() {
+fn invalid_option_header_ends_the_handshake() {
     let mut out = Vec::new();
     let (_, step) = start(FIXED).feed(&[b'A'; 16], &exports(), &mut out);
     assert!(matches!(step, Step::Close(NbdError::OptionMagic { .. })), "{step:?}");
@@ -374,7 +374,7 @@ fn what_is_no_option_ends_it() {
 }
 
 #[test]
-fn a_message_in_pieces_waits_for_its_end() {
+fn partial_option_waits_for_more_input() {
     let bytes = message(7, &info_data("one", &[3]));
     let mut negotiation = start(FIXED);
     let mut out = Vec::new();
@@ -389,7 +389,7 @@ fn a_message_in_pieces_waits_for_its_end() {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic_and_are_counted(
+    fn hostile_option_bytes_never_panic(
         flags in 0_u32..4,
         options in prop::collection::vec(
             (0_u32..14, prop::collection::vec(any::<u8>(), 0..60), any::<bool>()),

@@ -1,8 +1,8 @@
-//! Replies byte for byte, and the buffer they are built in.
+//! Tests of the reply encoder and its buffer.
 //!
-//! Not here: which reply a request gets (tests/all/sessions.rs).
+//! tests/all/sessions.rs checks the replies to requests.
 //!
-//! Invariant: expectations are written as bytes of the specification.
+//! Invariant: expected replies are bytes from the specification.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn structured_replies() {
 }
 
 #[test]
-fn block_status_joins_and_cuts() {
+fn block_status_joins_and_truncates_extents() {
     let extent = |len_bytes, hole| Extent { len_bytes, hole };
     let extents = [
         extent(512, false),
@@ -75,7 +75,7 @@ fn block_status_joins_and_cuts() {
 }
 
 #[test]
-fn the_buffer_keeps_what_was_put_in_while_it_grows() {
+fn growing_buffer_keeps_its_contents() {
     let mut out = OutBuf::with_room(10);
     let mut expected = Vec::new();
     for round in 0..200_usize {

@@ -1,8 +1,8 @@
-//! Every command, right and wrong, and hostile input.
+//! Tests of all commands, with valid, invalid and hostile input.
 //!
-//! Not here: what the commands do (tests/all/sessions.rs).
+//! tests/all/sessions.rs checks the execution of the commands.
 //!
-//! Invariant: requests are written as bytes of the specification.
+//! Invariant: requests are bytes from the specification.
 
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn refused(terms: &Terms, flags: u16, kind: u16, offset: u64, len: u32) -> (u32,
 }
 
 #[test]
-fn commands_and_their_flags() {
+fn valid_commands_and_flags_are_accepted() {
     let ok = |flags, kind| accepted(&TERMS, flags, kind, 4096, 512);
     assert_eq!(ok(0, 0), Command::Read { whole: false });
     assert_eq!(
@@ -135,11 +135,11 @@ fn lengths_are_checked() {
 }
 
 #[test]
-fn a_read_only_export_is_only_read() {
+fn read_only_export_refuses_writes() {
     let terms = Terms { read_only: true, ..TERMS };
     for kind in [1, 4, 6] {
         assert_eq!(refused(&terms, 0, kind, 0, 512).0, 1, "{kind}");
-        // Also where the range is wrong: the first thing to fix is the export.
+        // Also with an invalid range: the read-only error has priority.
         assert_eq!(refused(&terms, 0, kind, 1, 512).0, 1, "{kind}");
     }
     for kind in [0, 5, 7] {
@@ -149,7 +149,7 @@ fn a_read_only_export_is_only_read() {
 }
 
 #[test]
-fn what_is_no_request_ends_it() {
+fn wrong_request_magic_ends_the_connection() {
     let mut input = bytes(0, 0, 0, 512);
     input[0] = b'G';
     let parsed = parse(&input, &TERMS);
@@ -157,7 +157,7 @@ fn what_is_no_request_ends_it() {
 }
 
 #[test]
-fn a_request_in_pieces_waits_for_its_end() {
+fn partial_request_waits_for_more_input() {
     let mut input = bytes(0, 1, 0, 1024);
     input.resize(28 + 1024, 1);
     for end in 0..input.len() {
@@ -167,7 +167,7 @@ fn a_request_in_pieces_waits_for_its_end() {
 }
 
 #[test]
-fn a_large_write_is_taken_as_it_comes() {
+fn large_write_is_processed_while_it_arrives() {
     let terms = Terms { size_bytes: 1 << 30, ..TERMS };
     let long = |offset, len| {
         matches!(parse(&bytes(1, 1, offset, len), &terms), Parsed::LongWrite(request)
@@ -181,7 +181,7 @@ fn a_large_write_is_taken_as_it_comes() {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic_and_are_counted(
+    fn hostile_request_bytes_never_panic(
         requests in prop::collection::vec(
             (any::<u16>(), 0_u16..12, any::<u64>(), 0_u32..3000, prop::bool::weighted(0.8)),
             0..20,
@@ -211,7 +211,7 @@ proptest! {
                     prop_assert!(used == 28 + payload.len());
                     at += used;
                     if request.command == Command::Disconnect {
-                        continue; // its range means nothing and is not looked at
+                        continue; // DISC ignores its range
                     }
                     prop_assert!(request.offset + u64::from(request.len) <= SIZE);
                     prop_assert!(request.len % 512 == 0 && request.offset % 512 == 0);

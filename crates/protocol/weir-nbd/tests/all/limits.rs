@@ -1,10 +1,10 @@
-//! Limits of one connection: memory, requests, and time that the server waits for a client.
+//! Limits of one connection: memory, requests, and the time that the server waits for a client.
 //!
-//! Not here: memory of all connections (sessions.rs).
+//! Memory limits of all connections are in sessions.rs.
 //!
 //! Invariants:
-//! - every read has a time limit, so that a server that hangs fails the test;
-//! - each test fails where its limit is taken away.
+//! - each read has a time limit, so a server that hangs fails the test;
+//! - each test fails without its limit.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -29,8 +29,8 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_net::limits::PEER_TURNS_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
-/// Lets requests wait until it is dropped, also where a test fails: a server that stops waits for
-/// them.
+/// Blocks the volume's requests until it is dropped, also when a test fails: a server that stops
+/// waits for its requests.
 struct Held<'a>(&'a Memory);
 
 impl<'a> Held<'a> {
@@ -46,7 +46,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Sends reads to an export that holds them; asserts that the server begins to run `most` of them.
+/// Sends reads to an export that blocks them, and asserts that the server starts exactly `most` of
+/// them.
 fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), most: usize) {
     let volume = setup.exports.volume("fast");
     let held = Held::new(&volume);
@@ -68,20 +69,20 @@ fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), mo
 }
 
 #[test]
-fn requests_under_way_are_bounded_in_number_and_in_bytes() {
+fn requests_in_flight_are_bounded_in_number_and_bytes() {
     let setup = setup("under-way");
     let mut client = setup.client("fast");
     assert_begun(&setup, &mut client, (300, 4096), REQUESTS_MAX);
     assert_begun(&setup, &mut client, (6, 16 << 20), HELD_BYTES_MAX / (16 << 20));
 }
 
-/// A message of the handshake.
+/// Encodes an option of the handshake.
 fn option(kind: u32, data: &[u8]) -> Vec<u8> {
     let len = data.len() as u32;
     [b"IHAVEOPT", &kind.to_be_bytes()[..], &len.to_be_bytes(), data].concat()
 }
 
-/// Lengths in a BLOCK_STATUS of the export from `offset` on.
+/// Lengths of the extents in a BLOCK_STATUS from `offset` to the end of the export.
 fn extents(client: &mut Client, offset: u64) -> Vec<u64> {
     client.ask(0, 7, 1, offset, (SIZE - offset) as u32);
     let head = client.get(20);
@@ -96,7 +97,7 @@ fn extents(client: &mut Client, offset: u64) -> Vec<u64> {
 fn extents_of_one_block_status_are_limited() {
     let setup = setup("extents");
     let volume = setup.exports.volume("fast");
-    // Written blocks and holes in turn, and one hole at the end.
+    // Written blocks and holes alternate, with one long hole at the end.
     for block in 0..2500 {
         assert!(volume.try_write(block * 2 * 4096, &[1; 4096]).expect("memory"));
     }
@@ -118,7 +119,7 @@ fn extents_of_one_block_status_are_limited() {
 }
 
 #[test]
-fn client_that_takes_no_byte_of_a_reply_is_dropped() {
+fn client_that_receives_no_reply_bytes_is_dropped() {
     const LIMIT: Duration = Duration::from_millis(200);
     let setup = setup_serving("takes-nothing", 256 << 20, |nbd| nbd.with_send_limit(LIMIT));
     let mut good = setup.client("fast");
@@ -129,13 +130,13 @@ fn client_that_takes_no_byte_of_a_reply_is_dropped() {
     let took = start.elapsed();
     assert!((LIMIT..LIMIT * 20).contains(&took), "dropped after {took:?}");
     setup.wait_for_memory();
-    // One that asks for nothing is not waited for.
+    // The limit does not apply to a client without pending replies.
     good.ask(0, 0, 2, 0, 1 << 20);
     assert_eq!(good.reply(), (0, 2));
     good.get(1 << 20);
 }
 
-/// A server without a certificate: no handshake with it ends well.
+/// TLS server without a certificate: every handshake with it fails.
 #[derive(Debug)]
 struct NoCertificate;
 
@@ -146,7 +147,7 @@ impl ResolvesServerCert for NoCertificate {
 }
 
 #[test]
-fn client_that_stops_in_the_handshake_of_tls_leaves_its_turn_to_the_next() {
+fn stalled_tls_handshake_times_out_and_frees_its_turn() {
     const LIMIT: Duration = Duration::from_millis(300);
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -157,7 +158,7 @@ fn client_that_stops_in_the_handshake_of_tls_leaves_its_turn_to_the_next() {
         nbd.requiring_tls(Arc::new(config)).with_turn_limit(LIMIT)
     });
     let start = Instant::now();
-    // One more than have a turn at once.
+    // One client more than may handshake at once.
     let mut clients: Vec<Client> = (0..=PEER_TURNS_MAX).map(|_| setup.connect()).collect();
     for client in &mut clients {
         client.get(18);
@@ -176,16 +177,16 @@ fn client_that_stops_in_the_handshake_of_tls_leaves_its_turn_to_the_next() {
     assert!(took + slack >= LIMIT * 2 && took < LIMIT * 20, "{took:?}: a turn after the others");
 }
 
-/// The socket of a server in another process, where this is that process.
+/// Environment variable of the child process: the socket of its server.
 const SOCKET: &str = "WEIR_NBD_TEST_SOCKET";
 
-/// Serves at a socket until the input ends, with few descriptors.
+/// Serves at a socket until the input ends, with few free descriptors.
 fn serve_with_few_descriptors(socket: &Path) {
     let exports = MemoryExports::default().with("disk", Memory::new(1 << 20));
     let nbd = Nbd::new(Arc::new(exports), Budget::new(1 << 20, OWN_BYTES));
     let listener = Listener::bind(&Address::Unix(socket.to_owned())).expect("a fresh socket");
     let server = serve(vec![listener], Arc::new(nbd), 1).expect("a thread");
-    // A worker opens its descriptors before it answers.
+    // Wait for a reply: a worker has then opened its descriptors.
     UnixStream::connect(socket).and_then(|mut one| one.read_exact(&mut [0; 18])).expect("a server");
     let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
@@ -201,7 +202,7 @@ fn serve_with_few_descriptors(socket: &Path) {
 struct Process(Child);
 
 impl Process {
-    /// For how long its threads ran, or would have run on a free CPU.
+    /// CPU time of all threads, plus the time that they waited for a CPU.
     fn runnable(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("threads");
         let times = threads.flatten().flat_map(|thread| {
@@ -252,7 +253,7 @@ fn server_without_descriptors_rests_and_accepts_once_there_is_one() {
     assert!((1..clients.len()).contains(&greeted), "{greeted} clients were accepted");
     let (before, start) = (process.runnable(), Instant::now());
     std::thread::sleep(Duration::from_millis(400));
-    // One that tries again at once is always runnable.
+    // A server that retries at once would always be runnable.
     let (runnable, wall) = (process.runnable().saturating_sub(before), start.elapsed());
     assert!(runnable < wall / 2, "it was to run for {runnable:?} of {wall:?}");
     clients.remove(0);

@@ -1,8 +1,9 @@
-//! Whole NBD sessions over sockets: byte for byte, and real clients.
+//! Tests of NBD sessions over sockets, with raw messages and with real clients.
 //!
-//! Not here: the shipped binary (bin/weir/tests).
+//! Tests of the shipped binary are in bin/weir/tests.
 //!
-//! Invariant: one binary: each test binary would build generic code anew and link all crates.
+//! Invariant: one test binary, because each binary would compile generic code again and link all
+//! crates.
 
 mod common;
 mod limits;

@@ -1,10 +1,10 @@
-//! Clients nobody here wrote, against an export in memory on a unix socket.
+//! Third-party clients against an export in memory on a unix socket.
 //!
-//! Not here: hostile clients and time limits (sessions.rs).
+//! Hostile clients and time limits are in sessions.rs.
 //!
 //! Invariants:
-//! - a client program that is missing fails the test and is named;
-//! - every test has its own server and directory.
+//! - a missing client program fails the test with its name;
+//! - each test has its own server and directory.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -52,12 +52,12 @@ impl Setup {
         format!("nbd+unix:///{export}?socket={}", self.scratch.file("nbd.sock").display())
     }
 
-    /// A file of data, zeros and text, so that a client's sparse handling has work.
+    /// Image with random data and zeros, for the clients' handling of sparse files.
     fn image(&self) -> PathBuf {
         let mut data = vec![0_u8; 32 * MIB as usize];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for (index, word) in data.chunks_mut(8).enumerate() {
-            // Every other MiB stays zero.
+            // Leave every other MiB zero.
             if index / (1 << 17) % 2 == 0 {
                 state ^= state << 13;
                 state ^= state >> 7;
@@ -89,7 +89,7 @@ fn ok(program: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn nbdinfo_shows_everything() {
+fn nbdinfo_reports_all_capabilities() {
     let setup = Setup::new("nbdinfo");
     let text = ok("nbdinfo", &[&setup.uri("disk/a")]);
     for expected in [
@@ -205,7 +205,7 @@ fn qemu_io_uses_every_command() {
 }
 
 #[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_its_writes() {
     let setup = Setup::new("fio");
     for export in ["disk/a", "disk/slow"] {
         let uri = format!("--uri={}", setup.uri(export));
@@ -229,7 +229,7 @@ fn fio_verifies_what_it_wrote() {
 }
 
 #[test]
-fn stop_leaves_nothing_behind() {
+fn stop_removes_the_socket_and_releases_the_exports() {
     let setup = Setup::new("stop");
     ok("nbdinfo", &["--size", &setup.uri("disk/a")]);
     let socket = setup.scratch.file("nbd.sock");

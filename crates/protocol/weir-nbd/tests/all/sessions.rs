@@ -1,10 +1,10 @@
-//! Whole sessions with a client written byte for byte: errors, limits, and bad manners.
+//! Sessions with a client that sends raw messages: errors, limits, and protocol violations.
 //!
-//! Not here: stock clients (real_clients.rs), single messages (unit tests).
+//! Third-party clients are in real_clients.rs; unit tests cover single messages.
 //!
 //! Invariants:
-//! - every read has a time limit, so that a server that hangs fails the test;
-//! - after bad manners the server still serves others.
+//! - each read has a time limit, so a server that hangs fails the test;
+//! - after a protocol violation the server still serves other clients.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use weir_nbd::limits;
 use weir_net::limits::DRAIN_LIMIT;
 
 #[test]
-fn garbage_is_hung_up_on_and_others_go_on() {
+fn garbage_ends_only_its_connection() {
     let setup = setup("garbage");
     let mut good = setup.client("fast");
     for garbage in
@@ -38,7 +38,7 @@ fn garbage_is_hung_up_on_and_others_go_on() {
 }
 
 #[test]
-fn a_half_open_connection_goes_away() {
+fn half_open_connection_times_out() {
     const LIMIT: Duration = Duration::from_millis(500);
     let setup = setup_limited("half-open", 256 << 20, LIMIT);
     let start = Instant::now();
@@ -54,7 +54,7 @@ fn a_half_open_connection_goes_away() {
 }
 
 #[test]
-fn refused_requests_leave_the_connection_in_step() {
+fn refused_requests_keep_the_stream_in_sync() {
     let setup = setup("refused");
     let mut client = setup.client("fast");
     let payload = vec![1; 1000];
@@ -81,7 +81,7 @@ fn refused_requests_leave_the_connection_in_step() {
 }
 
 #[test]
-fn errors_of_the_storage_reach_the_client() {
+fn storage_errors_reach_the_client() {
     let setup = setup("errors");
     for export in ["fast", "slow"] {
         let mut client = setup.client(export);
@@ -122,12 +122,12 @@ fn fua_flushes_before_the_reply() {
 }
 
 #[test]
-fn many_requests_at_once_are_all_answered() {
+fn concurrent_requests_are_all_answered() {
     let setup = setup("many");
     for export in ["fast", "slow"] {
         let mut client = setup.client(export);
         let mut reader = Client { socket: client.socket.try_clone().unwrap() };
-        // 96 MiB of replies and more than REQUESTS_MAX requests: every limit is reached.
+        // 96 MiB of replies and more than `REQUESTS_MAX` requests, to reach every limit.
         let (count, len) = (1536_u64, 64 << 10);
         let mut batch = Vec::new();
         for cookie in 0..count {
@@ -153,7 +153,7 @@ fn many_requests_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_largest_write_and_read_go_through() {
+fn largest_write_and_read_succeed() {
     let setup = setup("largest");
     for export in ["fast", "slow"] {
         let mut client = setup.client(export);
@@ -171,7 +171,7 @@ fn a_largest_write_and_read_go_through() {
 }
 
 #[test]
-fn a_client_that_vanishes_or_takes_nothing_harms_nobody() {
+fn vanished_and_stalled_clients_affect_no_other() {
     let setup = setup("vanish");
     for _ in 0..20 {
         let mut client = setup.client("slow");
@@ -193,13 +193,13 @@ fn a_client_that_vanishes_or_takes_nothing_harms_nobody() {
 }
 
 #[test]
-fn stop_answers_what_is_under_way() {
+fn stop_completes_requests_in_flight() {
     let setup = setup("stopping");
     let mut client = setup.client("slow");
     for cookie in 0..32 {
         client.put(&[request(1, 1, cookie, cookie * 4096, 4096), vec![7; 4096]].concat());
     }
-    // Answered once: the server has received what was sent with it.
+    // After the first reply, the server has received the requests of the same send.
     client.reply();
     std::thread::sleep(Duration::from_millis(50));
     setup.server.stop();
@@ -211,7 +211,7 @@ fn stop_answers_what_is_under_way() {
 }
 
 #[test]
-fn an_export_can_be_taken_from_its_clients() {
+fn server_can_disconnect_the_clients_of_an_export() {
     let setup = setup("disconnect");
     let (mut fast, mut slow) = (setup.client("fast"), setup.client("slow"));
     for client in [&mut fast, &mut slow] {
@@ -226,7 +226,7 @@ fn an_export_can_be_taken_from_its_clients() {
 }
 
 #[test]
-fn a_panic_of_the_storage_ends_one_connection() {
+fn storage_panic_ends_only_its_connection() {
     let setup = setup("panic");
     let mut good = setup.client("fast");
     for export in ["fast", "slow"] {
@@ -241,7 +241,7 @@ fn a_panic_of_the_storage_ends_one_connection() {
     setup.wait_for_connections(1);
 }
 
-/// Asserts that connections never hold more than their budget while `work` runs.
+/// Asserts that connections never exceed their budget while `work` runs.
 fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
     let done = std::sync::atomic::AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
@@ -259,15 +259,15 @@ fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
         worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         most
     });
-    // What comes unasked: accounts are rounded up, and a reply's buffer may have room to spare.
+    // Memory without a reservation: accounts are rounded up, and reply buffers have spare capacity.
     let slack = 1 << 20;
     assert!(most <= limit_bytes + slack, "{most} bytes were held");
 }
 
-// 100 clients that asked for large reads and took nothing held 64 MiB each: with --memory 256MiB
-// the server came to 6.3 GiB.
+// Regression test: 100 clients that requested large reads and received nothing held 64 MiB each. A
+// server with `--memory 256MiB` grew to 6.3 GiB.
 #[test]
-fn clients_that_take_no_replies_hold_no_more_than_the_budget() {
+fn stalled_clients_stay_within_the_budget() {
     let limit = 8 << 20;
     let setup = setup_with("greedy", limit);
     within_budget(&setup, limit, || {
@@ -295,16 +295,16 @@ fn clients_that_take_no_replies_hold_no_more_than_the_budget() {
 }
 
 #[test]
-fn half_sent_writes_are_ended_where_others_wait() {
+fn half_sent_writes_are_dropped_if_others_need_memory() {
     let limit = 4 << 20;
     let setup = setup_with("half-sent", limit);
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // As many as fit: what they hold comes back all at once.
+        // As many as fit into the budget, which then becomes free all at once.
         for n in 0..4 {
             let mut client = setup.client("fast");
-            // Whole blocks and not, one part and many.
+            // Whole blocks and partial ones; one part and many.
             let (offset, len) = [(0, 1 << 20), (512, 700 << 10), (0, 32 << 20)][n % 3];
             client.put(&request(0, 1, 1, offset, len));
             client.put(&half);
@@ -321,7 +321,7 @@ fn half_sent_writes_are_ended_where_others_wait() {
 }
 
 #[test]
-fn without_memory_to_share_every_request_is_answered_still() {
+fn requests_are_answered_with_an_empty_budget() {
     let setup = setup_with("no-memory", 0);
     let len = 3 << 20;
     let data: Vec<u8> = (0..len).map(|n| (n % 253) as u8).collect();
@@ -352,7 +352,7 @@ fn without_memory_to_share_every_request_is_answered_still() {
 }
 
 #[test]
-fn structured_reads_without_memory_come_in_parts_unless_one_is_asked_for() {
+fn structured_read_without_memory_is_split_unless_df_is_set() {
     let setup = setup_with("parts", 0);
     let mut client = setup.connect();
     client.get(18);
@@ -385,7 +385,7 @@ fn structured_reads_without_memory_come_in_parts_unless_one_is_asked_for() {
     }
 }
 
-/// Sends reads and writes of `len` bytes in turn, 16 at a time, and takes every reply at once.
+/// Alternates reads and writes of `len` bytes, 16 in flight, and receives each reply at once.
 fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     let mut client = setup.client(export);
     let mut replies = Client { socket: client.socket.try_clone().expect("a descriptor") };
@@ -413,11 +413,11 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// One client that sent reads and writes of 1 MiB waited for ever for memory that its own reply
-// buffers had.
+// Regression test: a client with reads and writes of 1 MiB waited for ever for memory that its own
+// reply buffers held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {
-    // The budget of all connections with the smallest `--memory`.
+    // Budget of all connections with the smallest `--memory`.
     let limit = 8 << 20;
     for export in ["fast", "slow"] {
         let setup = setup_with("mixed", limit);
@@ -425,7 +425,7 @@ fn mixed_requests_of_each_size_are_answered_with_little_memory() {
             let len = 1_u32 << shift;
             mix(&setup, export, len, if len > 1 << 20 { 12 } else { 64 });
         }
-        // Two at once.
+        // Two clients at once.
         std::thread::scope(|scope| {
             for len in [1 << 20, 3 << 19] {
                 let setup = &setup;

@@ -1,11 +1,11 @@
-//! Tests of gathering the data of a write.
+//! Tests of assembling the data of a write.
 
 use proptest::prelude::*;
 
 use super::*;
 
 proptest! {
-    /// An initiator that keeps the terms is always understood, and never asked for more or less.
+    /// An initiator within the negotiated parameters delivers all data once, without errors.
     #[test]
     fn all_data_arrives_once(
         len in 1_usize..5000,
@@ -56,9 +56,9 @@ proptest! {
         prop_assert_eq!(gather.into_data(), data);
     }
 
-    /// Whatever comes, no more is kept than the command moves.
+    /// For any input, the assembled data never exceeds the expected length.
     #[test]
-    fn nothing_makes_it_longer(
+    fn gathered_data_never_exceeds_the_expected_length(
         pdus in prop::collection::vec(
             (any::<bool>(), 0_u32..4, 0_u32..3, 0_u32..2000, 0_usize..600), 0..30),
         len in 0_usize..2000,

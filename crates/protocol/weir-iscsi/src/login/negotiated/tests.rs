@@ -1,4 +1,4 @@
-//! Tests of what is agreed on.
+//! Tests of key negotiation.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn say(key: &str, value: &str) -> Answer {
 }
 
 #[test]
-fn every_key_has_its_rule() {
+fn each_key_follows_its_result_function() {
     for (key, value, answer) in [
         ("HeaderDigest", "CRC32C,None", "CRC32C"),
         ("HeaderDigest", "None,CRC32C", "None"),
@@ -46,7 +46,7 @@ fn every_key_has_its_rule() {
 }
 
 #[test]
-fn a_first_burst_is_no_longer_than_a_burst() {
+fn first_burst_is_limited_to_max_burst() {
     let mut terms = Terms::default();
     terms.offer("MaxBurstLength", "4096", false);
     assert_eq!(terms.settled().first_burst_bytes, 4096);
@@ -54,7 +54,7 @@ fn a_first_burst_is_no_longer_than_a_burst() {
 
 proptest! {
     #[test]
-    fn whatever_is_offered_the_outcome_is_bounded(
+    fn negotiated_values_are_within_limits_for_any_offer(
         offers in prop::collection::vec(
             (prop::sample::select(vec![
                 "MaxBurstLength", "FirstBurstLength", "MaxRecvDataSegmentLength",

@@ -1,4 +1,4 @@
-//! Tests of the login as a machine; whole logins over a socket are in tests/all/logins.rs.
+//! Tests of the login state machine; logins over a socket are in tests/all/logins.rs.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::limits::RECEIVE_DATA_BYTES_MAX;
 use crate::target::session_table::Sessions;
 use crate::target::targets::Discovered;
 
-/// One target for everybody, with or without CHAP.
+/// One target that admits every initiator, with or without CHAP.
 #[derive(Default)]
 struct One {
     sessions: Arc<Sessions>,
@@ -95,7 +95,7 @@ fn feed(login: &mut Login<'_>, request: &Request, data: &[u8]) -> Step {
 const KEYS: &[u8] = b"InitiatorName=IQN.I\0TargetName=iqn.T\0MaxBurstLength=4096\0X-a=1\0";
 
 #[test]
-fn a_login_in_two_stages_ends_with_its_terms() {
+fn two_stage_login_returns_the_negotiated_parameters() {
     let one = One::default();
     let from = peer();
     let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
@@ -116,7 +116,7 @@ fn a_login_in_two_stages_ends_with_its_terms() {
 }
 
 #[test]
-fn versions_changes_and_endless_logins_are_refused() {
+fn login_refuses_wrong_versions_changed_ids_and_endless_requests() {
     let one = One::default();
     let refused = |request: &Request| {
         let from = peer();
@@ -146,7 +146,7 @@ fn versions_changes_and_endless_logins_are_refused() {
 
 proptest! {
     #[test]
-    fn however_text_is_cut_the_answer_is_the_same(
+    fn splitting_text_into_pdus_does_not_change_the_response(
         cuts in prop::collection::vec(0..KEYS.len(), 0..5),
     ) {
         let one = One::default();
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_gets_in_without_a_proof_and_answers_are_short(
+    fn login_without_chap_proof_fails_and_responses_fit_one_pdu(
         steps in prop::collection::vec((0_u8..2, prop::option::of(0_u8..4), prop::collection::vec(
             prop::sample::select(vec![
                 "InitiatorName=i", "TargetName=iqn.t", "SessionType=Discovery", "AuthMethod=CHAP",

@@ -1,10 +1,10 @@
-//! An initiator written for the tests: it says exactly what a test wants, and checks numbers.
+//! Initiator for the tests: sends exactly the PDUs of a test, and checks sequence numbers.
 //!
-//! Not here: manners; a test may send anything.
+//! It does not enforce the protocol; a test may send any bytes.
 //!
 //! Invariants:
-//! - every receive has a time limit, so that a target that hangs fails the test;
-//! - StatSN of every answer that has one is the next, and MaxCmdSN never goes back.
+//! - each receive has a time limit, so a target that hangs fails the test;
+//! - each numbered response has the next StatSN, and MaxCmdSN never decreases.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,14 +18,14 @@ use crate::common::memory::{BLOCK, TARGET};
 
 pub(crate) const NAME: &str = "iqn.2026-01.org.example:client";
 
-/// What a target sent.
+/// PDU from the target.
 pub(crate) struct Reply {
     pub(crate) header: Header,
     pub(crate) data: Vec<u8>,
 }
 
 impl Reply {
-    /// SCSI status of a response, and sense key with code and qualifier.
+    /// SCSI status of a response; sense key, ASC and ASCQ.
     pub(crate) fn status(&self) -> (u8, [u8; 3]) {
         let sense = self.data.get(2..).unwrap_or_default();
         let sense = if sense.len() < 14 { [0; 3] } else { [sense[2], sense[12], sense[13]] };
@@ -41,7 +41,7 @@ pub(crate) struct Initiator {
     pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
-    /// Data in one Data-Out.
+    /// Longest data segment of one Data-Out.
     pub(crate) segment: usize,
     pub(crate) max_cmd_sn: u32,
     stat_sn: Option<u32>,
@@ -53,7 +53,7 @@ impl Initiator {
         Self::on(TcpStream::connect(address).expect("a server"))
     }
 
-    /// From this address of the machine.
+    /// Connects from this local address.
     pub(crate) fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -87,7 +87,7 @@ impl Initiator {
         initiator
     }
 
-    /// A normal login in one step; the status where it is refused.
+    /// Logs in to a normal session with one request. Returns the status if the target refuses it.
     pub(crate) fn log_in(&mut self, keys: &[(&str, &str)]) -> Result<Vec<u8>, [u8; 2]> {
         let names = [("InitiatorName", NAME), ("TargetName", TARGET)];
         let all: Vec<_> = names.iter().chain(keys).copied().collect();
@@ -102,7 +102,7 @@ impl Initiator {
         self.digests.data = answer.contains(&("DataDigest", "CRC32C"));
     }
 
-    /// One login request and its answer's text.
+    /// Sends one Login Request. Returns the text of the response.
     pub(crate) fn login_step(
         &mut self,
         stage: u8,
@@ -149,7 +149,7 @@ impl Initiator {
         self.socket.write_all(bytes).expect("the target takes it");
     }
 
-    /// The next PDU; `None` at the end.
+    /// Next PDU; `None` at the end of the connection.
     pub(crate) fn try_reply(&mut self) -> Option<Reply> {
         loop {
             let framed = pdu::frame(&self.input, self.digests, 1 << 24).expect("a good header");
@@ -200,7 +200,7 @@ impl Initiator {
         self.itt
     }
 
-    /// Header of a command; CmdSN counts up.
+    /// Header of a command with the next CmdSN.
     pub(crate) fn command(&mut self, flags: u8, expected_bytes: usize, cdb: &[u8]) -> Header {
         let mut header = Header::new(opcode::COMMAND, flags);
         header.set_word(16, self.fresh_itt());
@@ -222,14 +222,14 @@ impl Initiator {
         self.command(flags, len, &cdb10(0x2a, block, (len / BLOCK) as u16))
     }
 
-    /// Reads; all PDUs belong to it.
+    /// Runs a READ(10); expects no PDU of another command before its end.
     pub(crate) fn read(&mut self, block: u32, blocks: u16) -> Vec<u8> {
         let header = self.read_header(block, blocks);
         self.send(header, &[]);
         self.take_read(usize::from(blocks) * BLOCK)
     }
 
-    /// Takes the Data-In PDUs of a read.
+    /// Receives the Data-In PDUs of a read.
     pub(crate) fn take_read(&mut self, len: usize) -> Vec<u8> {
         let mut data = Vec::new();
         for data_sn in 0.. {
@@ -270,8 +270,8 @@ impl Initiator {
         }
     }
 
-    /// Writes: `immediate` bytes with the command, those up to `unsolicited` behind it unasked,
-    /// the rest as asked. Returns the response.
+    /// Writes: sends `immediate` bytes with the command, unsolicited Data-Outs up to `unsolicited`,
+    /// and the rest as R2Ts request it. Returns the response.
     pub(crate) fn write(
         &mut self,
         block: u32,
@@ -306,7 +306,7 @@ impl Initiator {
         }
     }
 
-    /// Task management, immediate.
+    /// Sends an immediate task management request.
     pub(crate) fn manage(&mut self, function: u8, itt: u32, ref_cmd_sn: u32) -> u32 {
         let mut header = Header::new(opcode::MANAGEMENT | opcode::IMMEDIATE, 0x80 | function);
         header.set_word(16, self.fresh_itt());
@@ -344,13 +344,13 @@ impl Initiator {
         self.reply()
     }
 
-    /// The target closes.
+    /// Expects that the target closes the connection.
     pub(crate) fn expect_end(&mut self) {
         assert!(self.try_reply().is_none(), "the connection ends");
     }
 }
 
-/// READ(10) or WRITE(10).
+/// CDB of READ(10) or WRITE(10).
 pub(crate) fn cdb10(operation: u8, block: u32, blocks: u16) -> [u8; 10] {
     let [a, b, c, d] = block.to_be_bytes();
     let [high, low] = blocks.to_be_bytes();

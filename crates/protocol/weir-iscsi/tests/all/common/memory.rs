@@ -1,10 +1,10 @@
-//! A logical unit in memory, and targets that have it: what the protocol is tested against.
+//! Logical unit in memory, and targets with it, as the storage of the protocol tests.
 //!
-//! Not here: SCSI as it should be (weir-scsi); only the commands that a client cannot do without.
+//! It implements only the SCSI commands that clients need; weir-scsi has the complete command set.
 //!
 //! Invariants:
-//! - a held disk keeps every command until it is released;
-//! - every third command of a slow one takes the waiting path, so that answers overtake each other.
+//! - a held disk completes no command until it is released;
+//! - a slow disk makes every third command wait, so that responses overtake each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Sta
 pub(crate) const BLOCK: usize = 512;
 const LUN_0: Lun = Lun([0; 8]);
 
-/// A disk in memory.
+/// Disk in memory.
 #[derive(Default)]
 pub(crate) struct Disk {
     data: RwLock<Vec<u8>>,
@@ -32,25 +32,25 @@ pub(crate) struct Disk {
     turn: AtomicU64,
     /// Commands wait while this is set.
     pub(crate) held: AtomicBool,
-    /// Every command panics.
+    /// Every command panics while this is set.
     pub(crate) panics: AtomicBool,
-    /// The last byte of the commands that were run, in order, where that is wanted.
+    /// Last CDB byte of each executed command, in order; `None` records nothing.
     pub(crate) order: Mutex<Option<Vec<u8>>>,
-    /// The next command takes this long, and its thread with it.
+    /// The next command blocks its thread for this time.
     pub(crate) busy: Mutex<Duration>,
-    /// Commands that were made to wait.
+    /// Commands that had to wait.
     pub(crate) begun: AtomicU64,
-    /// Commands that were run to their end.
+    /// Commands that completed.
     pub(crate) done: AtomicU64,
-    /// Reads that were answered with blocks.
+    /// Reads that returned shared blocks.
     pub(crate) shared: AtomicU64,
-    /// What every nexus says of aborts by others.
+    /// Abort count that every nexus reports.
     pub(crate) aborts: AtomicU64,
-    /// What the initiator is to be told of those.
+    /// TAS bit: whether aborted tasks get TASK ABORTED.
     pub(crate) tells_aborted: AtomicBool,
-    /// Nexuses there are.
+    /// Current number of nexuses.
     pub(crate) nexuses: AtomicU64,
-    /// Management that was asked for.
+    /// Task management functions that were requested.
     pub(crate) managed: Mutex<Vec<Management>>,
 }
 
@@ -252,7 +252,7 @@ impl Nexus for DiskNexus {
     }
 }
 
-/// The target that everybody may use.
+/// Target that every initiator may use.
 pub(crate) const TARGET: &str = "iqn.2026-01.org.example:disk";
 
 /// Targets with one disk.
@@ -263,7 +263,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) discovery: Mutex<Authentication>,
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
-    /// Wrong answers to CHAP, as they were told.
+    /// Number of wrong CHAP responses that the protocol reported.
     pub(crate) guesses: Mutex<usize>,
 }
 
@@ -284,7 +284,7 @@ impl MemoryTargets {
         })
     }
 
-    /// Where the disk's target answers.
+    /// Sets the portals of the disk's target.
     pub(crate) fn set_portals(&self, addresses: &[std::net::SocketAddr]) {
         let portals = addresses.iter().map(|at| Portal { address: *at, group_tag: 1 }).collect();
         *self.targets.lock() = vec![Discovered { name: TARGET.to_owned(), portals }];

@@ -1,8 +1,8 @@
-//! What the tests of whole sessions share.
+//! Helpers for the session tests.
 //!
-//! Not here: any test.
+//! This file contains no tests.
 //!
-//! Invariant: a server that a test started is stopped with it.
+//! Invariant: the server of a test stops when the test ends.
 
 pub(crate) mod initiator;
 pub(crate) mod memory;
@@ -27,7 +27,7 @@ pub(crate) fn setup(disk: Disk) -> Setup {
     setup_with(disk, Budget::new(256 << 20, OWN), 2)
 }
 
-/// With memory and threads of the test's choice.
+/// Serves a disk with the given memory budget and number of threads.
 pub(crate) fn setup_with(disk: Disk, budget: Arc<Budget>, threads: usize) -> Setup {
     serve_targets(MemoryTargets::new(disk), budget, threads)
 }
@@ -84,7 +84,7 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Pseudorandom bytes of a seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| random.u8(..)).collect()

@@ -1,11 +1,10 @@
-//! Exports in memory: what the protocol is tested against.
+//! Exports in memory, as the storage of the protocol tests.
 //!
-//! Not here: durability; there is none. A flush is only counted.
+//! They have no durability: a flush only increments a counter.
 //!
 //! Invariants:
-//! - every third request of a slow export takes the waiting path, so that replies overtake each
-//!   other;
-//! - a held export keeps every request until it is released;
+//! - a slow export makes every third request wait, so that replies overtake each other;
+//! - a held export completes no request until it is released;
 //! - unwritten blocks are holes and read as zeros.
 
 use std::collections::BTreeMap;
@@ -20,13 +19,13 @@ use weir_base::ErrorKind;
 use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
-/// What it asks requests to be multiples of: no size that anything else has here.
+/// Preferred block size: a value that no other size here has.
 const PREFERRED: u32 = 64 << 10;
 
-/// A volume in memory.
+/// Volume in memory.
 pub(crate) struct Memory {
     data: RwLock<Vec<u8>>,
-    /// One per block: true where it was written.
+    /// For each block: whether it was written.
     written: RwLock<Vec<bool>>,
     size: u64,
     read_only: bool,
@@ -34,18 +33,18 @@ pub(crate) struct Memory {
     turn: AtomicU64,
     /// Requests wait while this is set.
     pub(crate) held: AtomicBool,
-    /// Requests that took the waiting path.
+    /// Requests that had to wait.
     pub(crate) begun: AtomicUsize,
-    /// Flushes it was asked for.
+    /// Executed flushes.
     pub(crate) flushes: AtomicU64,
-    /// Every request panics, if set: the fast ones at once, the others in their task.
+    /// Every request panics while this is set: immediate ones at once, waiting ones in their task.
     pub(crate) panics: AtomicBool,
-    /// Every request fails with this, if set.
+    /// Every request fails with this error, if set.
     pub(crate) failure: RwLock<Option<ErrorKind>>,
 }
 
 impl Memory {
-    /// A volume of `size` bytes, all hole.
+    /// Creates a volume of `size` bytes, without written blocks.
     pub(crate) fn new(size: u64) -> Self {
         Self {
             data: RwLock::new(vec![0; size as usize]),
@@ -62,19 +61,19 @@ impl Memory {
         }
     }
 
-    /// Lets every third request wait.
+    /// Makes every third request wait.
     pub(crate) fn slow(mut self) -> Self {
         self.slow = true;
         self
     }
 
-    /// Refuses writes.
+    /// Makes the volume read-only.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Whether this request is to wait, or fail.
+    /// Whether this request must wait; returns the injected error, if any.
     fn waits(&self) -> Result<bool, ExportError> {
         if let Some(kind) = *self.failure.read() {
             return Err(ExportError::new(kind, "made to fail"));
@@ -251,13 +250,13 @@ impl Export for Memory {
     }
 }
 
-/// Exports by name.
+/// Named exports.
 #[derive(Default)]
 pub(crate) struct MemoryExports {
     volumes: BTreeMap<String, Arc<Memory>>,
-    /// Only for clients of this address, if any is named.
+    /// Export that only clients at one address may open.
     reserved: Option<(String, IpAddr)>,
-    /// Exports handed out.
+    /// Number of opened exports.
     pub(crate) opened: AtomicUsize,
 }
 
@@ -268,7 +267,7 @@ impl MemoryExports {
         self
     }
 
-    /// Shows the volume of that name to clients of one address only.
+    /// Shows the named volume only to clients at one address.
     pub(crate) fn reserve(mut self, name: &str, address: IpAddr) -> Self {
         self.reserved = Some((name.to_owned(), address));
         self
@@ -279,7 +278,7 @@ impl MemoryExports {
         reserved.is_none_or(|(_, address)| from == Some(*address))
     }
 
-    /// The volume of that name.
+    /// Returns the named volume.
     pub(crate) fn volume(&self, name: &str) -> Arc<Memory> {
         Arc::clone(&self.volumes[name])
     }

@@ -1,8 +1,8 @@
-//! What the tests of this crate share.
+//! Helpers for the tests of this crate.
 //!
-//! Not here: tests.
+//! This file contains no tests.
 //!
-//! Invariant: a scratch directory is gone when its owner is.
+//! Invariant: dropping a [`Scratch`] removes its directory.
 
 #[allow(dead_code, reason = "the unit tests of src use a part of it")]
 pub(crate) mod memory;
@@ -10,11 +10,11 @@ pub(crate) mod server;
 
 use std::path::PathBuf;
 
-/// A directory of one test.
+/// Temporary directory of one test.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty directory.
+    /// Creates an empty directory.
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-nbd-{}-{name}", std::process::id()));
         drop(std::fs::remove_dir_all(&path));
@@ -22,7 +22,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// A path inside it.
+    /// Path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

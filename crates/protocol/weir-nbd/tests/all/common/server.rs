@@ -1,8 +1,8 @@
-//! A server with exports in memory, and a client written byte for byte.
+//! Server with exports in memory, and a client that sends raw messages.
 //!
-//! Not here: requests of the tests.
+//! The tests contain the requests.
 //!
-//! Invariant: every read has a time limit, so that a server that hangs fails the test.
+//! Invariant: each read has a time limit, so a server that hangs fails the test.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ pub(crate) fn setup_limited(name: &str, budget_bytes: usize, handshake_limit: Du
     setup_serving(name, budget_bytes, |nbd| nbd.with_handshake_limit(handshake_limit))
 }
 
-/// With limits of the test's choice.
+/// Serves with limits of the test's choice.
 pub(crate) fn setup_serving(
     name: &str,
     budget_bytes: usize,
@@ -63,7 +63,7 @@ impl Setup {
         Client { socket }
     }
 
-    /// A client in transmission, without structured replies.
+    /// Connects a client and enters transmission, without structured replies.
     pub(crate) fn client(&self, export: &str) -> Client {
         let mut client = self.connect();
         assert_eq!(client.get(18), b"NBDMAGICIHAVEOPT\0\x03");
@@ -83,7 +83,7 @@ impl Setup {
         }
     }
 
-    /// Waits until all memory of connections is given back, which a connection does as it ends.
+    /// Waits until connections have released all memory; a connection does so as it ends.
     pub(crate) fn wait_for_memory(&self) {
         let start = Instant::now();
         while self.budget.used_bytes() != 0 {
@@ -112,7 +112,7 @@ impl Client {
         self.put(&request(flags, kind, cookie, offset, len));
     }
 
-    /// Errno and cookie of the next simple reply.
+    /// Error value and cookie of the next simple reply.
     pub(crate) fn reply(&mut self) -> (u32, u64) {
         let bytes = self.get(16);
         assert_eq!(bytes[..4], [0x67, 0x44, 0x66, 0x98]);
