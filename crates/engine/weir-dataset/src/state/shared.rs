@@ -33,7 +33,7 @@ use crate::state::properties::effective;
 const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
 /// After this many commits without a client's change, segments that only wait for reuse no longer
-/// count as coming space: the commits themselves consume what they release. The number is several
+/// count as space to come: the commits themselves consume what they release. The number is several
 /// times the number of commits that reuse a segment takes, and enough for the cleaner to empty one.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 

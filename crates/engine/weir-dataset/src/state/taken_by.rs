@@ -1,8 +1,9 @@
 //! Creator of a snapshot: a schedule, a replication, a stream, or a user.
 //!
-//! The server destroys only snapshots that its schedules and replications created; it selects them
-//! itself. Names do not identify them, since every operator can rename snapshots. The record does:
-//! the engine stores the user property [`TAKEN_BY`] in the txg that creates the snapshot.
+//! The server decides which snapshots to destroy, and destroys only those that its schedules and
+//! replications created. Names do not identify them, since every operator can rename snapshots. The
+//! record does: the engine stores the user property [`TAKEN_BY`] in the txg that creates the
+//! snapshot.
 //!
 //! Invariants:
 //! - a snapshot without the property belongs to a user, also in a pool written by an older server;
