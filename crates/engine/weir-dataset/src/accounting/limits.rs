@@ -13,8 +13,8 @@
 //! Invariants:
 //! - a volume and its snapshots never exceed their quota: dirty data counts at its worst-case cost
 //!   until the commit determines its actual cost;
-//! - a reservation is counted as claimed before the space is checked, so that of two reservations
-//!   for the same space one is refused;
+//! - a reservation is counted as claimed before the space is checked, so two reservations cannot
+//!   claim the same space;
 //! - a pool with any reservation also keeps free the space that no cleaning collects in time;
 //! - a volume without quota and reservation pays one comparison for each write.
 

@@ -2,10 +2,9 @@
 //!
 //! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
 //!
-//! A version of a volume alone references the blocks that were born after the previous version and
-//! that the next version does not have at the same index (weir-pool, `snapshot_chain`). A tree diff
-//! of the version against the next one finds these blocks. It reads only the nodes to free and
-//! their counterparts.
+//! The blocks that only one version references were born after the previous version, and the next
+//! version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
+//! version against the next one finds them. It reads only the nodes to free and their counterparts.
 //!
 //! Invariants:
 //! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
@@ -26,8 +25,8 @@ use crate::commit::written::Written;
 use crate::state::snapshot::Snapshot;
 use crate::state::volume::State;
 
-/// Divisor: one txg frees at most this part of the pool for a volume, within the two bounds below
-/// in blocks. This limits the nodes that the txg reads.
+/// Divisor: one txg frees at most this part of the pool for a volume, but at least the minimum and
+/// at most the maximum below, in blocks. This limits the nodes that the txg reads.
 const FREE_SHARE: u64 = 64;
 const FREE_BLOCKS_MAX: u64 = 1 << 20;
 const FREE_BLOCKS_MIN: u64 = 8;

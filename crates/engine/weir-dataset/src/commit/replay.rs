@@ -1,6 +1,6 @@
 //! Replays the intent log into the volumes of a pool during import.
 //!
-//! `weir-pool` finds the batches during import; `partial` handles unreadable records.
+//! weir-pool finds the batches during import; `partial` handles unreadable records.
 //!
 //! Invariants:
 //! - I7: replay skips records of committed txgs and applies the rest in order; a crash during

@@ -77,7 +77,7 @@ pub(crate) struct Frozen {
 }
 
 impl Engine {
-    /// Commits the open txg. Does nothing if no change is pending and no task requested the commit.
+    /// Commits the open txg, unless it has no changes and no task requested the commit.
     ///
     /// # Durability
     /// Every change acknowledged before this call is on stable media when it returns `Ok`.
@@ -300,7 +300,7 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
         if all {
-            // Replaces also the pointers below nodes that became unreadable while the pool was in
+            // Also replaces the pointers below nodes that became unreadable while the pool was in
             // use.
             changes = filled(changes, root.blocks(), &unread);
         }

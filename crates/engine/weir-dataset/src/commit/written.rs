@@ -24,7 +24,7 @@ pub(crate) struct Written {
     pub(crate) is_gone: bool,
     pub(crate) data_blocks: u64,
     pub(crate) charge: u64,
-    /// Its part of [`State::cloning_bytes`].
+    /// The txg's part of [`State::cloning_bytes`].
     pub(crate) cloned_bytes: u64,
     /// Whether a client changed the volume. False if the commit only rewrites records.
     pub(crate) changed: bool,

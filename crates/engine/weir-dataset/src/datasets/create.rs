@@ -140,7 +140,7 @@ impl Engine {
 
     /// Adds a new volume to the list. None of its writes is logged before its record is stored.
     pub(crate) fn add_volume(&self, volume: Volume) {
-        // Lock the list against a freeze, so that this txg is the one that stores the record.
+        // Lock the list against a freeze, so that this txg also stores the record.
         let mut list = self.volume_list.write();
         {
             let mut state = volume.state.lock();

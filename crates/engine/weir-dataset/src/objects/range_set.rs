@@ -1,6 +1,6 @@
 //! A set of block numbers kept as disjoint ranges.
 //!
-//! Invariant: stored ranges are non-empty and disjoint, and no two are adjacent.
+//! Invariant: stored ranges are non-empty and disjoint, and adjacent ranges are merged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

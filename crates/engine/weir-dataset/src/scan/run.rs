@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a resilver starts automatically as soon as a leg in use is stale, and precedes any scrub;
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
-//!   leg reconnected, and no older log batch is needed;
+//!   leg reconnected, and the log needs none of its older batches;
 //! - a leg counts as up to date only from a commit after everything that it missed was found,
 //!   copied, read back and flushed; any earlier failure leaves it stale, and the resilver starts
 //!   over;

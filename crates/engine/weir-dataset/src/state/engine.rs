@@ -40,7 +40,7 @@ pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
 pub struct EngineOptions {
     /// RAM for dirty data and caches of this pool.
     pub memory_bytes: u64,
-    /// Time.
+    /// Clock of the engine.
     pub clock: Arc<dyn Clock>,
     /// A deliberate fault, for the simulator.
     pub bug: PlantedBug,
@@ -56,8 +56,8 @@ impl EngineOptions {
     }
 }
 
-/// Minimum number of records that fit into a segment. Eight maximum-size records fit, less the loss
-/// by rounding to whole rows.
+/// Records of the volume's record size that must fit into a segment: eight, less the loss by
+/// rounding to whole rows.
 pub(crate) const RECORDS_OF_SEGMENT: u64 = 7;
 
 /// Description of a new volume whose record size is one block.
@@ -74,7 +74,7 @@ pub struct VolumeSpec {
 /// One open pool with its volumes.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
-    /// All datasets, including those being destroyed, ordered by number.
+    /// All volumes, including those being destroyed, ordered by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,

@@ -65,8 +65,8 @@ pub(crate) struct Limits {
     pub(crate) unclaimed: u64,
     /// Whether [`Core::promises`] counts this volume.
     pub(crate) is_promised: bool,
-    /// A snapshot is requested and not yet created. The dirty data will belong to the snapshot, so
-    /// the refreservation again applies in full.
+    /// Whether a requested snapshot is not created yet. The dirty data will belong to the snapshot,
+    /// so the refreservation again applies in full.
     pub(crate) is_taking: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Bookmarks of a volume in RAM.
 //!
-//! Not here: the calls (`snapshots::bookmarks`).
+//! `snapshots::bookmarks` implements the calls.
 //!
 //! Invariant: a changed bookmark is stored again.
 

@@ -1,9 +1,9 @@
 //! Effective values of properties, and the properties of a clone.
 //!
-//! Not here: changing properties (`properties`).
+//! `properties::change` changes properties.
 //!
 //! Invariants:
-//! - the dataset's own value has priority over an inherited value, and that over the default in the
+//! - the dataset's own value comes first, then the inherited value, then the default in the
 //!   property table;
 //! - a clone inherits compression and dedupe from its origin and has defaults otherwise.
 
@@ -29,8 +29,7 @@ fn levels<'a>(row: &Property, chain: &'a [&Properties]) -> impl Iterator<Item = 
     chain.iter().copied().take(most)
 }
 
-/// Properties that a clone takes over from its origin's volume: those that define how blocks are
-/// stored.
+/// Properties that a clone takes over from its origin's volume: the storage format of blocks.
 pub(crate) fn of_clone(origin: &Properties) -> Properties {
     Properties { compression: origin.compression, dedupe: origin.dedupe, ..Properties::default() }
 }

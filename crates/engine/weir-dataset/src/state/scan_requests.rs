@@ -1,6 +1,6 @@
 //! Requests for scans, and the progress of the running scan.
 //!
-//! Not here: the scans (`scan`).
+//! `scan` runs the scans.
 //!
 //! Invariant: a newer request replaces the older one.
 

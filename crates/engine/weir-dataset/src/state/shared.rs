@@ -27,14 +27,14 @@ use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
 use crate::state::properties::effective;
 
-/// A txg may use half of the remaining space, so that writers slow down as it shrinks. Below this
-/// bound a txg may use all of it: a txg must have space for the largest change that one write
-/// needs.
+/// A txg may use half of the remaining space, so that writers slow down as it shrinks, or up to
+/// this bound if half is less: a txg must have space for the largest change that one write needs.
 const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
-/// After this many commits without a client's change, segments that only wait for reuse no longer
-/// count as space to come: the commits themselves consume what they release. The number is several
-/// times the number of commits that reuse a segment takes, and enough for the cleaner to empty one.
+/// Maximum consecutive commits without a client's change and without progress. After that, segments
+/// that only wait for reuse do not count as space to come, because the commits consume as much as
+/// they release. The number is several times the commits that reuse of a segment takes, and enough
+/// for the cleaner to empty one.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
 /// Tracks whether commits without client changes still increase the free space.

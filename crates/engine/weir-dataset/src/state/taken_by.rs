@@ -1,6 +1,6 @@
 //! Creator of a snapshot: a schedule, a replication, a stream, or a user.
 //!
-//! The server decides which snapshots to destroy, and destroys only those that its schedules and
+//! The server decides which snapshots to destroy. It destroys only snapshots that its schedules and
 //! replications created. Names do not identify them, since every operator can rename snapshots. The
 //! record does: the engine stores the user property [`TAKEN_BY`] in the txg that creates the
 //! snapshot.
@@ -29,7 +29,7 @@ pub enum TakenBy {
     Schedule(u64),
     /// Replication run.
     Replication,
-    /// Stream received into this volume. The number prevents that a promotion assigns the snapshot
+    /// Stream received into this volume. The number keeps a promotion from assigning the snapshot
     /// to the schedule of another volume.
     Received(DatasetId),
     /// User, after a rename or an explicit request.

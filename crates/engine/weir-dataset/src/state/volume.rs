@@ -46,7 +46,7 @@ pub struct VolumeInfo {
     pub compression: Compression,
     /// Whether writes to the volume are deduplicated.
     pub dedupe: bool,
-    /// Blocks written and not trimmed, in bytes, as of the last commit.
+    /// Written blocks that are not trimmed, in bytes, as of the last commit.
     pub used_bytes: u64,
     /// Space that these blocks occupy on disk, one copy.
     pub stored_bytes: u64,
@@ -85,7 +85,7 @@ pub(crate) struct State {
     /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
     pub(crate) counted_holes: usize,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Records of which log replay has only a part. The dirty tables hold complete records only.
+    /// Incomplete records of log replay. The dirty tables hold complete records only.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
     /// Records that block clones will replace once the earlier dirty data is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
@@ -127,8 +127,8 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// Whether a stream is being received into it.
     pub(crate) claimed: bool,
-    /// Smaller size whose cut-off range is being checked for data. During the check no commit
-    /// stores this size and no access reaches beyond it.
+    /// Smaller size whose cut-off range is being checked for data. During the check, commits do not
+    /// store this size and accesses end at it.
     pub(crate) shrinking_to: Option<u64>,
     /// Number of records before it grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
@@ -451,7 +451,8 @@ impl Volume {
     /// Waits for the next commit, which releases the charges of its dirty data.
     pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
-        // The commit of the syncing txg may release enough; that of the open txg certainly does.
+        // The commit of the syncing txg may release enough; the commit of the open txg certainly
+        // does.
         self.core.want(self.core.open_txg());
         self.core.committed(committed.next()).await
     }

@@ -3,7 +3,7 @@
 //! The server finds and opens disks; `scan` runs the resilver that follows.
 //!
 //! Invariants:
-//! - one such change runs at a time, and none concurrently with a change of volumes;
+//! - one such change runs at a time, never concurrently with a change of volumes;
 //! - a good disk that is replaced is detached only once its replacement is resilvered, unless the
 //!   administrator requested otherwise.
 //!
@@ -22,7 +22,7 @@ use crate::state::engine::Engine;
 use crate::state::replacement::Succession;
 
 impl Engine {
-    /// Adds a disk to the disk or mirror of which `beside` is a leg.
+    /// Adds a disk to the vdev of the leg `beside`, which is a disk or a mirror.
     ///
     /// # Durability
     /// The disk belongs to the pool after any crash once this returns, and counts as up to date

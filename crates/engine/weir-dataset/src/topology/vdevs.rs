@@ -4,8 +4,7 @@
 //! The server finds and opens disks; weir-pool's cleaner moves data.
 //!
 //! Invariants:
-//! - one change of the pool's topology runs at a time, and none concurrently with a change of
-//!   volumes;
+//! - one change of the pool's topology runs at a time, never concurrently with a change of volumes;
 //! - the evacuation of a vdev begins only if all reserved and charged space fits on the other
 //!   vdevs;
 //! - an evacuating vdev is emptied in the background, also after an import, and then removed.

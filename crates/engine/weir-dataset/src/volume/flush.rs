@@ -188,8 +188,8 @@ fn push(builder: &mut BatchBuilder, volume: &Volume, record: &QueuedRecord) {
     }
 }
 
-/// Suspends the pool if a log write is dropped before it returns. The batch may or may not be on
-/// disk, and no later batch may follow it.
+/// Suspends the pool if a log write is dropped before it returns: the batch may or may not be on
+/// disk, so later batches must not follow it.
 struct DropGuard<'a> {
     core: &'a Core,
     armed: bool,

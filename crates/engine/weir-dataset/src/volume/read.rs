@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - newest content first: open table, syncing table, tree;
-//! - a read takes the root under the same lock under which both tables lacked the block, so it
-//!   misses no write;
+//! - a read takes the root under the same hold of the lock that finds no newer content in the
+//!   tables, so it misses no write;
 //! - the segments of a root may be reused while a read waits; the read then restarts.
 
 use async_recursion::async_recursion as boxed;

@@ -65,7 +65,7 @@ impl State {
         (whole.end - whole.start) * self.record.record_size.blocks()
     }
 
-    /// Present content of a record, as far as it is known without reading.
+    /// Present content of a record, if it is known without reading.
     fn old(&mut self, pool: &Pool, record: u64, known: Option<&Known>) -> Result<Old, PoolError> {
         let (size, root) = (self.record.record_size, self.record.root);
         Ok(match self.source(pool, size.first_block(record))? {

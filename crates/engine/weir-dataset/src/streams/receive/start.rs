@@ -202,7 +202,7 @@ impl Engine {
         self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
     }
 
-    /// Refuses a stream other than the unfinished one, or one that cannot resume it.
+    /// Refuses a stream that is not the unfinished stream or cannot resume it.
     fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
         let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
