@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(
+        fn behaves_like_a_map(
             steps in prop::collection::vec(
                 (any::<bool>(), 0_u64..200, 0_u64..100, any::<u8>()),
                 1..200,
