@@ -278,7 +278,7 @@ pub enum DatasetError {
 }
 
 impl DatasetError {
-    /// Kind to which protocols and the API map this error.
+    /// The kind that protocols and the API map to their own codes.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Pool(error) => error.kind(),

@@ -52,7 +52,7 @@ impl Engine {
             let line = state.line();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
             let Some(at) = at else { return Ok(counted) };
-            // Later updates count only blocks that the next version drops.
+            // Keep the sum only for this version: later updates count only blocks that it drops.
             if line.versions[at + 1].root == next {
                 state.snapshots[at].moment_mut().unique_units = Some(counted);
                 return Ok(counted);

@@ -31,7 +31,7 @@ use crate::state::volume::Volume;
 /// Largest record size, and the bytes read for one sample.
 const RANGE_BYTES: usize = RecordSize::MAX.bytes();
 const RANGE_BLOCKS: u64 = RecordSize::MAX.blocks();
-/// Bytes of a range that every setting compresses, in whole records, at least one.
+/// Bytes of each range that a compression setting compresses: whole records, at least one.
 const SETTING_BYTES: usize = 4 * BLOCK_BYTES;
 /// After this time and this number of samples, a setting's estimate is good enough. Slow settings
 /// then leave their time to others.

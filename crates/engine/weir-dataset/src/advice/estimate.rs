@@ -23,7 +23,7 @@ use weir_pool::{HINT_BYTES, PoolError, Tree};
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
-/// Blocks visited in one step: 256 leaf nodes, 1 MiB of reads.
+/// Blocks visited in one step. If all have data, their 256 leaf nodes take 1 MiB of reads.
 const STEP_BLOCKS: usize = 32 << 10;
 
 /// 95 % of a normal distribution are within this number of standard deviations.

@@ -5,8 +5,8 @@
 //! Invariants:
 //! - a copy has the content of its source at one point in time;
 //! - no client sees an incomplete copy, or the snapshot from which it is made;
-//! - both are stored as destroying until the copy is complete, and only state in RAM prevents that
-//!   they are freed. So the next import frees their remains after a crash.
+//! - both are stored as destroying until the copy is complete, and only state in RAM keeps their
+//!   blocks from being freed. So the next import frees their remains after a crash.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ impl Engine {
         let id = self.new_dataset();
         let properties = of_clone(&of.properties);
         let mut record = self.empty_record(id, name, size, properties);
-        // The state that a crash must leave.
+        // After a crash the next import frees it.
         record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let mut list = self.volume_list.write();

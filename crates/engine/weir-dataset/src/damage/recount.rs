@@ -67,8 +67,8 @@ impl Volume {
     /// Segments that a read of a record of the committed tree needs: the segments in the pointers
     /// on its path, and the segments that hold the blocks. For tests.
     ///
+    /// # Errors
     /// The errors of a read.
-    /// As of a read.
     #[boxed(?Send)]
     pub async fn segments_behind(&self, record: u64) -> Result<Vec<VsegId>, PoolError> {
         let root = self.state.lock().record.root;

@@ -1,6 +1,6 @@
 //! Creates volumes.
 //!
-//! Not here: clones (`snapshots`), received volumes (`streams`).
+//! `snapshots` creates clones; `streams` creates received volumes.
 //!
 //! Invariant: a name belongs to one volume.
 

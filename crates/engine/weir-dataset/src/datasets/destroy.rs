@@ -1,6 +1,6 @@
 //! Destroys volumes.
 //!
-//! Not here: freeing their blocks (`commit::freeing`).
+//! `commit::freeing` frees their blocks.
 //!
 //! Invariant: a volume with clones or held snapshots is not destroyed.
 

@@ -1,6 +1,6 @@
 //! Resizes volumes.
 //!
-//! Not here: quotas (`accounting`).
+//! `accounting` enforces quotas.
 //!
 //! Invariant: a volume never becomes shorter than its data.
 

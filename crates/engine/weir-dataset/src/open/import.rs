@@ -160,7 +160,8 @@ impl Engine {
         *self.core.own.write() = PoolOwn { record, is_dirty: false };
         let pool = &self.core.pool;
         if !losses.numbers.is_empty() || pool.lost_tables() != LostTables::default() {
-            // Blocks held for them make counters too high until a recount can read everything.
+            // Blocks kept for lost datasets make counters too high until a recount can read
+            // everything.
             pool.note_lost_node(self.core.open_txg());
             pool.want_recount();
         }

@@ -11,7 +11,6 @@
 //!   over;
 //! - a scrub of an earlier import epoch, restored by the server, resumes at its position; it
 //!   removes nothing from the list of permanent errors, because it reads only a part of the pool.
-//!   from the list of damage, because it reads only a part of the pool.
 
 use std::pin::pin;
 use std::sync::OnceLock;

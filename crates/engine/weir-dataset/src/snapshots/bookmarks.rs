@@ -8,7 +8,7 @@
 //! *home*.
 //!
 //! Invariants:
-//! - the snapshot chain of a bookmark passes through its txg: a volume that rolls back to an
+//! - the snapshot chain of a bookmark's home contains its txg: a volume that rolls back to an
 //!   earlier txg loses the bookmark;
 //! - a volume's bookmarks are ordered by txg.
 

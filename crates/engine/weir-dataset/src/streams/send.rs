@@ -182,7 +182,7 @@ impl Engine {
     /// Resolves the named base. `None`: the snapshot does not descend from it.
     ///
     /// # Errors
-    /// `NoSnapshot`, `NoBookmark`: a misspelled name differs from an unsuitable base.
+    /// `NoSnapshot` or `NoBookmark` if the named base does not exist.
     fn named_older(
         &self,
         of: &Arc<Volume>,

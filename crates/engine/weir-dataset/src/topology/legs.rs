@@ -22,7 +22,7 @@ use crate::state::engine::Engine;
 use crate::state::replacement::Succession;
 
 impl Engine {
-    /// Adds a disk to the vdev of the leg `beside`, which is a disk or a mirror.
+    /// Adds a disk to the disk or mirror vdev of the leg `beside`.
     ///
     /// # Durability
     /// The disk belongs to the pool after any crash once this returns, and counts as up to date
@@ -41,8 +41,8 @@ impl Engine {
         self.join(beside, device, new, Replacement::Beside).await
     }
 
-    /// Replaces the leg `old` by a disk, and returns how. With `at_once`, also a good leg that
-    /// cannot stay attached next to the new disk is removed before the resilver.
+    /// Replaces the leg `old` by a disk, and returns how. With `at_once`, a good leg is removed
+    /// before the resilver if it cannot stay attached in addition to the new disk.
     ///
     /// # Durability
     /// As [`Self::attach_leg`].

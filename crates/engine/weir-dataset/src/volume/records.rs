@@ -34,7 +34,7 @@ type Known = (TreeRoot, Option<Vec<Block>>);
 enum Old {
     Hole,
     Blocks(Vec<Block>),
-    /// Not read yet; its root.
+    /// Not read yet. It must be looked up under this root.
     Unread(TreeRoot),
 }
 

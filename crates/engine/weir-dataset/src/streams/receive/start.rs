@@ -27,8 +27,8 @@ enum Plan {
     Make(Option<DatasetRecord>),
     /// Resume the stream after its earlier part.
     GoOn(Arc<Volume>),
-    /// Update a volume to which this base snapshot belongs. `Some`: after a rollback to it that
-    /// destroys these newer snapshots and bookmarks.
+    /// Update a volume from this base snapshot. `Some`: roll it back first, which destroys these
+    /// newer snapshots and bookmarks.
     Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
 }
 
