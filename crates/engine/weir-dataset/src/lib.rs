@@ -3,8 +3,8 @@
 //! Disk I/O and placement are in weir-pool; the protocol crates and the API call this crate.
 //!
 //! Invariants:
-//! - a write is acknowledged once it is in the open txg's dirty table, the guarantee of a disk's
-//!   volatile cache;
+//! - a write is acknowledged once it is in the open txg's dirty table, which gives the guarantee of
+//!   a disk's volatile cache;
 //! - a flush returns once every write acknowledged before it is in the intent log or in a committed
 //!   txg, on every leg in use;
 //! - after a crash a volume holds a prefix of its acknowledged changes that includes every flushed

@@ -15,7 +15,7 @@
 //!   until the commit determines its actual cost;
 //! - a reservation is counted as claimed before the space is checked, so two reservations cannot
 //!   claim the same space;
-//! - a pool with any reservation also keeps free the space that no cleaning collects in time;
+//! - a pool with any reservation also keeps free the space that the cleaner cannot reclaim in time;
 //! - a volume without quota and reservation pays one comparison for each write.
 
 use std::sync::atomic::Ordering;

@@ -179,7 +179,7 @@ fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: 
         written.note(record.clone());
         return;
     }
-    // Blocks that it still shares belong to the next version, which accounts for them from now on.
+    // Blocks that stay allocated belong to the next version, which accounts for them from now on.
     let DatasetRecord { id, born_units, .. } = state.snapshots.remove(index).record;
     written.forget(id);
     match state.snapshots.get_mut(index) {

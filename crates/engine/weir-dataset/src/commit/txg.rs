@@ -83,7 +83,7 @@ impl Engine {
     /// Every change acknowledged before this call is on stable media when it returns `Ok`.
     ///
     /// # Errors
-    /// The pool is suspended by the failure.
+    /// The failure suspends the pool.
     #[boxed(?Send)]
     pub async fn commit(&self) -> Result<(), DatasetError> {
         let _committer = self.core.committer.lock().await;

@@ -29,7 +29,7 @@ use crate::state::volume::Volume;
 /// end.
 const RECOUNTS_MAX: u32 = 8;
 
-/// Segments between commits. An interrupted recount has to find again what was not committed.
+/// Segments between commits. An interrupted recount must find the uncommitted results again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
 /// Node bytes to walk without a commit: some seconds on any disk, and the trees of 16 GiB of 4 KiB

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a block is in `blocks` or in `holes`, never in both: the later change wins;
-//! - a table has all blocks of a record or none, and all in the same one of the two (`records`);
+//! - a table has all blocks of a record or none; they are either all data or all a hole
+//!   (`records`);
 //! - a frozen table never changes.
 
 use std::ops::Range;

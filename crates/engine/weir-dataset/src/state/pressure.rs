@@ -18,7 +18,8 @@ use weir_format::Compression;
 /// budget commits follow each other without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
-/// A smaller write-out fits into the writes in flight, so that no wait for the disks is measured.
+/// Minimum size of a write-out whose wait is meaningful: a smaller one fits into the writes in
+/// flight and waits for no disk.
 const TELLING_BYTES: u64 = (STREAM_WRITE_BYTES * STREAM_WRITES_IN_FLIGHT) as u64 * 2;
 
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@
 //! - the log queue has the order of the changes to the dirty table, because both change under the
 //!   same lock;
 //! - no task holds the lock across I/O;
-//! - a change is entirely in one txg or absent, and entirely in one log batch or absent.
+//! - one txg contains all parts of a change, and so does one log batch if the change is logged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
