@@ -1,8 +1,8 @@
-//! What can go wrong with a dataset.
+//! Errors of datasets.
 //!
-//! Not here: errors of disks and pools; they pass through.
+//! Errors of disks and pools pass through unchanged.
 //!
-//! Invariant: a variant names the dataset and tells the value that was refused.
+//! Invariant: a variant names the dataset and the value that the engine refused.
 
 use std::net::IpAddr;
 
@@ -11,26 +11,26 @@ use weir_base::size::Human;
 use weir_format::stream::{ResumeToken, StreamError};
 use weir_pool::PoolError;
 
-/// A dataset could not do what was asked.
+/// Error of a call on a dataset.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No such volume.
+    /// The volume does not exist.
     #[error("volume {name} does not exist")]
     NotFound {
         /// Full name.
         name: String,
     },
-    /// The name is taken by a volume with other properties.
+    /// A volume of this name exists with other properties.
     #[error("volume {name} exists already, with other properties")]
     Exists {
         /// Full name.
         name: String,
     },
-    /// The name is taken by a volume of another size.
+    /// A volume of this name exists with another size.
     #[error(
         "volume {name} exists with size {}; {} was asked for (weir volume resize {name} --size \
          {asked_bytes} changes it)",
@@ -42,20 +42,20 @@ pub enum DatasetError {
         name: String,
         /// The volume's size.
         has_bytes: u64,
-        /// The size that was asked for.
+        /// The requested size.
         asked_bytes: u64,
     },
-    /// A size that no volume can have.
+    /// Invalid volume size.
     #[error("volume {name}: size {size} is not possible: {why}")]
     Size {
         /// Full name.
         name: String,
-        /// Bytes asked for.
+        /// Requested size in bytes.
         size: u64,
-        /// Why not.
+        /// Reason.
         why: &'static str,
     },
-    /// Shrinking would cut data off.
+    /// The volume holds data beyond the smaller size.
     #[error(
         "volume {name} holds data up to {}; it cannot shrink to {}. TRIM the end first",
         Human(*used),
@@ -64,30 +64,30 @@ pub enum DatasetError {
     ShrinkBelowData {
         /// Full name.
         name: String,
-        /// Bytes asked for.
+        /// Requested size in bytes.
         size: u64,
         /// End of the last written block.
         used: u64,
     },
-    /// An access beyond the end.
+    /// Access beyond the end of the volume.
     #[error("volume {name}: {len} bytes at {offset} reach beyond its end at {size}")]
     OutOfRange {
         /// Full name.
         name: String,
-        /// Start.
+        /// Offset in bytes.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         len: u64,
-        /// Size of the volume.
+        /// Size of the volume in bytes.
         size: u64,
     },
-    /// No room for more data.
+    /// The pool has no free space for the data.
     #[error("pool {pool} is full: TRIM or destroy volumes, or add disks")]
     Full {
         /// Pool.
         pool: String,
     },
-    /// A volume or pool that may not take more.
+    /// The volume or pool has reached its quota.
     #[error(
         "{name} has reached its quota of {}: TRIM, destroy snapshots, or raise the quota",
         Human(*quota_bytes)
@@ -95,10 +95,10 @@ pub enum DatasetError {
     Quota {
         /// Full name.
         name: String,
-        /// The quota.
+        /// The quota in bytes.
         quota_bytes: u64,
     },
-    /// A promise that there is no room for.
+    /// The pool has too little unreserved space for a reservation.
     #[error(
         "{name}: {what} needs {} more of the pool, which has {} that nobody was promised",
         Human(*needed_bytes),
@@ -107,96 +107,96 @@ pub enum DatasetError {
     NoRoom {
         /// Full name.
         name: String,
-        /// What was promised.
+        /// The reservation that the pool cannot grant.
         what: &'static str,
-        /// What it would take beside what is kept back already.
+        /// Bytes that the reservation needs in addition to those already reserved.
         needed_bytes: u64,
-        /// What there is.
+        /// Unreserved bytes of the pool.
         room_bytes: u64,
     },
-    /// A limit that is passed already.
+    /// The value of a property conflicts with the present use or with another property.
     #[error("{name}: {property} cannot be {}: {} is {why}", Human(*value), Human(*bound))]
     Limit {
         /// Full name.
         name: String,
         /// The property.
         property: &'static str,
-        /// Bytes asked for.
+        /// Requested value in bytes.
         value: u64,
-        /// What it is in conflict with, in bytes.
+        /// The conflicting value in bytes.
         bound: u64,
-        /// What that is.
+        /// Meaning of the conflicting value.
         why: &'static str,
     },
-    /// A change to a volume that takes none.
+    /// A change to a volume that is set read-only.
     #[error("volume {name} is read-only: set readonly=off to write")]
     WritesRefused {
         /// Full name.
         name: String,
     },
-    /// A change to what only shows a snapshot.
+    /// A change to a snapshot, through the volume that shows it.
     #[error("{name} is a snapshot, which cannot be changed; clone it to write")]
     ReadOnly {
         /// Full name.
         name: String,
     },
-    /// No such snapshot.
+    /// The snapshot does not exist.
     #[error("snapshot {name} does not exist")]
     NoSnapshot {
         /// Full name.
         name: String,
     },
-    /// The name is taken by another snapshot.
+    /// A snapshot of this name exists.
     #[error("snapshot {name} exists already")]
     SnapshotExists {
         /// Full name.
         name: String,
     },
-    /// A stream brings another snapshot of this name.
+    /// The stream contains another snapshot of an existing name.
     #[error("snapshot {name} exists already, and the stream brings another one of that name")]
     SnapshotClash {
         /// Full name.
         name: String,
     },
-    /// No such bookmark.
+    /// The bookmark does not exist.
     #[error("bookmark {name} does not exist")]
     NoBookmark {
         /// Full name.
         name: String,
     },
-    /// The name is taken by a bookmark of another moment.
+    /// A bookmark of this name exists for another snapshot.
     #[error("bookmark {name} exists already, of another snapshot")]
     BookmarkExists {
         /// Full name.
         name: String,
     },
-    /// Something else depends on it.
+    /// Another object depends on the volume or snapshot.
     #[error("{name} {why}")]
     InUse {
         /// Full name of a volume or snapshot.
         name: String,
-        /// By what, and what to do.
+        /// The dependent object, and the remedy.
         why: String,
     },
-    /// More than can be kept.
+    /// A maximum number is reached.
     #[error("{name} has {count} {what} already, and no more can be kept")]
     TooMany {
         /// Full name of a volume or snapshot.
         name: String,
-        /// How many there are.
+        /// Present number.
         count: usize,
-        /// Of what.
+        /// Kind of the counted objects.
         what: &'static str,
     },
-    /// Something that makes no sense for this one.
+    /// The request does not fit this volume or snapshot.
     #[error("{name} {why}")]
     Unfit {
         /// Full name of a volume or snapshot.
         name: String,
-        /// Why not, and what to do.
+        /// Reason and remedy.
         why: String,
     },
-    /// The name is taken by a volume that a stream would replace.
+    /// The stream holds a whole volume, and a volume of this name exists.
     #[error(
         "volume {name} exists already, and the stream holds a whole volume: choose another name"
     )]
@@ -204,7 +204,7 @@ pub enum DatasetError {
         /// Full name.
         name: String,
     },
-    /// A difference to a snapshot that is not there.
+    /// The base snapshot of an incremental stream does not exist here.
     #[error(
         "{name} cannot take this stream: it is a difference to a snapshot (guid {guid}) that is \
          not there; send that first, or one since a snapshot that both sides have"
@@ -212,10 +212,10 @@ pub enum DatasetError {
     NoFrom {
         /// Full name of the volume.
         name: String,
-        /// Of the snapshot.
+        /// Guid of the base snapshot.
         guid: u64,
     },
-    /// A volume that was written to after the snapshot that a stream is a difference to.
+    /// The volume was written after the base snapshot of the stream.
     #[error("{name} was changed since @{snapshot}, which the stream is a difference to")]
     Changed {
         /// Full name of the volume.
@@ -223,15 +223,15 @@ pub enum DatasetError {
         /// The snapshot's own name.
         snapshot: String,
     },
-    /// A stream that is none, or not sound.
+    /// The stream is malformed or its checksum does not match.
     #[error("{name}: the stream is refused and what came of it taken back: {error}")]
     Stream {
         /// Full name of the volume.
         name: String,
-        /// At which frame, and why.
+        /// Frame number and reason.
         error: StreamError,
     },
-    /// A stream that ended too early.
+    /// The stream ended early.
     #[error(
         "{name}: the stream was cut off; what came of it is kept. Go on with 'weir send -t \
          {token}', or give it up with 'weir receive --abort {name}'"
@@ -239,10 +239,10 @@ pub enum DatasetError {
     CutOff {
         /// Full name of the volume.
         name: String,
-        /// Where it goes on.
+        /// Resume position.
         token: ResumeToken,
     },
-    /// Another server's stream would change what that server did not make here.
+    /// Another server's stream would change a dataset that the server did not create here.
     #[error(
         "another server may not change {name}, which {address} did not make here. To allow it, on \
          this server: weir set {property}={address} {name}"
@@ -250,26 +250,26 @@ pub enum DatasetError {
     NotMarked {
         /// Full name of a volume or snapshot.
         name: String,
-        /// The user property that says who made it.
+        /// User property with the creator.
         property: String,
         /// The other server.
         address: IpAddr,
     },
-    /// Nobody takes or brings the rest of a stream any more.
+    /// The other end of the stream closed it.
     #[error("{name}: the stream was given up by its other end")]
     GivenUp {
         /// Full name of a volume or snapshot.
         name: String,
     },
-    /// It cannot be read as a whole.
+    /// The volume or snapshot is only partly readable.
     #[error("{name} {why}")]
     Broken {
         /// Full name of a volume or snapshot.
         name: String,
-        /// What is wrong, and what to do.
+        /// The unreadable part, and the remedy.
         why: String,
     },
-    /// The volume was destroyed while in use.
+    /// The volume was destroyed while it was in use.
     #[error("volume {name} was destroyed")]
     Destroyed {
         /// Full name.
@@ -278,7 +278,7 @@ pub enum DatasetError {
 }
 
 impl DatasetError {
-    /// The kind this folds into at a border.
+    /// The kind that protocols and the API map to their own codes.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Pool(error) => error.kind(),

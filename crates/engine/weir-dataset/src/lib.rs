@@ -1,15 +1,15 @@
 //! Datasets and volumes of one pool: the engine's public interface.
 //!
-//! Not here: how blocks reach disks (weir-pool), and who asks (protocols, the API).
+//! Disk I/O and placement are in weir-pool; the protocol crates and the API call this crate.
 //!
 //! Invariants:
-//! - a write is acknowledged when it is in the open txg's dirty table: the promise of a disk's
-//!   volatile cache;
-//! - a flush returns when every write acknowledged before it is in the intent log or in a
-//!   committed txg, on every leg in use;
+//! - a write is acknowledged once it is in the open txg's dirty table, which gives the guarantee of
+//!   a disk's volatile cache;
+//! - a flush returns once every write acknowledged before it is in the intent log or in a committed
+//!   txg, on every leg in use;
 //! - after a crash a volume holds a prefix of its acknowledged changes that includes every flushed
-//!   one, each of them whole ([`Volume::write`] says what is one);
-//! - RAM for dirty data and caches is bounded by one number.
+//!   change, and each change is complete or absent ([`Volume::write`] defines a change);
+//! - one number bounds the RAM for dirty data and caches.
 
 mod error;
 

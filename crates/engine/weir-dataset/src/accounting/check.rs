@@ -1,8 +1,8 @@
-//! Checking what volumes and snapshots say of their space against a walk of their trees.
+//! Check of the space counters of volumes and snapshots against a walk of their trees.
 //!
-//! Not here: the counters of segments, which are checked block by block (weir-pool).
+//! weir-pool checks the counters of segments block by block.
 //!
-//! Invariants: nothing is changed; after damage an account may exceed what a walk finds.
+//! Invariants: the check changes nothing; after damage a counter may exceed the result of the walk.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
@@ -14,22 +14,22 @@ use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, descent, inherits};
 use crate::state::volume::Volume;
 
-/// A number that a record gives and a walk does not.
+/// Space counter that differs from the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAccount {
-    /// Volume or snapshot, inside the pool.
+    /// Volume or snapshot, without the pool's name.
     pub name: String,
-    /// Which number, in units of 64 bytes.
+    /// Name of the counter, which is in units of 64 bytes.
     pub what: &'static str,
-    /// As the record says.
+    /// Value in the record.
     pub counted: u64,
-    /// As the trees say.
+    /// Value of the walk.
     pub found: u64,
 }
 
 impl Engine {
-    /// Compares what the records say of space with the trees; empty when they agree. Nothing may be
-    /// written meanwhile.
+    /// Compares the space counters in the records with the trees. Empty if they agree. No write may
+    /// run concurrently.
     #[boxed(?Send)]
     pub async fn check_accounts(&self) -> Result<Vec<WrongAccount>, DatasetError> {
         let _committer = self.core.committer.lock().await;
@@ -42,13 +42,13 @@ impl Engine {
         Ok(wrong)
     }
 
-    /// Whether accounts may exceed what a walk finds that met so many lost nodes: what is below
-    /// them is counted still.
+    /// Whether counters may exceed the result of a walk with `lost` unreadable nodes: the counters
+    /// include the blocks below them.
     fn may_exceed(&self, lost: u64) -> bool {
         lost > 0 || self.core.pool.damaged_since().is_some()
     }
 
-    /// What a volume leads to, and what of it is inherited.
+    /// Checks the space that a volume references, and the inherited part of it.
     async fn check_tree(
         &self,
         volume: &Volume,
@@ -77,7 +77,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a volume and its snapshots keep on disk.
+    /// Checks the space that a volume and its snapshots occupy on disk.
     async fn check_line(
         &self,
         volume: &Volume,
@@ -101,7 +101,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What each snapshot has for itself.
+    /// Checks the space that each snapshot alone references.
     async fn check_unique(
         &self,
         volume: &Volume,

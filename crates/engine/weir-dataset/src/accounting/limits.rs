@@ -1,22 +1,22 @@
-//! Quotas and reservations: what a volume may still take, and what is kept back for it.
+//! Quotas and reservations: how much space a volume may still take, and how much the pool reserves
+//! for it.
 //!
-//! Not here: setting them (properties), the room of the pool as a whole (core).
+//! `properties` sets them; `state::shared` measures the space of the whole pool.
 //!
-//! A volume *claims* the larger of two: the worst that its dirty data can cost, and what it was
-//! promised and does not have. The claims of all volumes together never exceed the room of the
-//! pool. So a write that a promise covers changes no sum and always finds room, and any other
-//! finds only what nobody was promised. The promise of a reservation is what the volume and its
-//! snapshots lack of it; that of a refreservation what the volume's own data lacks, without what
-//! snapshots hold: everything may be overwritten again after each.
+//! A volume claims the larger of two amounts: the worst-case cost of its dirty data, and its
+//! shortfall, the unused part of its reservation. The sum of all claims never exceeds the space of
+//! the pool. So a write that a reservation covers changes no sum and always finds space; any other
+//! write can use unreserved space only. The shortfall of a reservation is the part that the volume
+//! and its snapshots do not use. The shortfall of a refreservation counts only the volume's own
+//! data, without data that snapshots hold: after each snapshot all data may be overwritten again.
 //!
 //! Invariants:
-//! - a volume and its snapshots never take more than their quota: dirty data counts at its worst,
-//!   and what it took instead is known after the commit;
-//! - a promise is counted among the claims before the room is looked at, so that of two promises
-//!   for the same room one is refused;
-//! - where anything was promised, a part of the pool is left beside: it is room that no cleaning
-//!   gathers in time;
-//! - a volume without either pays one comparison per write.
+//! - a volume and its snapshots never exceed their quota: dirty data counts at its worst-case cost
+//!   until the commit determines its actual cost;
+//! - a reservation is counted as claimed before the space is checked, so two reservations cannot
+//!   claim the same space;
+//! - a pool with any reservation also keeps free the space that the cleaner cannot reclaim in time;
+//! - a volume without quota and reservation pays one comparison for each write.
 
 use std::sync::atomic::Ordering;
 
@@ -35,26 +35,27 @@ use crate::state::shared::{Admission, Core};
 use crate::state::volume::{State, Volume};
 
 impl State {
-    /// What it has.
+    /// Space use of the volume.
     fn has(&self) -> Has {
         let space = self.space();
-        // Overwriting what others refer to as well gives no room back for the new block.
+        // Overwriting a shared block frees no space for the new block.
         let shared = self.record.shared_units * PACK_BYTES as u64;
         Has { used: space.used, born: space.written.saturating_sub(shared) }
     }
 
-    /// What it will have when the snapshot is there that it waits for.
+    /// Space use once the requested snapshot exists.
     fn has_after_snapshot(&self) -> Has {
         let has = self.limits.has;
         if self.limits.is_taking { Has { born: 0, ..has } } else { has }
     }
 
-    /// The worst that writing out its dirty data can cost.
+    /// Worst-case cost of writing its dirty data.
     fn charge(&self) -> u64 {
         self.open.charge + self.syncing.as_ref().map_or(0, |syncing| syncing.charge)
     }
 
-    /// What it may take at most with a promise and this much more dirty data, with what it has.
+    /// Upper bound of the volume's space with its refreservation and `cost` bytes of further dirty
+    /// data.
     pub(crate) fn most(&self, cost: u64) -> u64 {
         let kept = by_refreservation(&self.record.properties, self.has_after_snapshot());
         let charge = self.charge() + cost;
@@ -63,7 +64,7 @@ impl State {
         self.limits.has.used + more + self.cloning_bytes
     }
 
-    /// Of its promise, what its dirty data does not cover.
+    /// Part of the shortfall that its dirty data does not cover.
     fn lacks(&self) -> u64 {
         if self.record.state == DatasetState::Destroying {
             return 0;
@@ -72,14 +73,14 @@ impl State {
         if self.limits.covers() { promise.saturating_sub(self.charge()) } else { promise }
     }
 
-    /// Nodes that a trim makes the volume take beside those it had, where they count: a snapshot
-    /// keeps the old ones. A trim changes the nodes above its two ends, and frees those between.
+    /// Additional nodes of a TRIM, if they count: the volume has a quota and a snapshot, which
+    /// keeps the old nodes. A TRIM changes the nodes above its two ends and frees those in between.
     pub(crate) fn nodes_of_trim(&self) -> u64 {
         let counts = self.record.properties.quota_bytes > 0 && !self.snapshots.is_empty();
         if counts { 2 * self.nodes().of(1) } else { 0 }
     }
 
-    /// Whether something that is not committed may give it room below its quota.
+    /// Whether uncommitted changes may reduce the volume's use.
     fn may_shrink(&self) -> bool {
         let dirty = self.charge() > 0 || !self.open.is_empty() || self.syncing.is_some();
         dirty || self.cloning_bytes > 0 || self.has_to_free()
@@ -87,18 +88,18 @@ impl State {
 }
 
 impl Volume {
-    /// Whether `blocks` more neighbouring dirty blocks may be taken; false: wait for a commit.
-    /// `is_divisible`: if they are many, whoever waits takes them in pieces.
+    /// Whether `blocks` more consecutive dirty blocks may be accepted; false: wait for a commit.
+    /// `is_divisible`: a caller that waits writes many blocks in several parts.
     ///
     /// # Errors
-    /// `Full`, or `Quota` where the volume may not take more.
+    /// `Full`, or `Quota` if the volume would exceed its quota.
     pub(crate) fn admit(
         &self,
         state: &State,
         blocks: u64,
         is_divisible: bool,
     ) -> Result<bool, DatasetError> {
-        // What is compressed by then leaves room for the rest.
+        // The rest may fit after the first parts are compressed.
         let is_divisible = is_divisible && blocks > ATOMIC_WRITE_BLOCKS;
         let nodes = state.nodes();
         let covered = if state.limits.is_set {
@@ -123,11 +124,11 @@ impl Volume {
         }
     }
 
-    /// Whether the quota allows a trim that writes so many blocks of records anew; false: wait for
+    /// Whether the quota allows a TRIM that rewrites `rewritten` blocks of records; false: wait for
     /// a commit.
     ///
     /// # Errors
-    /// `Quota`: what is trimmed stays in a snapshot, and the changed nodes come on top.
+    /// `Quota`: trimmed blocks stay in a snapshot, and the changed nodes take additional space.
     pub(crate) fn admit_trim(&self, state: &State, rewritten: u64) -> Result<bool, DatasetError> {
         if state.open.hole_ranges() >= HOLE_RANGES_MAX
             || self.core.hole_ranges() >= HOLE_RANGES_POOL_MAX
@@ -146,11 +147,11 @@ impl Volume {
         Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
     }
 
-    /// Whether a range clone may be part of the open txg; `Ok(false)`: after a commit, perhaps. Its
-    /// references count for the quota as blocks do; of the pool they take nothing but nodes.
+    /// Whether a block clone may join the open txg; `Ok(false)`: retry after a commit. Its
+    /// references count towards the quota as blocks do. Of the pool's space they need only nodes.
     ///
     /// # Errors
-    /// `Full`, or `Quota` where the volume may not take more.
+    /// `Full`, or `Quota` if the volume would exceed its quota.
     pub(crate) fn admit_clone(
         &self,
         state: &State,
@@ -171,7 +172,7 @@ impl Volume {
         }
     }
 
-    /// Counts dirty data of a volume among what was promised to it.
+    /// Counts dirty data of a volume against its reserved bytes.
     pub(crate) fn cover(&self, state: &mut State, cost: u64) {
         if state.limits.unclaimed > 0 && state.limits.covers() {
             let covered = state.limits.unclaimed.min(cost);
@@ -180,8 +181,8 @@ impl Volume {
         }
     }
 
-    /// Counts its limits anew: after a commit, and after a change of a property. Returns by how
-    /// much more is kept back for it.
+    /// Recomputes the limits, after a commit and after a change of a property. Returns the increase
+    /// of its reserved bytes.
     pub(crate) fn measure_limits(&self, state: &mut State) -> u64 {
         let properties = &state.record.properties;
         let Properties { quota_bytes, reservation_bytes, refreservation_bytes, .. } = *properties;
@@ -214,7 +215,7 @@ impl Volume {
         now.saturating_sub(before)
     }
 
-    /// Refuses a size whose tree has more levels, where these do not fit below the quota.
+    /// Refuses a larger size if the additional tree levels exceed the quota.
     pub(crate) fn refuse_growth(&self, size_bytes: u64) -> Result<(), DatasetError> {
         let state = self.state.lock();
         let grown = VolumeSize { bytes: size_bytes, ..state.size() };
@@ -227,14 +228,14 @@ impl Volume {
         Err(DatasetError::Quota { name: self.full_name(&state), quota_bytes })
     }
 
-    /// Gives back what is kept back for it: it was never used.
+    /// Releases the reserved bytes of a volume that was never used.
     pub(crate) fn give_up_promises(&self) {
         let mut state = self.state.lock();
         state.record.state = DatasetState::Destroying;
         self.measure_limits(&mut state);
     }
 
-    /// Room that it can still take, its own promise included.
+    /// Space that the volume can still take, including its reserved bytes.
     pub fn available_bytes(&self) -> u64 {
         let state = self.state.lock();
         let room = self.core.room_bytes() + state.limits.unclaimed;
@@ -248,20 +249,20 @@ impl Volume {
 }
 
 impl Core {
-    /// Room that nobody was promised and nothing dirty may take.
+    /// Free bytes that neither reservations nor dirty data claim.
     pub(crate) fn room_bytes(&self) -> u64 {
         self.capacity_left().saturating_sub(self.claimed())
     }
 
-    /// How much more was promised than there is room for.
+    /// Bytes by which the claims exceed the pool's space.
     fn overcommitted(&self) -> u64 {
         self.claimed().saturating_sub(self.capacity_left())
     }
 }
 
 impl Engine {
-    /// Makes a promise larger by `change`, which tells by how much, unless there is no room for
-    /// that: then `undo` takes it back.
+    /// Enlarges a reservation: `change` applies it and returns the additional bytes. If there is no
+    /// space for them, `undo` reverts it.
     ///
     /// # Errors
     /// `NoRoom`.
@@ -282,8 +283,8 @@ impl Engine {
         Err(DatasetError::NoRoom { name, what, needed_bytes, room_bytes })
     }
 
-    /// Refuses a move of `units` of snapshots from one volume to another where that takes the one
-    /// over its quota, or leaves the other less than it was promised.
+    /// Refuses to move `units` of snapshots between volumes if the destination would exceed its
+    /// quota, or if the pool has no space for the larger shortfall.
     pub(crate) fn refuse_move(
         &self,
         from: &State,
@@ -312,7 +313,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Room that no volume was promised.
+    /// Unreserved space of the pool.
     pub fn available_bytes(&self) -> u64 {
         self.core.room_bytes()
     }

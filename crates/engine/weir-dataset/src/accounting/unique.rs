@@ -1,8 +1,8 @@
-//! The space that a snapshot has for itself, counted by a walk of its tree beside the next one's.
+//! Counts the space that only one snapshot references, by a tree diff against the next version.
 //!
-//! Not here: keeping the sum up to date while the volume changes (snapshot), its check (accounts).
+//! `state::snapshot` updates the sum while the volume changes; `check` verifies it.
 //!
-//! Invariant: a sum that left something out, because a node could not be read, is not kept.
+//! Invariant: a sum that is incomplete because of an unreadable node is not kept.
 
 use weir_base::{DatasetId, Txg};
 use weir_format::TreeRoot;
@@ -14,7 +14,8 @@ use crate::state::snapshot::Snapshot;
 use crate::state::volume::Volume;
 
 impl Engine {
-    /// Counts what a snapshot has for itself and keeps the sum while nothing changes it.
+    /// Counts the space that only this snapshot references, and keeps the sum until a change
+    /// invalidates it.
     pub(crate) async fn count_unique(
         &self,
         volume: &Volume,
@@ -30,7 +31,7 @@ impl Engine {
                 };
                 let line = state.line();
                 let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
-                // One that is being destroyed takes nothing of it with it.
+                // Skip snapshots under destruction: freeing them frees no block of this snapshot.
                 let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
                 let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
                 Pair::of(&line, at, next, after)
@@ -38,20 +39,20 @@ impl Engine {
             let next = what.next;
             let found = Volume::units_unique(&self.core.pool, &what).await;
             let found = match found {
-                // The trees were replaced under the walk.
+                // The trees were replaced during the diff.
                 Err(PoolError::NoSegment { .. }) => continue,
                 found => found?,
             };
             counted = found.units;
             if !found.is_whole {
-                // What cannot be read may be found again: this sum must not outlive that.
+                // Do not keep this sum: the unreadable node may become readable again.
                 return Ok(counted);
             }
             let mut state = volume.state.lock();
             let line = state.line();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
             let Some(at) = at else { return Ok(counted) };
-            // Only the next version's own losses are counted on from here.
+            // Keep the sum only for this version: later updates count only blocks that it drops.
             if line.versions[at + 1].root == next {
                 state.snapshots[at].moment_mut().unique_units = Some(counted);
                 return Ok(counted);
@@ -64,7 +65,7 @@ impl Engine {
     }
 }
 
-/// A snapshot and the next version that stays. Clients see both.
+/// A snapshot and the next version that is not under destruction. Clients see both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
     root: TreeRoot,
@@ -76,7 +77,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two versions of a line, by their places in it.
+    /// Two versions of a snapshot chain, by index.
     pub(crate) fn of(line: &Line, at: usize, next: usize, after: Txg) -> Self {
         let (version, next) = (line.versions[at], line.versions[next]);
         Self {
@@ -90,7 +91,7 @@ impl Pair {
 }
 
 impl Volume {
-    /// Counts the blocks of a snapshot that neither an older version nor the next version holds.
+    /// Counts the blocks of a snapshot that neither an older version nor the next version has.
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
         let Pair { root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));

@@ -1,18 +1,17 @@
-//! What other settings would make of a volume: measured on a sample of its data, compressed here
-//! and now.
+//! Estimates for other settings of a volume, measured by compressing a sample of its data.
 //!
-//! Not here: when the sample is large enough, what to recommend, and who asks; what dedupe would
-//! find (estimate).
+//! The caller decides on the sample size and on recommendations; `estimate` covers dedupe.
 //!
-//! A sample is a block drawn among all that hold data, with the 1 MiB around it. Every setting
-//! compresses a few records of these, of the size that the volume has, for its ratio and its time;
-//! every other record size the aligned range of that size around the block, as one. A value of the
-//! sample is the mean of one range, so that neighbours, which resemble each other, do not feign
-//! precision. All values are by the data alone: zeros that only fill up a record count as nothing.
+//! A sample is a random block among all blocks with data, with the 1 MiB around it. Every
+//! compression setting compresses a few records of that range, in the volume's record size, for its
+//! ratio and its time. Every record size under test compresses the aligned range of that size
+//! around the block as one record. One range gives one value, the mean of its records: neighbouring
+//! records resemble each other, and separate values would feign precision. Zeros that only fill a
+//! record count as no data.
 //!
 //! Invariants:
-//! - one range is read at a time: the load beside it hardly notices;
-//! - what a setting would store is rounded and refused as write-out does it.
+//! - one range is read at a time, so that concurrent load hardly notices;
+//! - sizes are rounded, and poor compression is rejected, as in write-out.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -29,63 +28,63 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
-/// The largest record there is, and what is read for one sample.
+/// Largest record size, and the bytes read for one sample.
 const RANGE_BYTES: usize = RecordSize::MAX.bytes();
 const RANGE_BLOCKS: u64 = RecordSize::MAX.blocks();
-/// What every setting compresses of a range: so many records, or one where these are larger.
+/// Bytes of each range that a compression setting compresses: whole records, at least one.
 const SETTING_BYTES: usize = 4 * BLOCK_BYTES;
-/// A setting that took so long, and so many samples, is known well enough: slow ones leave their
-/// time to others.
+/// After this time and this number of samples, a setting's estimate is good enough. Slow settings
+/// then leave their time to others.
 const SETTING_TIME: Duration = Duration::from_secs(1);
 const SETTING_SAMPLES: f64 = 8.0;
-/// Draws for one sample: of a volume that is nearly empty most meet holes.
+/// Maximum draws for one sample: in a nearly empty volume most draws hit holes.
 const DRAWS_MAX: usize = 4096;
-/// Sizes of records that are looked at.
+/// Record sizes under test.
 const RECORDS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Levels of zstd that are looked at.
+/// Levels of zstd under test.
 const LEVELS: [u8; 4] = [1, 3, 9, 19];
 
-/// A mean of samples.
+/// Mean of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The truth lies within this of it in 95 of 100 samples.
+    /// In 95 of 100 samples, the true value is within this distance of the mean.
     pub margin: f64,
 }
 
 /// Times of one operation, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// Half took less.
+    /// Median.
     pub median_us: f64,
-    /// One in twenty took less.
+    /// 5th percentile.
     pub low_us: f64,
-    /// One in twenty took more.
+    /// 95th percentile.
     pub high_us: f64,
 }
 
-/// What one setting would make of the volume.
+/// Estimated effect of one compression setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettingSample {
     /// The setting.
     pub compression: Compression,
-    /// What is stored, by what is written.
+    /// Stored bytes divided by written bytes.
     pub stored: Estimate,
-    /// Compressing, for each 4 KiB of a record.
+    /// Compression time for each 4 KiB of a record.
     pub write: Timing,
-    /// Decompressing, for each 4 KiB of a record that is stored compressed.
+    /// Decompression time for each 4 KiB of a record that is stored compressed.
     pub read: Timing,
 }
 
-/// What records of another size would make of it.
+/// Estimated effect of another record size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordSample {
     /// The setting.
     pub compression: Compression,
-    /// Bytes of a record.
+    /// Record size in bytes.
     pub record_bytes: u64,
-    /// What is stored, by what is written.
+    /// Stored bytes divided by written bytes.
     pub stored: Estimate,
 }
 
@@ -109,7 +108,7 @@ impl Sums {
             return Estimate { mean: 1.0, margin: 1.0 };
         }
         let mean = self.sum / self.count;
-        // Of a single sample nothing is known.
+        // A single sample has no variance.
         let freedom = (self.count - 1.0).max(0.5);
         let variance = ((self.squares - self.sum * mean) / freedom).max(0.0);
         Estimate { mean, margin: NORMAL_95 * (variance / self.count).sqrt() }
@@ -121,7 +120,7 @@ impl Sums {
 struct Times(Vec<u32>);
 
 impl Times {
-    /// Adds what so many bytes took, as the time of a block.
+    /// Adds the time for `bytes` bytes, as the time for one block.
     fn add(&mut self, took: Duration, bytes: usize) {
         let of_block = took.as_nanos() / (bytes / BLOCK_BYTES) as u128;
         self.0.push(u32::try_from(of_block).unwrap_or(u32::MAX));
@@ -138,7 +137,7 @@ impl Times {
     }
 }
 
-/// One setting under test.
+/// One compression setting under test.
 struct Setting {
     compression: Compression,
     stored: Sums,
@@ -147,14 +146,14 @@ struct Setting {
     spent: Duration,
 }
 
-/// One size of records under test.
+/// One record size under test.
 struct Record {
     compression: Compression,
     bytes: usize,
     stored: Sums,
 }
 
-/// Draws samples of one volume and keeps what they say.
+/// Draws samples of one volume and collects the results.
 pub struct Advisor {
     random: u64,
     settings: Vec<Setting>,
@@ -163,7 +162,7 @@ pub struct Advisor {
     unzstd: ZstdUnpacker,
     range: Vec<u8>,
     scratch: Vec<u8>,
-    /// What a record is after it was compressed and decompressed.
+    /// Buffer for a decompressed record.
     back: Vec<u8>,
     samples: u64,
 }
@@ -173,7 +172,7 @@ fn level(level: u8) -> ZstdLevel {
 }
 
 impl Advisor {
-    /// One that draws by this seed.
+    /// Creates an advisor; `seed` determines its draws.
     pub fn new(seed: u64) -> Self {
         let zstd = LEVELS.map(|number| Compression::Zstd(level(number)));
         let settings = [Compression::Off, Compression::Lz4].into_iter().chain(zstd);
@@ -199,12 +198,12 @@ impl Advisor {
         }
     }
 
-    /// Samples drawn, each of up to 1 MiB.
+    /// Number of samples drawn, each of up to 1 MiB.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// What the settings would do.
+    /// Results for the compression settings.
     pub fn settings(&self) -> Vec<SettingSample> {
         let told = |setting: &Setting| SettingSample {
             compression: setting.compression,
@@ -215,7 +214,7 @@ impl Advisor {
         self.settings.iter().map(told).collect()
     }
 
-    /// What sizes of records would do.
+    /// Results for the record sizes.
     pub fn records(&self) -> Vec<RecordSample> {
         let told = |record: &Record| RecordSample {
             compression: record.compression,
@@ -225,7 +224,8 @@ impl Advisor {
         self.records.iter().map(told).collect()
     }
 
-    /// A number below `end` (splitmix64; the bias of the remainder is far below the sample's).
+    /// Returns a random number below `end` (splitmix64; the bias of the remainder is far below the
+    /// sample's error).
     fn draw(&mut self, end: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -234,10 +234,10 @@ impl Advisor {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// Draws one sample and measures it; false: no block with data was met.
+    /// Draws one sample and measures it. False: no draw hit a block with data.
     ///
     /// # Errors
-    /// `NotFound`; what cannot be read.
+    /// `NotFound`; the errors of a read.
     #[boxed(?Send)]
     pub async fn sample(&mut self, engine: &Engine, volume: &str) -> Result<bool, DatasetError> {
         let volume = engine.volume(volume)?;
@@ -253,7 +253,7 @@ impl Advisor {
             volume.read(first * BLOCK_BYTES as u64, &mut self.range[..len]).await?;
             let at = (drawn - first) as usize * BLOCK_BYTES;
             if is_zero(&self.range[at..at + BLOCK_BYTES]) {
-                // Trimmed since.
+                // Trimmed since the lookup.
                 continue;
             }
             self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());
@@ -262,8 +262,8 @@ impl Advisor {
         Ok(false)
     }
 
-    /// Measures the range of a volume with records of `own` bytes, whose block at `drawn` holds
-    /// data.
+    /// Measures the current range. The volume has records of `own` bytes, and the block at `drawn`
+    /// holds data.
     fn measure(&mut self, own: usize, drawn: usize, now: &dyn Fn() -> Duration) {
         self.samples += 1;
         let with_data = |at: &usize| !is_zero(&self.range[*at..*at + own]);
@@ -296,7 +296,7 @@ impl Advisor {
         }
     }
 
-    /// Compresses a record of the range and back; what it would take on disk.
+    /// Compresses and decompresses a record of the range. Returns its size on disk.
     fn stored_as(
         &mut self,
         setting: &mut Setting,
@@ -326,7 +326,7 @@ impl Advisor {
     }
 }
 
-/// Bytes of the blocks that are not all zeros.
+/// Bytes in blocks that are not all zeros.
 fn data_bytes(raw: &[u8]) -> usize {
     raw.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count() * BLOCK_BYTES
 }
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mean_tells_how_sure_it_is() {
+    fn estimate_has_a_margin() {
         let mut sums = Sums::default();
         assert_eq!(sums.estimate(), Estimate { mean: 1.0, margin: 1.0 }, "nothing is known");
         for value in [0.4, 0.6].repeat(50) {
@@ -366,8 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_of_the_records_there_are_and_sizes_of_all_of_them() {
-        // A range of one word over and over, and of zeros in every other 64 KiB.
+    fn settings_use_the_own_record_size_and_records_use_all_sizes() {
+        // A range of one repeated word, with zeros in every other 64 KiB.
         let mut advisor = Advisor::new(7);
         for (at, block) in advisor.range.chunks_mut(BLOCK_BYTES).enumerate() {
             block.fill(if at / 16 % 2 == 0 { 7 } else { 0 });
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_takes_long_is_measured_less() {
+    fn slow_setting_is_measured_less_often() {
         let mut advisor = Advisor::new(7);
         advisor.range.fill(7);
         let clock = std::cell::Cell::new(Duration::ZERO);

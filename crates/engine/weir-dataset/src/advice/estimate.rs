@@ -1,17 +1,17 @@
-//! What dedupe would find in volumes as they are, from the checksums in their trees: no data is
-//! read.
+//! Estimate of the savings by dedupe in existing volumes, from the checksums in their trees. Reads
+//! no data.
 //!
-//! Not here: dedupe itself; when to stop, and who asks.
+//! Dedupe itself is in weir-pool; the caller decides when to stop.
 //!
-//! Blocks of the same content that were compressed alike have the same checksum of their stored
-//! bytes: what would be found is what has one checksum in several places. A sample is taken by
-//! content, not by place: it keeps the checksums whose low bits are zero, with all their places, so
-//! that a content is counted as a whole or not at all, and every ratio of the sample is one of the
-//! whole. When there are too many, one bit more must be zero and half of them are let go of.
+//! Blocks with equal content and equal compression have equal checksums of their stored bytes.
+//! Dedupe would thus find each checksum that occurs at several disk addresses. The sample is drawn
+//! by content instead of address: it keeps the checksums in which certain bits are zero, with all
+//! their addresses. So it counts a content completely or not at all, and its ratios apply to all
+//! blocks. If the sample is too large, one more bit must be zero, which drops half of it.
 //!
 //! Invariants:
-//! - memory is bounded, whatever the volumes hold;
-//! - one place counts once, whichever of the volumes lead to it.
+//! - memory is bounded, independent of the volumes' contents;
+//! - one address counts once, even if several volumes reference it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,13 +23,13 @@ use weir_pool::{HINT_BYTES, PoolError, Tree};
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
-/// Blocks that one step looks at: the nodes over them are read in a moment.
+/// Blocks visited in one step. If all have data, their 256 leaf nodes take 1 MiB of reads.
 const STEP_BLOCKS: usize = 32 << 10;
 
-/// Of a normal distribution, 95 % lie within so many standard deviations.
+/// 95 % of a normal distribution are within this number of standard deviations.
 pub(crate) const NORMAL_95: f64 = 1.96;
 
-/// Where a content is, and what it takes there.
+/// Checksum of a content, its disk address and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Seen {
     checksum: u128,
@@ -38,39 +38,39 @@ struct Seen {
     stored_units: u16,
 }
 
-/// Counts contents.
+/// Sample of the contents of blocks.
 #[derive(Debug)]
 pub struct DedupeCount {
     kept: HashSet<Seen>,
     kept_max: usize,
-    /// Low bits of a checksum that must be zero.
+    /// Number of checksum bits that must be zero.
     bits: u32,
-    /// Pointers looked at.
+    /// Pointers visited.
     looked_at: u64,
 }
 
-/// What was found, of all that was looked at.
+/// Result of the sample, extrapolated to all visited blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DedupeEstimate {
-    /// Blocks, each place once.
+    /// Blocks; each address counts once.
     pub blocks: u64,
-    /// Blocks of which no other has the content, and one of each content that several have.
+    /// Different contents: the blocks that dedupe would store.
     pub unique: u64,
-    /// The other ones: what dedupe would not store.
+    /// Remaining blocks, which dedupe would not store.
     pub duplicates: u64,
-    /// What all of them take now.
+    /// Present size of all blocks on disk.
     pub stored_bytes: u64,
-    /// What the duplicates take of it.
+    /// Part of `stored_bytes` that the duplicates occupy.
     pub saved_bytes: u64,
-    /// `stored_bytes` by what would be left of it.
+    /// `stored_bytes` divided by the size after dedupe.
     pub ratio: f64,
-    /// The ratio lies between these in 95 of 100 samples.
+    /// Lower bound of the ratio. In 95 of 100 samples, the true ratio is between the two bounds.
     pub ratio_low: f64,
-    /// See [`Self::ratio_low`].
+    /// Upper bound of the ratio; see [`Self::ratio_low`].
     pub ratio_high: f64,
-    /// RAM for the index of all unique blocks.
+    /// RAM for a dedupe index of all unique blocks.
     pub index_bytes: u64,
-    /// One content in so many was counted; 1: every one.
+    /// The sample contains one of this many contents; 1: every content.
     pub one_in: u64,
 }
 
@@ -80,19 +80,19 @@ impl DedupeEstimate {
     }
 }
 
-/// A number that is not negative, as a whole one.
+/// Rounds to an integer; a negative number becomes 0.
 #[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
 fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
 impl DedupeCount {
-    /// Keeps at most `kept_max` places.
+    /// Creates a sample of at most `kept_max` addresses.
     pub fn new(kept_max: usize) -> Self {
         Self { kept: HashSet::new(), kept_max: kept_max.max(1), bits: 0, looked_at: 0 }
     }
 
-    /// Blocks looked at until now.
+    /// Number of blocks visited so far.
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
@@ -119,9 +119,9 @@ impl DedupeCount {
         }
     }
 
-    /// What that says of everything looked at.
+    /// Extrapolates the sample to all visited blocks.
     pub fn estimate(&self) -> DedupeEstimate {
-        // Places of each content, and what they take.
+        // Number of addresses of each content, and their stored units.
         let mut contents: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
         for seen in &self.kept {
             let (places, units) = contents.entry(seen.checksum).or_default();
@@ -136,7 +136,7 @@ impl DedupeCount {
             return DedupeEstimate::nothing();
         }
         let share = saved_units as f64 / units as f64;
-        // Of contents that are in the sample or not at random, the error of a ratio of two sums.
+        // Error of a ratio of two sums, over contents that are in the sample at random.
         let out = 1.0 - 1.0 / (1_u64 << self.bits) as f64;
         let square = |of: &(u64, u64)| (saved(of) as f64 - share * of.1 as f64).powi(2);
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;
@@ -161,11 +161,11 @@ impl DedupeCount {
 }
 
 impl Engine {
-    /// Counts some more blocks of a volume, from this one on. Returns where to go on; `None` when
-    /// that was the end.
+    /// Adds further blocks of a volume to the sample, beginning with record `from`. Returns the
+    /// record at which to continue; `None` at the end.
     ///
     /// # Errors
-    /// `NotFound`; a node that cannot be read.
+    /// `NotFound`; an unreadable node.
     #[boxed(?Send)]
     pub async fn count_contents(
         &self,
@@ -173,7 +173,7 @@ impl Engine {
         from: u64,
         count: &mut DedupeCount,
     ) -> Result<Option<u64>, DatasetError> {
-        /// Trees replaced under the walk are looked at again, but not for ever.
+        /// Bounds the retries after a commit replaced the tree during the scan.
         const TRIES_MAX: usize = 8;
         let volume = self.volume(volume)?;
         let mut tries = 0;
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// 40 of 100 blocks are duplicates: 60 contents, of which 20 are there three times.
+    /// 40 of 100 blocks are duplicates: 60 contents, 20 of them with three copies.
     fn counted(kept_max: usize, blocks: u64) -> DedupeCount {
         let mut count = DedupeCount::new(kept_max);
         for place in 0..blocks {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_fits_is_counted_exactly() {
+    fn sample_without_limit_is_exact() {
         let estimate = counted(10_000, 10_000).estimate();
         assert_eq!((estimate.blocks, estimate.unique, estimate.duplicates), (10_000, 6000, 4000));
         assert_eq!(estimate.saved_bytes, 4000 * 4096);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_counts_once() {
+    fn address_counts_once() {
         let mut count = DedupeCount::new(100);
         (0..10).for_each(|_| count.add(&ptr(1, 5)));
         count.add(&ptr(1, 6));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_bounded_and_near_the_truth() {
+    fn sample_is_bounded_and_accurate() {
         let count = counted(20_000, 1_000_000);
         assert!(count.kept.len() <= 20_000, "{}", count.kept.len());
         let estimate = count.estimate();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_ratio_of_anything() {
+    fn estimate_of_nothing_has_ratio_one() {
         let estimate = DedupeCount::new(1).estimate();
         assert_eq!((estimate.blocks, estimate.ratio), (0, 1.0));
     }

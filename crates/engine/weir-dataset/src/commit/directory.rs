@@ -1,20 +1,18 @@
-//! The dataset directory as an import reads it, and what becomes of the parts that cannot be read.
+//! Dataset directory: how an import reads it and treats its unreadable parts.
 //!
-//! Not here: what records say (weir-format), storing those that change (commit).
+//! weir-format decodes the records; `txg` stores changed ones.
 //!
 //! Invariants:
-//! - a record or node of the directory that cannot be read costs the datasets whose records it
-//!   holds, and no other;
-//! - commits do not change an unreadable part of the directory and free no block that was born
-//!   before the import: a later import that reads the part has its datasets with all their data.
-//!   Only [`Engine::forget_lost_datasets`], which a person calls, gives the part up;
-//! - an import that cannot read the top node is refused, and so is one with logged writes to
-//!   datasets whose records it cannot read; only a person's `force` opens the pool then;
-//! - where disks are missing, only a person's `force` opens the pool without the datasets: those
-//!   disks may have them;
-//! - records of snapshots and bookmarks whose volume was lost stay as they are;
-//! - blocks that a clone shares with a lost origin are held: no volume frees them;
-//! - no rollback or promotion changes a line whose snapshots may have unreadable records.
+//! - an unreadable record or node loses only the datasets whose records it holds;
+//! - commits leave an unreadable part of the directory unchanged and free no block born before the
+//!   import, so a later import that can read the part has its datasets with all their data. Only
+//!   [`Engine::forget_lost_datasets`], which an administrator calls, abandons the part;
+//! - an import fails without `force` if the top node is unreadable, or if the log has writes to
+//!   datasets with unreadable records;
+//! - an import also fails without `force` if disks are missing that may hold the unreadable part;
+//! - the records of snapshots and bookmarks whose volume is lost stay unchanged;
+//! - no volume frees blocks that a clone shares with a lost origin;
+//! - no rollback or promotion changes a snapshot chain that may have unreadable records.
 
 use std::ops::Range;
 
@@ -35,41 +33,42 @@ use crate::state::outcome::Outcome;
 use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
-/// Numbers beyond are not given out: a directory of any height has room for as many below.
+/// Upper bound of the number from which numbering resumes after an unreadable range. A directory of
+/// maximum height has 2^32 indexes above it.
 const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
 
 const RECORD: &str = "dataset record";
 
-/// What is not known any more of a pool's datasets.
+/// Unreadable parts of a pool's dataset directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostDatasets {
-    /// Numbers of datasets whose records cannot be read, ascending; some may never have been used.
-    /// Their space is kept.
+    /// Numbers of datasets with unreadable records, ascending. Some numbers may never have been
+    /// used. The pool keeps the space of these datasets.
     pub numbers: Vec<Range<u64>>,
-    /// Names of snapshots and bookmarks whose volume is among them.
+    /// Names of snapshots and bookmarks whose volume is lost.
     pub orphans: Vec<String>,
     /// Whether the import could not read the pool's own properties.
     pub properties: bool,
 }
 
-/// What a directory says, and what is lost of it.
+/// Contents of the directory, and its losses.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// The pool's own record; with the numbers that versions before took out of the directory.
+    /// The pool's own record, including the lost numbers that earlier versions stored in it.
     pub(crate) own: PoolRecord,
-    /// Every dataset that can be opened.
+    /// All datasets that can be opened.
     pub(crate) records: Vec<DatasetRecord>,
-    /// The list of what has no good copy, and the numbers of the records it is in.
+    /// List of permanent errors, and the numbers of the records that store it.
     pub(crate) damage: DamageList,
     pub(crate) damage_records: Vec<DatasetId>,
-    /// Datasets that have another name than their records say.
+    /// Datasets that the import renamed, so that their name differs from the stored one.
     pub(crate) renamed: HashSet<DatasetId>,
     /// Losses found at import.
     pub(crate) losses: DirectoryLosses,
 }
 
 impl Engine {
-    /// What is not known any more of the datasets of the pool.
+    /// Reports the unreadable parts of the dataset directory.
     pub fn lost_datasets(&self) -> LostDatasets {
         let mut numbers = self.core.own.read().record.lost.clone();
         let losses = self.core.directory_losses.lock();
@@ -82,11 +81,11 @@ impl Engine {
 }
 
 impl Engine {
-    /// Gives up the datasets whose records cannot be read, and snapshots and bookmarks without
-    /// their volume: a recount frees the space that they alone use.
+    /// Abandons the datasets with unreadable records, and the snapshots and bookmarks without their
+    /// volume. A recount frees the space that only they use.
     ///
     /// # Durability
-    /// On disk when this returns.
+    /// The change is on disk when this returns.
     #[boxed(?Send)]
     pub async fn forget_lost_datasets(&self) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -117,9 +116,9 @@ impl Engine {
         Ok(done)
     }
 
-    /// Refuses to change the line of a volume if one of these numbers may be a snapshot of it with
-    /// an unreadable record. The snapshot would return at a wrong place of the line: a destroyed
-    /// neighbour would take blocks that others still refer to.
+    /// Refuses to change the snapshot chain of a volume if one of these numbers may be a snapshot
+    /// of it with an unreadable record. The snapshot would return at a wrong position in the chain,
+    /// and destroying its neighbour would free blocks that other versions still reference.
     pub(crate) fn refuse_unread(
         &self,
         volume: &Volume,
@@ -141,7 +140,7 @@ impl Engine {
 }
 
 impl Directory {
-    /// Reads the directory, and reads it again for a while if parts of it are unreadable.
+    /// Reads the directory, and retries for a while if parts of it are unreadable.
     ///
     /// # Errors
     /// Unless `force`: `DirectoryLost` if the top node is unreadable, `LossWhileMissing` if missing
@@ -175,7 +174,7 @@ impl Directory {
         Ok(found)
     }
 
-    /// Reads the directory once. Returns the unreadable parts and the first error, too.
+    /// Reads the directory once. Also returns the unreadable parts and the first error.
     async fn read_once(
         pool: &Pool,
         root: TreeRoot,
@@ -208,7 +207,7 @@ impl Directory {
         Ok((found, parts, why))
     }
 
-    /// Takes over a record.
+    /// Adds a record.
     fn take(&mut self, pool: &Pool, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
         if id == 0 {
             self.own = PoolRecord::decode(block)?;
@@ -227,8 +226,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Takes a part of the list of damage in; one that cannot be is written anew with the next
-    /// change of the list.
+    /// Adds a part of the list of permanent errors. If the part is undecodable, the next change of
+    /// the list rewrites it.
     fn add_damage(&mut self, id: DatasetId, decoded: Result<DamageRecord, FormatError>) {
         self.damage_records.push(id);
         match decoded {
@@ -241,15 +240,15 @@ impl Directory {
         }
     }
 
-    /// The first number that no dataset had, unreadable ones included.
+    /// First number that no dataset has used, including unreadable datasets.
     pub(crate) fn next_dataset(&self, stored: u64) -> u64 {
         let DirectoryLosses { emptied, unread, .. } = &self.losses;
         let ends = emptied.iter().chain(unread).map(|range| range.end.min(NUMBER_MAX));
         ends.fold(stored, u64::max)
     }
 
-    /// Notes the parts of the directory that cannot be read. A record there may be of any dataset:
-    /// of a snapshot of any volume, too.
+    /// Records the unreadable parts of the directory. A record there may belong to any dataset,
+    /// also to a snapshot of any volume.
     fn note_unread(&mut self, pool: &Pool, parts: &[LostPart], next_dataset: u64) {
         let losses = &mut self.losses;
         let mut places: Vec<Range<u64>> = parts.iter().map(LostPart::blocks).collect();
@@ -268,8 +267,8 @@ impl Directory {
         losses.unread = places;
     }
 
-    /// Gives a dataset another name if a younger one has its name: the younger one was made while
-    /// the record of the other could not be read.
+    /// Renames a dataset if a younger one has its name. The younger one was created while the older
+    /// record was unreadable.
     fn tell_names_apart(&mut self) {
         let key = |record: &DatasetRecord, name: &str| {
             let (kind, of) = match &record.kind {
@@ -298,7 +297,7 @@ impl Directory {
         }
     }
 
-    /// Takes out snapshots and bookmarks whose volume is not there.
+    /// Separates the snapshots and bookmarks without their volume.
     fn part_orphans(&mut self) {
         let volumes: HashSet<DatasetId> = self
             .records
@@ -316,10 +315,10 @@ impl Directory {
         (self.records, self.losses.orphans) = (records, orphans);
     }
 
-    /// Cuts clones from origins that cannot be theirs: a snapshot of another txg, or one that the
-    /// volume itself leads to. Such a clone goes on as one whose origin is lost.
+    /// Detaches clones from impossible origins: a snapshot of another txg, or a snapshot of one of
+    /// the clone's descendants. Such a clone continues as a clone with a lost origin.
     fn cut_origins(&mut self) {
-        // Of each snapshot: its volume and txg; of each volume: its origin.
+        // Maps each snapshot to its volume and txg, and each volume to its origin's volume.
         let mut snapshots: HashMap<DatasetId, (DatasetId, Txg)> = HashMap::default();
         let mut origins: HashMap<DatasetId, DatasetId> = HashMap::default();
         for record in &self.records {
@@ -332,7 +331,7 @@ impl Directory {
             let DatasetKind::Volume(descent) = &mut record.kind else { continue };
             let Some(origin) = &mut descent.origin else { continue };
             let Some((parent, txg)) = snapshots.get(&origin.snapshot).copied() else { continue };
-            // What is kept so far has no circle; does the parent lead here?
+            // `origins` has no cycle so far; check whether the parent descends from this volume.
             let mut above = Some(parent);
             while let Some(volume) = above.filter(|volume| *volume != record.id) {
                 above = origins.get(&volume).copied();
@@ -344,13 +343,13 @@ impl Directory {
             let (volume, snapshot) = (record.id.0, origin.snapshot.0);
             tracing::error!(volume, snapshot, "a clone's origin cannot be: it is taken for lost");
             held = held.max(txg).max(origin.txg);
-            // Its own number is that of no snapshot.
+            // The number of a volume is never the number of a snapshot.
             origin.snapshot = record.id;
         }
         self.losses.held_for_clones = self.losses.held_for_clones.max(held);
     }
 
-    /// Finds what clones share with origins that are not there.
+    /// Determines the blocks that clones share with lost origins.
     fn hold_for_clones(&mut self) {
         let snapshots: HashSet<DatasetId> = self
             .records
@@ -366,8 +365,8 @@ impl Directory {
     }
 }
 
-/// Judges a record against the pool it is in: what it leads to was made before now, and numbers on
-/// which others count cannot overflow. A wrong name or counter costs nothing.
+/// Validates a record against its pool: its blocks were born by the committed txg, and numbers on
+/// which other code relies cannot overflow. Wrong names and counters are harmless.
 fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
     let what = RECORD;
     let ensure = |holds: bool, field, value| {
@@ -394,7 +393,7 @@ fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
     }
 }
 
-/// Joins ranges that touch.
+/// Merges adjacent and overlapping ranges.
 fn merge(ranges: &mut Vec<Range<u64>>) {
     ranges.dedup_by(|next, before| {
         let joins = next.start <= before.end;
@@ -405,7 +404,7 @@ fn merge(ranges: &mut Vec<Range<u64>>) {
     });
 }
 
-/// A name short enough for a number behind it.
+/// Shortens a name so that a number fits behind it.
 fn cut_name(name: &str) -> &str {
     let room = NAME_BYTES_MAX - "-18446744073709551615".len();
     &name[..name.floor_char_boundary(room)]
@@ -432,14 +431,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_are_joined() {
+    fn adjacent_ranges_are_merged() {
         let mut ranges = vec![3..4, 4..5, 128..200];
         merge(&mut ranges);
         assert_eq!(ranges, [3..5, 128..200]);
     }
 
     #[test]
-    fn numbers_of_unreadable_datasets_are_not_used_again() {
+    fn numbers_of_unreadable_datasets_are_not_reused() {
         let mut found = Directory::default();
         found.losses.unread = vec![0..1, 128..256];
         assert_eq!(found.next_dataset(200), 256);

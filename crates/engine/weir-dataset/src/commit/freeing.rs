@@ -1,19 +1,19 @@
-//! Freeing what destroyed snapshots and volumes held, a part with each txg.
+//! Frees the blocks of destroyed snapshots and volumes, a part in each txg.
 //!
-//! Not here: which txgs (commit), asking for it (snapshots, engine), the walk (weir-pool).
+//! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
 //!
-//! What a version of a volume has for itself was born after the version before it ended and is not
-//! at its place in the one after it (weir-pool, `line`). So it is found by walking the version's
-//! tree beside the next one's, which reads the nodes that are freed and their counterparts.
+//! The blocks that only one version references were born after the previous version, and the next
+//! version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
+//! version against the next one finds them. It reads only the nodes to free and their counterparts.
 //!
 //! Invariants:
-//! - of one line, one version at a time; a version that is partly freed first, else the newest:
-//!   what a rollback left behind must go before the snapshot that was rolled back to. While that
-//!   one is kept for a copy, older ones wait;
-//! - how far it is stands in the record that the same txg stores;
-//! - a volume's record stays until its last snapshot is gone;
-//! - what is below a node that cannot be read is not freed here, a recount finds it; what is beside
-//!   one is not freed either, where the two may share it.
+//! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
+//!   the newest. The versions that a rollback left behind thus go before the snapshot that was
+//!   rolled back to. While the newest is kept for a copy, older ones wait;
+//! - the same txg stores the progress in the version's record;
+//! - a volume's record stays until its last snapshot is freed;
+//! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an
+//!   unreadable node are not freed either if both versions may share them.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -25,36 +25,36 @@ use crate::commit::written::Written;
 use crate::state::snapshot::Snapshot;
 use crate::state::volume::State;
 
-/// Part of the pool that one txg frees of a volume at most, as a divisor, and most and fewest
-/// blocks: bounds the nodes it reads.
+/// Divisor: one txg frees at most this part of the pool for a volume, but at least the minimum and
+/// at most the maximum below, in blocks. This limits the nodes that the txg reads.
 const FREE_SHARE: u64 = 64;
 const FREE_BLOCKS_MAX: u64 = 1 << 20;
 const FREE_BLOCKS_MIN: u64 = 8;
 
-/// How far a destroyed volume is freed when nothing is left of it.
+/// Value of `freed_to` for a completely freed version.
 const ALL: u64 = u64::MAX;
 
-/// A version that is being freed.
+/// Version that is being freed.
 struct Target {
-    /// `None`: the volume as it is.
+    /// `None`: the head of the volume.
     snapshot: Option<usize>,
     what: Unshared,
 }
 
-/// What one txg freed of it.
+/// Result of freeing in one txg.
 struct Freed {
     units: u64,
-    /// [`ALL`] at the end.
+    /// Index of the first block not yet visited; [`ALL`] at the end.
     to: u64,
 }
 
 impl State {
-    /// Whether a txg has something of this volume to free.
+    /// Whether a txg has blocks of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
         self.is_destroyed() || self.going(PlantedBug::None).is_some()
     }
 
-    /// The destroyed snapshot of which something is to be freed next.
+    /// Index of the destroyed snapshot that is freed next.
     fn going(&self, bug: PlantedBug) -> Option<usize> {
         let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
         if partly.is_some() {
@@ -67,7 +67,7 @@ impl State {
         Some(next).filter(|next| !self.snapshots[*next].kept)
     }
 
-    /// What is to be freed next.
+    /// Version that is freed next.
     fn target(&self, bug: PlantedBug) -> Option<Target> {
         let is_partly = self.snapshots.iter().any(|s| s.record.freed_to > 0);
         let volume = self.is_destroyed() && self.record.freed_to != ALL;
@@ -96,7 +96,8 @@ impl State {
     }
 }
 
-/// Frees the next part of what is to be freed of a volume. Every block of the txg can be read.
+/// Frees the next part of a volume's destroyed versions. All blocks of the txg are already
+/// readable.
 #[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,
@@ -135,7 +136,7 @@ async fn free_part(
     let (mut blocks, mut units) = (0, 0);
     let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
     let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
-    // What is freed of shared blocks changes their tables.
+    // Freeing shared blocks changes their reference tables.
     while blocks < most && (blocks == 0 || pool.has_room_for_tables()) {
         let found = walk.next().await?;
         if found.is_empty() {
@@ -178,7 +179,7 @@ fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: 
         written.note(record.clone());
         return;
     }
-    // What it leaves on disk, the next version has, and that is the one it counts for from now on.
+    // Blocks that stay allocated belong to the next version, which accounts for them from now on.
     let DatasetRecord { id, born_units, .. } = state.snapshots.remove(index).record;
     written.forget(id);
     match state.snapshots.get_mut(index) {

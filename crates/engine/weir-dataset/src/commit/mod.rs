@@ -1,4 +1,4 @@
-//! One transaction group of all volumes, the directory of datasets, and replay of the intent log.
+//! Txg commit of all volumes, the dataset directory, and replay of the intent log.
 
 pub(crate) mod directory;
 pub(crate) mod freeing;

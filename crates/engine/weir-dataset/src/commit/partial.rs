@@ -1,15 +1,15 @@
-//! Partial records in replay: keeps the logged blocks of a record that cannot be read. The other
-//! blocks of the record are damage.
+//! Partial records in replay: keep the logged blocks of an unreadable record. The record's other
+//! blocks are damage.
 //!
-//! Not here: finding the logged parts (replay), storing and reading partial records (weir-pool).
+//! `replay` finds the logged parts; weir-pool stores and reads partial records.
 //!
-//! A dirty table holds complete records only. So the volume keeps the parts apart from it until the
+//! A dirty table holds complete records only. So the volume keeps the parts separately until the
 //! commit that ends the replay stores them. No client uses the volume before that commit.
 //!
 //! Invariants:
-//! - a flushed block reads back after replay, whatever happened to its record;
-//! - replay invents no block of a partial record;
-//! - a partial record is on the damage list from the commit that stores it.
+//! - a flushed block reads back after replay, even if the rest of its record is lost;
+//! - replay never invents the content of a block;
+//! - a partial record is on the list of permanent errors from the commit that stores it.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -41,7 +41,7 @@ impl Volume {
     /// Begins a partial record in place of an unreadable record.
     ///
     /// # Errors
-    /// Too few disks answer, or the pool is suspended. Damage is no error.
+    /// Too few disks respond, or the pool is suspended. Damage is no error.
     pub(crate) async fn begin_partial(&self, record: u64) -> Result<(), PoolError> {
         let pool = &self.core.pool;
         let (root, size) = {
@@ -63,8 +63,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Puts logged blocks into a partial record: `data`, one for each of `blocks`, or zeros. The
-    /// record joins the open txg as soon as all its blocks are known.
+    /// Adds logged blocks to a partial record: `data`, one for each of `blocks`, or zeros. The
+    /// record joins the open txg once all its blocks are known.
     ///
     /// # Panics
     /// [`Self::begin_partial`] was not called for it.
@@ -104,8 +104,9 @@ pub(crate) async fn write_partial(
 }
 
 impl Engine {
-    /// Rewrites partial records if some disk has their lost part again, for example after it
-    /// reconnected. Like every overwritten record, they leave the damage list with the next commit.
+    /// Rewrites partial records if a disk again has their lost part, for example after it
+    /// reconnected. Like every overwritten record, they leave the list of permanent errors with the
+    /// next commit.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -140,8 +141,8 @@ impl Engine {
                 let at = blocks.start * BLOCK;
                 let change =
                     records::Change { blocks, wish: Wish::Write, whole: 0, cut: vec![record] };
-                // In a full pool the change waits for commits, and the committer of a stopping
-                // engine makes one more only.
+                // In a full pool the change waits for commits, and a stopping engine makes only one
+                // more commit.
                 let stopped = pin!(self.core.news_until(|| self.is_stopping()));
                 let change = pin!(volume.change(&change, |_| {}));
                 match select(change, stopped).await {

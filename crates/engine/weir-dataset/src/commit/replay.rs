@@ -1,13 +1,13 @@
 //! Replays the intent log into the volumes of a pool during import.
 //!
-//! Not here: finding the batches (weir-pool's import), unreadable records (partial).
+//! weir-pool finds the batches during import; `partial` handles unreadable records.
 //!
 //! Invariants:
 //! - I7: replay skips records of committed txgs and applies the rest in order; a crash during
 //!   replay leaves the log unchanged, so that replay can be repeated;
 //! - a log record never changes bytes beyond its volume, whatever its fields contain;
-//! - replay never drops a logged block because other data cannot be read, unless a person forced
-//!   the import.
+//! - replay never drops a logged block because other data is unreadable, unless an administrator
+//!   forced the import.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -33,7 +33,7 @@ impl Engine {
     /// `committed`.
     ///
     /// # Errors
-    /// A volume's tree cannot be read.
+    /// A volume's tree is unreadable.
     #[boxed(?Send)]
     pub(crate) async fn replay(
         &self,
@@ -70,7 +70,7 @@ impl Engine {
     }
 }
 
-/// Refuses an import that would drop logged writes: those to datasets whose records cannot be read.
+/// Refuses an import that would drop logged writes to datasets with unreadable records.
 pub(crate) fn refuse_logged_for_unread(
     imported: &Imported,
     losses: &DirectoryLosses,
@@ -124,10 +124,10 @@ fn logged_blocks<'a>(
     Some(&data[(some.start - all.start) as usize..(some.end - all.start) as usize])
 }
 
-/// Reads the records that a logged change covers in part into the open txg. Returns the blocks to
-/// which the caller can apply the change.
+/// Loads into the open txg the records that a logged change covers only partly. Returns the blocks
+/// to which the caller can apply the change.
 ///
-/// A record may be unreadable, for example while the disk with its only good copy is away. The
+/// A record may be unreadable, for example while the disk with its only good copy is missing. The
 /// logged blocks then become a partial record: they were acknowledged as durable, and the log is
 /// overwritten once the replay is committed.
 async fn load_cut_records(

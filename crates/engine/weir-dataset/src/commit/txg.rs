@@ -1,13 +1,14 @@
-//! One txg of all volumes, from frozen tables to committed roots.
+//! Txg commit for all volumes: freezes the dirty tables, writes them out and publishes the new
+//! roots.
 //!
-//! Not here: segment table, bootstrap and uberblock (weir-pool's commit), what is freed of
-//! destroyed volumes and snapshots (freeing).
+//! The segment table, bootstrap table and uberblock are in weir-pool (`commit`); `freeing` frees
+//! the space of destroyed volumes and snapshots.
 //!
 //! Invariants:
-//! - a snapshot is a volume's tree as the txg it was asked in leaves it;
-//! - references to blocks of the committed trees are made before anything of the txg is freed;
-//! - freeze takes every volume's lock at once: a txg is one cut through all volumes;
-//! - a new root is shown to readers only after all its blocks can be read from disk;
+//! - a snapshot is the volume's tree at the end of the txg that was open at the request;
+//! - the commit takes references to existing blocks before it frees any block;
+//! - the freeze holds all volume locks at once, so a txg is a consistent cut across volumes;
+//! - readers see a new root only when all its blocks are readable from disk;
 //! - changes count as durable, and leave the log queue, only after the uberblock is durable.
 
 use std::collections::BTreeMap;
@@ -37,16 +38,16 @@ use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::state::timer::{Timer, boxed_timer};
 use crate::state::volume::{State, Volume};
 
-/// Time from one commit to the next while something destroyed is to be freed.
+/// Interval between commits while destroyed datasets are being freed.
 const FREEING_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a txg takes with it.
+/// Contents of a frozen txg.
 struct Cut {
     txg: Txg,
     volumes: Vec<Frozen>,
-    /// The pool's own record, if it is to be stored.
+    /// The pool's own record, if the commit must write it.
     own: Option<PoolRecord>,
-    /// All of the directory is rewritten.
+    /// Whether the commit rewrites the whole directory.
     all: bool,
 }
 
@@ -54,7 +55,7 @@ struct Cut {
 pub(crate) struct Frozen {
     pub(crate) volume: Arc<Volume>,
     pub(crate) table: Option<Arc<DirtyTable>>,
-    /// Partly known records, in ascending order.
+    /// Incomplete records of log replay, in ascending order.
     partial: Vec<(u64, PartialRecord)>,
     /// Block clones of the txg, and their changes to the tree.
     pub(crate) clones: Vec<RangeClone>,
@@ -63,26 +64,26 @@ pub(crate) struct Frozen {
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
     past: Past,
-    /// Records of snapshots and bookmarks that changed.
+    /// Changed records of snapshots and bookmarks.
     others: Vec<DatasetRecord>,
-    /// Bookmarks that are gone.
+    /// Removed bookmarks.
     forgotten: Vec<DatasetId>,
-    /// The snapshot that the txg ends with.
+    /// The snapshot that the txg creates at its end.
     taking: Option<DatasetRecord>,
-    /// Records before the volume grew in this txg.
+    /// Number of records before the volume grew in this txg.
     grown_from: Option<u64>,
-    /// Whether something destroyed is to be freed.
+    /// Whether the volume has destroyed versions to free.
     frees: bool,
 }
 
 impl Engine {
-    /// Commits the open txg; does nothing when nothing changed and nobody asked.
+    /// Commits the open txg, unless it has no changes and no task requested the commit.
     ///
     /// # Durability
     /// Every change acknowledged before this call is on stable media when it returns `Ok`.
     ///
     /// # Errors
-    /// The pool is suspended by the failure.
+    /// The failure suspends the pool.
     #[boxed(?Send)]
     pub async fn commit(&self) -> Result<(), DatasetError> {
         let _committer = self.core.committer.lock().await;
@@ -98,27 +99,28 @@ impl Engine {
             if all || !self.core.pool.roots_are_damaged() {
                 return Ok(());
             }
-            // Some of the pool's own trees cannot be read: RAM has it, and a crash would lose it.
+            // Some metadata is unreadable on disk and exists only in RAM; a crash would lose it.
             self.core.want(self.core.open_txg());
         }
     }
 
-    /// Closes the open txg and opens the next one.
+    /// Freezes the open txg and opens the next one.
     fn freeze(&self) -> Option<Cut> {
-        // Held to the end: a volume that joins the list joins the next txg.
+        // Hold this lock throughout, so a new volume joins the next txg.
         let volumes = self.volume_list.read();
         let mut states: Vec<_> = volumes.iter().map(|volume| volume.state.lock()).collect();
         let txg = self.core.open_txg();
         let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
         let mut own = self.core.own.write();
         let is_unstored = own.is_dirty || self.core.pool.damage_is_unstored();
-        // A flush may log what the commit beside it makes durable; the next one releases that.
+        // A concurrent flush may log changes that the running commit makes durable. Only the next
+        // commit releases that part of the log.
         let log_is_full = self.core.pool.log_half_full();
         if !busy && !is_unstored && !log_is_full && self.core.wanted() < txg {
             return None;
         }
-        // The directory is rewritten with the records as they are now: later they may be changed by
-        // what belongs to the next txg.
+        // Copy all records now if the directory is rewritten: later they may contain changes of the
+        // next txg.
         let all = self.core.pool.root_is_stale();
         let is_stored = all && own.record != PoolRecord::default();
         let stored = std::mem::take(&mut own.is_dirty) || is_stored;
@@ -142,7 +144,7 @@ impl Engine {
         let Cut { txg, volumes: mut frozen, own, all } = cut;
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
-        // Before anything is freed: what it refers to is alive in the committed trees.
+        // Take references before freeing: the source blocks are still live in the committed trees.
         for part in frozen.iter_mut().filter(|part| !part.clones.is_empty()) {
             self.take_references(&mut out, part).await?;
         }
@@ -162,7 +164,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Every dataset's tree as of the txg that was just written and published.
+    /// Returns every dataset's tree in the txg that was just written and published.
     pub(crate) fn roots_with(&self, written: &[Written]) -> Roots {
         let gone = |id| written.iter().any(|w| w.volume.id == id && w.is_gone);
         let mut roots = Roots::default();
@@ -187,7 +189,7 @@ impl Engine {
         let charge = table.as_ref().map_or(0, |table| table.charge)
             + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
         if part.frees {
-            // More of it goes with the next txg.
+            // The next txg frees more of it.
             self.core.note_freeing(out.txg.next());
         }
         let mut written = Written {
@@ -208,7 +210,8 @@ impl Engine {
             new_damage: self.cloned_damage(&part.clones, &part.cloned),
             is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
-            // The txg that stores that it is destroyed shall not wait for more.
+            // The txg that stores the destroyed state frees nothing yet, so that it commits without
+            // delay.
             frees: part.frees && !record_dirty,
             others: others.collect(),
         };
@@ -232,7 +235,7 @@ impl Engine {
         }
         changes.extend(write_partial(out, volume.id, &part.partial).await?);
         written.new_damage.extend(part.partial.iter().map(|(record, _)| *record..record + 1));
-        // Clones stand in the order in which they were asked for.
+        // The changes of clones are in the order of the requests.
         if table.is_some() || self.core.pool.bug() != PlantedBug::ClonesUnsorted {
             changes.sort_unstable_by_key(|change| change.start);
         }
@@ -255,7 +258,7 @@ impl Engine {
         Ok(written)
     }
 
-    /// Writes the records that changed into the dataset directory.
+    /// Writes the changed records into the dataset directory.
     async fn write_directory(
         &self,
         out: &mut WriteOut<'_>,
@@ -297,7 +300,8 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
         if all {
-            // Also in the place of nodes that became unreadable while the pool was in use.
+            // Also replaces the pointers below nodes that became unreadable while the pool was in
+            // use.
             changes = filled(changes, root.blocks(), &unread);
         }
         let (tree, past) = (Tree::new(pool, root), Past::default());
@@ -306,7 +310,7 @@ impl Engine {
         Ok(CommitInput { datasets, next_dataset, all, keeps_unread })
     }
 
-    /// After the uberblock: what was frozen is durable.
+    /// Updates the state in RAM after the uberblock is durable.
     fn settle(&self, txg: Txg, written: &[Written]) {
         for volume in self.all_volumes() {
             let durable = {
@@ -314,8 +318,8 @@ impl Engine {
                 if state.overflow == Some(txg) {
                     state.overflow = None;
                 }
-                // Not earlier: what a part write finds around it goes to the log with it, which a
-                // crash keeps without a clone that was not durable yet.
+                // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
+                // from a clone that is not durable would then survive a crash that loses the clone.
                 state.syncing_clones.clear();
                 volume.measure_limits(&mut state);
                 state.syncing_acked
@@ -329,14 +333,14 @@ impl Engine {
             self.core.pool.unsettle_damage();
         }
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
-        // In this order: where nothing is dirty, nothing is charged either.
+        // Uncharge first, so that a pool without dirty blocks has no charges either.
         self.core.uncharge(written.iter().map(|w| w.charge).sum());
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
         self.core.announce_commit(txg);
     }
 
-    /// Commits until [`Engine::stop`] is called or the pool is suspended: every few seconds, or at
-    /// once when somebody asks. `sleep` is the driver's timer.
+    /// Commits until [`Engine::stop`] is called or the pool is suspended: every [`TXG_INTERVAL`],
+    /// or at once on request. `sleep` is the driver's timer.
     pub fn run<'a, S: Future<Output = ()> + 'a>(
         &'a self,
         sleep: impl Fn(Duration) -> S + 'a,
@@ -369,8 +373,8 @@ impl Engine {
             } else {
                 self.core.set_idle(false);
             }
-            // Asked before: a stop that comes during a commit is owed another one, for what was
-            // acknowledged since that commit's cut.
+            // Read the flag before the commit: a stop during a commit needs another commit, for the
+            // changes acknowledged after that commit's freeze.
             let stopping = self.is_stopping();
             self.commit().await?;
             if stopping {
@@ -380,7 +384,7 @@ impl Engine {
     }
 }
 
-/// What the txg takes of a volume; `all`: its records in any case.
+/// Freezes one volume. With `all`, its records are included even if they are unchanged.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
     let mut past = state.past();
     past.held.hold(volume.core.held_for_unread());
@@ -427,8 +431,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     })
 }
 
-/// Makes holes of the records that a volume gained, if their leaf is unreadable: the leaf has no
-/// pointers there.
+/// Makes the records that a volume gained holes if their leaf is unreadable: the leaf holds no
+/// pointers for them.
 async fn zero_new_space(
     tree: Tree<'_>,
     changes: Vec<Change>,
@@ -442,7 +446,7 @@ async fn zero_new_space(
     }
 }
 
-/// The snapshot that was asked for, of a volume as the txg leaves it.
+/// Builds the record of the requested snapshot from the volume's record at the end of the txg.
 fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
     let DatasetKind::Snapshot(mut moment) = asked.kind else {
         unreachable!("snapshots are asked for as such")
@@ -461,8 +465,8 @@ fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord
     }
 }
 
-/// Takes off the list of damage what the txg overwrote or freed, under the volume's lock: a read
-/// that failed notes what it met only of the root that is there.
+/// Removes the overwritten and freed records from the list of permanent errors. The caller holds
+/// the volume's lock, because a failed read adds damage only for the current root.
 fn note_changes(state: &State, written: &mut Written) {
     let volume = Arc::clone(&written.volume);
     let pool = &volume.core.pool;
@@ -479,7 +483,7 @@ fn note_changes(state: &State, written: &mut Written) {
     }
 }
 
-/// Shows readers the new tree and drops the table it was made from.
+/// Publishes the new tree to readers and drops the dirty table from which it was built.
 fn publish(written: &mut Written) {
     let volume = Arc::clone(&written.volume);
     let mut state = volume.state.lock();
@@ -507,6 +511,6 @@ fn publish(written: &mut Written) {
     state.cloning_bytes -= written.cloned_bytes;
     volume.measure_limits(&mut state);
     drop(state);
-    // Freeing many blocks takes a while; nobody waits for it under the lock.
+    // Dropping many blocks takes time, so it happens after the lock is released.
     drop(table);
 }

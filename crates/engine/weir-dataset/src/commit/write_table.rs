@@ -1,9 +1,9 @@
-//! The records of a dirty table on their way out: stored, or made references to what is there.
+//! Write-out of the records of a dirty table: stores each record or references an existing copy.
 //!
-//! Not here: the tree they become part of (commit), comparing contents (weir-pool).
+//! `txg` adds them to the tree; weir-pool compares contents.
 //!
-//! Invariant: neighbours that are one cell of memory (write-same) are stored once, and records of
-//! nothing but this cell as well.
+//! Invariant: consecutive records whose blocks all share one memory cell (WRITE SAME) are stored
+//! once.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, RecordSize};
@@ -18,30 +18,30 @@ use crate::objects::dirty::DirtyTable;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 
-/// Bytes that are compared with what is on disk together: enough reads at the same time for any
-/// disk, and as much memory for packed copies.
+/// Bytes compared with data on disk in one batch: enough concurrent reads for any disk. The packed
+/// copies use as much memory again.
 const DEDUPE_TOGETHER: usize = 1 << 20;
 
-/// A volume's changes while its blocks are stored.
+/// Changes of a volume while its records are stored.
 struct Storing<'a> {
     engine: &'a Engine,
     volume: &'a Volume,
-    /// As it was asked for.
+    /// Requested compression.
     compression: Compression,
     dedupe: bool,
     history: CompressHistory,
     changes: Vec<Change>,
-    /// Bytes of the record that is being stored, if it is more than a block.
+    /// Buffer for a record of several blocks.
     bytes: Vec<u8>,
-    /// Records that wait to be compared, and whose changes they are.
+    /// Records to be compared with dedupe candidates, and the indexes of their changes.
     waiting: Vec<Hinted>,
     places: Vec<usize>,
-    /// Changes that repeat an earlier one's record.
+    /// Changes that repeat the record of an earlier one: index, index of the earlier one, blocks.
     repeats: Vec<(usize, usize, Blocks)>,
 }
 
 impl Engine {
-    /// Stores the records of a table; its changes, sorted and disjoint.
+    /// Stores the records of a table. Returns its changes, sorted and disjoint.
     #[boxed(?Send)]
     pub(crate) async fn write_table(
         &self,
@@ -137,7 +137,7 @@ impl Storing<'_> {
         Ok(())
     }
 
-    /// Refers to the records that were stored for others.
+    /// Stores the repeated records as references to the first one.
     async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
@@ -145,7 +145,7 @@ impl Storing<'_> {
                 unreachable!("a table's records are stored one by one")
             };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
-            // Dedupe may have found one that many refer to already.
+            // Dedupe may have found a block that already has many references.
             let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
             if fits {
                 out.share(&sharing).await?;
@@ -163,7 +163,7 @@ impl Storing<'_> {
     }
 }
 
-/// Blocks as one record; `bytes` takes what they hold if they are several.
+/// Combines blocks into one record. `bytes` is the buffer for several blocks.
 fn as_record<'a>(blocks: &'a Blocks, bytes: &'a mut Vec<u8>) -> RawRecord<'a> {
     let many = match blocks {
         Blocks::One(block) => return RawRecord::of(block),

@@ -1,17 +1,19 @@
-//! Cloning a range: blocks of one volume become references to those of another, and no data moves.
+//! Block clone: the blocks of a range become references to the blocks of another range; no data is
+//! copied.
 //!
-//! Not here: counting references (weir-pool), copying a volume as a whole (copy).
+//! weir-pool counts references; `volume_copy` copies whole volumes.
 //!
 //! Invariants:
-//! - a clone is part of one txg, never of the intent log: it is acknowledged when that is
+//! - a clone is part of one txg, never of the intent log; it is acknowledged when that txg is
 //!   committed;
-//! - the source is read as the txg before left it, the references to it are made before the txg
-//!   frees anything, and what the txg itself wrote to the destination comes after: ranges may
-//!   overlap, and a write that is acknowledged while a clone is under way is kept;
-//! - the txg of a clone never holds a record of its destination that was filled up with what was
-//!   there before the clone: a change of a part of a record waits from before the commit that
-//!   precedes the clone ([`Announced`]) until the clone is durable;
-//! - what cannot be cloned, such as a range with damage, fails by itself, not the txg.
+//! - a clone reads its source in the tree of the previous txg, takes its references before the txg
+//!   frees anything, and precedes the txg's writes to the destination. So ranges may overlap, and a
+//!   write acknowledged during a clone is kept;
+//! - the txg of a clone never holds a destination record that was completed with content from
+//!   before the clone: a partial change of a record waits from before the commit that precedes the
+//!   clone ([`Announced`]) until the clone is durable;
+//! - a clone that cannot be made, for example of a damaged range, fails by itself. The txg
+//!   succeeds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,11 +37,11 @@ pub(crate) mod tests;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const FANOUT: u64 = NODE_FANOUT as u64;
-/// What a reference adds to the tables that count, at most.
+/// Maximum bytes that one reference adds to the reference tables.
 const COUNT_BYTES: u64 = 8;
 
-/// Records of a volume that a clone is about to replace. From now on no change of a part of them
-/// brings the rest into the open txg: it waits until the clone is committed.
+/// Records of a volume that a clone is about to replace. From now on, a partial change of them
+/// waits for the commit of the clone before it loads the rest of a record.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,
@@ -61,14 +63,14 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// A piece that one txg clones, in records.
+/// Part of a clone that one txg makes, in records.
 struct Piece {
     from: u64,
     to: Range<u64>,
     size: RecordSize,
 }
 
-/// The pieces of a range in an order in which each finds its source as it was before all of them.
+/// Splits a range into pieces, in an order in which no piece overwrites the source of a later one.
 fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> Vec<Piece> {
     let most = CLONE_PIECE_BLOCKS / size.blocks();
     let starts = (0..count).step_by(most as usize);
@@ -85,21 +87,20 @@ fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> 
 }
 
 impl Engine {
-    /// Makes a range of `destination` what a range of `source` is, by reference: no data is read
-    /// or written. Both may be ranges of one volume, and overlap; a source may be a snapshot
-    /// ([`Engine::open_snapshot`]). Long ranges become so a piece of 1 GiB after the other.
+    /// Makes a range of `destination` a reference to a range of `source`. Reads and writes no data.
+    /// Both may be ranges of one volume, and overlap; the source may be a snapshot
+    /// ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
-    /// What was acknowledged before this call is replaced. Of a block that is written while this is
-    /// under way either may come last, whole; once a piece is part of a txg, what is written to it
-    /// is kept.
+    /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
+    /// block, either the clone or the write comes last, as a whole. Once a piece is part of a txg,
+    /// later writes to it are kept.
     ///
     /// # Durability
-    /// On disk when this returns `Ok`; before, each piece whole or not at all.
+    /// On disk when this returns `Ok`. A crash before that leaves each piece complete or absent.
     ///
     /// # Errors
-    /// `Unfit` for ranges that are not whole records, and for volumes of different pools or with
-    /// records of different sizes; `OutOfRange`, `ReadOnly`, `Full`; `PartLost` for a range with a
-    /// partial record.
+    /// `Unfit` for ranges that are not whole records, and for volumes of different pools or record
+    /// sizes; `OutOfRange`, `ReadOnly`, `Full`; `PartLost` for a range with a partial record.
     #[boxed(?Send)]
     pub async fn clone_range(
         &self,
@@ -151,8 +152,9 @@ impl Engine {
         let _room = room.expect("nobody closes it");
         let is_announced = self.core.pool.bug() != PlantedBug::PartsBesideClones;
         let announced = is_announced.then(|| Announced::new(destination, piece.to.clone()));
-        // What was acknowledged before is in the trees then: to be shared, or to be replaced. So
-        // is every record of the destination that was filled up before it was announced.
+        // After these commits the trees contain all writes acknowledged before, to be shared or
+        // replaced. They also contain every destination record that was completed before the
+        // announcement.
         for volume in [source, destination] {
             let unwritten = {
                 let state = volume.state.lock();
@@ -176,8 +178,8 @@ impl Engine {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Makes a piece, whose destination was announced, part of the open txg, unless it has to wait
-    /// for a commit.
+    /// Adds a piece to the open txg; its destination is already announced. `None`: a commit must
+    /// come first.
     fn ask_for_clone(
         &self,
         source: &Arc<Volume>,
@@ -203,7 +205,7 @@ impl Engine {
         Ok(Some(self.core.open_txg()))
     }
 
-    /// Commits until this txg is, which may need nothing more.
+    /// Commits until `txg` is committed, which it may already be.
     pub(crate) async fn commit_through(&self, txg: Txg) -> Result<(), DatasetError> {
         self.core.want(txg);
         while self.core.pool.committed_txg() < txg {
@@ -212,7 +214,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the references that the clones of a txg into one volume are, before anything is freed.
+    /// Takes the references for a txg's clones into one volume, before anything is freed.
     ///
     /// # Errors
     /// The txg has failed. A clone that cannot be made has its own error.
@@ -222,7 +224,7 @@ impl Engine {
         part: &mut Frozen,
     ) -> Result<(), PoolError> {
         let mut covered = RangeSet::default();
-        // Of two that are asked for together, the later one comes after.
+        // Of two clones in one txg, the later request has priority.
         for clone in part.clones.iter().rev() {
             if let Some(table) = &part.table {
                 cover(&mut covered, table, clone);
@@ -243,8 +245,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What a clone refers to, and what it makes of the destination's tree where that is not
-    /// covered by something later.
+    /// Collects the references of a clone, and its changes to the destination's tree where no later
+    /// change covers it.
     async fn look_up(
         &self,
         clone: &RangeClone,
@@ -276,7 +278,7 @@ impl Engine {
             let records = clone.from.max(*base)..(clone.from + count).min(base + FANOUT);
             for record in records {
                 let ptr = tree.pointer_in(of, leaf, record)?;
-                // Damage is not shared: nothing could be said of the references below it.
+                // Damage is not shared: the references below a damage marker are unknown.
                 let ptr = tree.record_at(ptr, record).await?;
                 pool.check_record(&ptr, clone.size)?;
                 // No reference count covers the record that a partial record replaced.
@@ -295,19 +297,19 @@ impl Engine {
 }
 
 impl State {
-    /// Whether something that was acknowledged is not in the committed tree yet. No clone is: those
-    /// that are under way at the same time join one txg.
+    /// Whether an acknowledged write is not in the committed tree yet. Clones do not count:
+    /// concurrent clones join one txg.
     fn has_unwritten(&self) -> bool {
         !self.open.is_empty() || self.syncing.is_some()
     }
 
-    /// Whether a clone that is not in the tree yet makes a block what it will be.
+    /// Whether a clone that is not in the tree yet determines the content of a block.
     pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
         let none = self.clones.is_empty() && self.syncing_clones.is_empty();
         if none && self.announced_clones.is_empty() {
             return false;
         }
-        // What a txg writes comes after its clones.
+        // The writes of a txg come after its clones.
         let record = self.record.record_size.record_of(block);
         let is_clone = |range: &Range<u64>| range.contains(&record);
         let is_written = |table: &DirtyTable| table.get(block).is_some();
@@ -321,7 +323,7 @@ impl State {
     }
 }
 
-/// Adds the records that a txg wrote where a clone goes.
+/// Adds the records that a txg writes in the destination of a clone.
 fn cover(covered: &mut RangeSet, table: &DirtyTable, RangeClone { to, size, .. }: &RangeClone) {
     let blocks = size.blocks_of(to);
     for block in table.data_within(&blocks) {
@@ -333,15 +335,14 @@ fn cover(covered: &mut RangeSet, table: &DirtyTable, RangeClone { to, size, .. }
     }
 }
 
-/// What a clone makes of its range, but for what is covered, as changes of a txg: references, and
-/// holes between them.
+/// Tree changes of a clone, without covered records: references, and the holes between them.
 struct Made {
     range: Range<u64>,
-    /// What is not covered.
+    /// Records that are not covered.
     open: RangeSet,
-    /// Up to here everything is among the changes, or in the run that follows.
+    /// All records before this one are in `changes` or in `run`.
     at: u64,
-    /// References to be, before `at`: neighbours in one leaf.
+    /// References that end at `at`: neighbours in one leaf.
     run: Vec<BlockPtr>,
     changes: Vec<Change>,
 }
@@ -355,7 +356,7 @@ impl Made {
         Self { range: range.clone(), open, at: range.start, run, changes }
     }
 
-    /// A record that is not covered becomes a reference; records come in order.
+    /// Makes an uncovered record a reference; records come in order.
     fn refer(&mut self, record: u64, ptr: BlockPtr) {
         if record != self.at || record.is_multiple_of(FANOUT) {
             self.leave_holes(record);
@@ -364,7 +365,7 @@ impl Made {
         self.at = record + 1;
     }
 
-    /// Ends the run; what is not covered from there to a record becomes holes.
+    /// Ends the run, and makes the uncovered records up to `to` holes.
     fn leave_holes(&mut self, to: u64) {
         if !self.run.is_empty() {
             self.changes.push(Change::run(self.at - self.run.len() as u64, &self.run));

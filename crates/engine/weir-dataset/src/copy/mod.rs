@@ -1,4 +1,4 @@
-//! Copies by reference: ranges, volumes, and one pattern over a range.
+//! Copies by reference: block clones, volume copies, and one pattern over a range.
 
 pub(crate) mod block_clone;
 pub(crate) mod volume_copy;

@@ -1,12 +1,12 @@
-//! Copying a volume by reference: a new one that holds the same blocks and depends on nothing.
+//! Volume copy: a new volume that references the same blocks and does not depend on its source.
 //!
-//! Not here: clones, which stay children of their snapshot (snapshots).
+//! Clones, which stay children of their snapshot, are in `snapshots`.
 //!
 //! Invariants:
-//! - a copy holds what its source held at one moment;
-//! - nobody sees a copy before it is whole, or the snapshot that it is made of;
-//! - to disks both are something destroyed until the copy is whole: what a crash leaves of them the
-//!   next opening frees, and memory alone keeps them from that.
+//! - a copy has the content of its source at one point in time;
+//! - no client sees an incomplete copy, or the snapshot from which it is made;
+//! - both are stored as destroying until the copy is complete, and only state in RAM keeps their
+//!   blocks from being freed. So the next import frees their remains after a crash.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::state::properties::of_clone;
 use crate::state::snapshot::SnapshotId;
 use crate::state::volume::Volume;
 
-/// A snapshot that is kept though it is destroyed; its space comes back once this is dropped.
+/// Keeps a snapshot that is stored as destroying. Dropping this lets commits reclaim its space.
 struct Kept<'e> {
     engine: &'e Engine,
     snapshot: DatasetId,
@@ -29,7 +29,7 @@ struct Kept<'e> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        // It may have moved to another volume by a promotion.
+        // A promotion may have moved it to another volume.
         for volume in self.engine.all_volumes() {
             let mut state = volume.state.lock();
             let mut all = state.snapshots.iter_mut();
@@ -42,11 +42,11 @@ impl Drop for Kept<'_> {
 }
 
 impl Engine {
-    /// Makes a volume of this name that holds what a volume holds now, or what a snapshot of it
-    /// does, with the properties that a clone of it has. No data is read or written.
+    /// Creates a volume with the present content of a volume, or of a snapshot of it, and with the
+    /// properties of a clone. Reads and writes no data.
     ///
     /// # Durability
-    /// It exists after any crash once this returns; before, not at all.
+    /// The copy exists after any crash once this returns. A crash before that leaves nothing.
     ///
     /// # Errors
     /// `Exists`, `NotFound`, `NoSnapshot`, `TooMany`, `Full`.
@@ -59,8 +59,8 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.core.pool.check_alive()?;
         self.refuse_taken(name)?;
-        // The copy and the snapshot of its source. Concurrent copies may exceed the maximum by
-        // these two each: no lock is held between this check and the copy.
+        // The copy and the snapshot of its source. Concurrent copies may each exceed the maximum by
+        // these two: no lock is held between this check and the copy.
         self.refuse_too_many(2)?;
         if let Some(own) = snapshot {
             let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };
@@ -72,7 +72,7 @@ impl Engine {
         copied
     }
 
-    /// Takes a snapshot that nobody sees, and shows it.
+    /// Takes a hidden snapshot and opens a view of it.
     async fn keep_moment(&self, volume: &str) -> Result<(Kept<'_>, Arc<Volume>), DatasetError> {
         let _admin = self.admin.lock().await;
         let found = self.volume(volume)?;
@@ -81,7 +81,7 @@ impl Engine {
         let volumes = [(Arc::clone(&found), &name)];
         self.take_snapshots(&volumes, DatasetState::Destroying, None).await?;
         let state = found.state.lock();
-        // Nobody else took one: the admin lock is held.
+        // No other task took one: the admin lock is held.
         let taken = state.snapshots.last().expect("it was just taken");
         let kept = Kept { engine: self, snapshot: taken.record.id };
         Ok((kept, self.view_of(volume, taken)))
@@ -100,7 +100,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         let copied = copied.and_then(|()| self.refuse_taken(name));
         {
-            // Under the list's lock: no txg stores a part of it.
+            // Lock the list against a freeze, so that no txg stores a part of the change.
             let _list = self.volume_list.write();
             let mut state = copy.state.lock();
             state.is_coming = false;
@@ -114,7 +114,7 @@ impl Engine {
         copied.and(committed)
     }
 
-    /// An empty volume that nobody sees.
+    /// Creates an empty hidden volume.
     fn begin_copy(&self, view: &Volume, name: &str) -> Arc<Volume> {
         let (of, size) = {
             let state = view.state.lock();
@@ -123,7 +123,7 @@ impl Engine {
         let id = self.new_dataset();
         let properties = of_clone(&of.properties);
         let mut record = self.empty_record(id, name, size, properties);
-        // As a crash is to find it.
+        // After a crash the next import frees it.
         record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let mut list = self.volume_list.write();

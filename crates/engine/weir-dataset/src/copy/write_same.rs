@@ -1,9 +1,9 @@
-//! Write-same: a range is filled with one pattern, which is stored once.
+//! WRITE SAME: fills a range with one pattern, which is stored once.
 //!
-//! Not here: storing it (write_table).
+//! `commit::write_table` stores it.
 //!
-//! Invariant: to every other caller it is a write of all of the range: of its txg, logged when
-//! flushed, and as atomic.
+//! Invariant: for all other code it is a write of the whole range: part of a txg, logged by a
+//! flush, and as atomic as a write.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -17,15 +17,15 @@ use crate::state::volume::Volume;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Engine {
-    /// Fills a range with a pattern: a block, or a power of two of bytes that it is made of, at
-    /// whose multiples the range begins and ends. Whole blocks of it are stored once, and referred
-    /// to; zeros are trimmed.
+    /// Fills a range with a pattern of at most one block, whose length is a power of two. Offset
+    /// and length of the range are multiples of that length. Whole blocks are stored once and
+    /// referenced; zeros are trimmed.
     ///
     /// # Durability
     /// None until a flush, as for a write.
     ///
     /// # Errors
-    /// `Unfit` for another pattern or range, and whatever a write can say.
+    /// `Unfit` for another pattern or range, and all errors of a write.
     #[boxed(?Send)]
     pub async fn write_same(
         &self,

@@ -1,6 +1,6 @@
-//! Compares counters with the trees.
+//! Checks of counters against the trees.
 //!
-//! Not here: the comparison of a pool's trees (weir-pool).
+//! weir-pool compares them.
 //!
 //! Invariant: a check changes nothing.
 
@@ -11,8 +11,8 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
 impl Engine {
-    /// Compares every segment's live bytes with what the trees refer to; empty when they agree.
-    /// Nothing may be written meanwhile.
+    /// Compares every segment's live bytes with the references in the trees. Empty if they agree.
+    /// No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
@@ -21,16 +21,16 @@ impl Engine {
         Ok(self.core.pool.check_live_bytes(&self.roots_with(&[])).await?)
     }
 
-    /// Compares the counts of references to shared blocks with the pointers that lead to them;
-    /// empty when they agree. Nothing may be written meanwhile.
+    /// Compares the reference counts of shared blocks with the pointers to them. Empty if they
+    /// agree. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_references(&self) -> Result<Vec<weir_pool::WrongCount>, DatasetError> {
         let _committer = self.core.committer.lock().await;
         Ok(self.core.pool.check_references(&self.roots_with(&[])).await?)
     }
 
-    /// Two blocks that share a place on disk, or twice one that has none; `None` when all is well.
-    /// Nothing may be written meanwhile.
+    /// Finds two blocks that share a disk address; returns a block without an address twice. `None`
+    /// if all blocks are right. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_places(&self) -> Result<Option<(BlockPtr, BlockPtr)>, DatasetError> {
         let _committer = self.core.committer.lock().await;

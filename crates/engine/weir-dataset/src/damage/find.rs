@@ -1,20 +1,20 @@
-//! What of a pool's volumes and snapshots has no good copy: finding who shares it, naming it,
-//! storing the list, and clearing it.
+//! Damage in volumes and snapshots: finds the versions that share it, names it, and stores and
+//! clears the list of permanent errors.
 //!
-//! Not here: the list itself (weir-pool's `damage`), its records on disk (weir-format's).
+//! weir-pool (`damage`) has the list, weir-format its records on disk.
 //!
-//! Entries come from clients' reads and from those of the engine itself that end with a `Data`
-//! error, from scrubs and resilvers, and from commits. An entry says of a volume which records, and
-//! in which of its versions. It goes when nothing holds the records any more, that is when they
-//! were overwritten or trimmed in the volume and no snapshot has them, or when a scrub read them
-//! from disk. Nothing else takes it off: no restart, no export, no read of a part, no `pool clear`.
+//! Entries come from reads of clients and of the engine that end with a `Data` error, from scrubs
+//! and resilvers, and from commits. An entry has the damaged records of a volume and the versions
+//! that contain them. It is removed when no version contains the records any more (the volume
+//! overwrote or trimmed them and no snapshot has them), or when a scrub reads them from disk.
+//! Nothing else removes it: no restart, no export, no partial read, no `pool clear`.
 //!
 //! Invariants:
-//! - a read that ended with a `Data` error is on the list before the caller has the error;
-//! - an entry for a volume as it is was made under the volume's lock, of the root that it has;
-//! - the list is stored with the commit after a change of it, at most one every few seconds, and a
-//!   pool without damage stores nothing;
-//! - losing the stored list, or a part of it, keeps no pool from being opened.
+//! - a read that ends with a `Data` error is on the list before the caller has the error;
+//! - an entry for a volume's head was made under the volume's lock, for its current root;
+//! - a commit after a change of the list stores it, at most once every few seconds; a pool without
+//!   damage stores nothing;
+//! - the loss of the stored list, or of a part of it, prevents no import.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,49 +36,49 @@ use crate::state::engine::Engine;
 use crate::state::snapshot::{descent, inherits};
 use crate::state::volume::{State, Volume};
 
-/// Times that something is looked up anew because its tree was replaced meanwhile.
+/// Maximum retries after a tree was replaced during a lookup.
 const RESTARTS_MAX: usize = 8;
 
-/// Rounds in which new entries, found for clones and their parents, are looked up in turn; what is
-/// left after that is taken up a second later.
+/// Maximum rounds of lookups, because a lookup can add entries for clones and their parents. The
+/// rest is looked up a second later.
 const ROUNDS_MAX: usize = 16;
 
-/// Records of a volume or its snapshots that have no good copy, by name.
+/// Damaged records of a volume or its snapshots, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedData {
     /// Name of the volume inside the pool.
     pub volume: String,
-    /// Start.
+    /// Offset of the range.
     pub offset_bytes: u64,
-    /// Length.
+    /// Length of the range.
     pub len_bytes: u64,
-    /// Whether the volume as it is has them, not its snapshots alone.
+    /// Whether the volume itself contains them. If not, only snapshots do.
     pub in_volume: bool,
-    /// Snapshots that have them, oldest first; of many the first few.
+    /// Snapshots that contain them, oldest first; at most `DAMAGED_SNAPSHOTS_NAMED_MAX` names.
     pub snapshots: Vec<String>,
-    /// How many snapshots have them.
+    /// Number of snapshots that contain them.
     pub snapshot_count: usize,
-    /// When it was found, ms since 1970.
+    /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
 }
 
-/// Everything that a pool has no good copy of.
+/// All data of a pool without a good copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolDamage {
-    /// Ranges of volumes, by name and place.
+    /// Ranges of volumes, ordered by name and offset.
     pub data: Vec<DamagedData>,
-    /// Parts of the pool's own structures.
+    /// Damaged parts of the pool's metadata.
     pub parts: Vec<DamagedPart>,
-    /// Damage that the list had no room for, at least so much.
+    /// Lower bound of the damage that did not fit into the list.
     pub more: u64,
 }
 
-/// A volume or snapshot as one of its trees shows it.
+/// Visible version of a volume: a snapshot or the head.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// Whose versions it is one of.
+    /// Volume of the version.
     volume: DatasetId,
-    /// [`DamagedRange::NOW`] of a volume as it is.
+    /// [`DamagedRange::NOW`] for the head of a volume.
     version: Txg,
     root: TreeRoot,
     size: RecordSize,
@@ -94,13 +94,13 @@ impl Shown {
     }
 }
 
-/// What is known of the versions of a volume that anybody can see.
+/// Versions of a volume that clients can see.
 struct Versions {
-    /// By time.
+    /// Ordered by time.
     shown: Vec<Shown>,
     inherits: Txg,
     origin: Option<DatasetId>,
-    /// Numbers of the snapshots among them.
+    /// Numbers of these snapshots.
     snapshots: HashSet<DatasetId>,
 }
 
@@ -129,7 +129,7 @@ impl Versions {
     }
 }
 
-/// Whether nothing can be read behind the end of a way; of a record, that is tried.
+/// Whether the block at the end of a traced path is unreadable. Tests a record by reading it.
 async fn is_lost(
     pool: &Pool,
     traced: &Traced,
@@ -156,7 +156,8 @@ async fn is_lost(
 }
 
 impl Volume {
-    /// Puts what cannot be read of these blocks on the list of damage, and gives the result back.
+    /// Returns `result`. If it is a `Data` error, first adds the unreadable records of these blocks
+    /// to the list of permanent errors.
     pub(crate) async fn noted<T>(
         &self,
         blocks: Range<u64>,
@@ -168,8 +169,8 @@ impl Volume {
         result
     }
 
-    /// As [`Self::noted`], of a walk over a long range that read nodes alone: the first of them
-    /// that cannot be read.
+    /// As [`Self::noted`], for a walk over a long range that reads nodes only: adds the records
+    /// below the first unreadable node.
     pub(crate) async fn noted_node<T>(
         &self,
         blocks: Range<u64>,
@@ -181,7 +182,7 @@ impl Volume {
         result
     }
 
-    /// Puts what cannot be read of these blocks on the list of damage.
+    /// Adds the unreadable records of these blocks to the list of permanent errors.
     #[boxed(?Send)]
     pub(crate) async fn note_unreadable(&self, blocks: Range<u64>, nodes_alone: bool) {
         let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
@@ -189,11 +190,12 @@ impl Volume {
             match self.look_for_damage(&blocks, nodes_alone).await {
                 Ok(false) => {}
                 Err(error) if outlived(&error) => {}
-                // An error is no damage: nothing is known of what no disk answers for.
+                // Another error is no damage: the disk with the data may be temporarily
+                // unresponsive.
                 Ok(true) | Err(_) => return,
             }
         }
-        // A pointer to a segment that is not there, in a tree that nothing replaces.
+        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree.
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         if !nodes_alone {
             let born = pool.committed_txg().min(shown.version);
@@ -201,15 +203,15 @@ impl Volume {
         }
     }
 
-    /// True if some of these blocks, as they are now, are on the list of damage, or if the list had
-    /// no room for all damage.
+    /// True if the list contains some of these blocks in the present version, or if some damage did
+    /// not fit into the list.
     pub(crate) fn is_listed(&self, blocks: &Range<u64>) -> bool {
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         let on_list = |record| pool.damaged_to(shown.volume, record, shown.version).is_some();
         shown.size.touched(blocks).any(on_list) || pool.damage().more > 0
     }
 
-    /// One look; false if the tree was replaced meanwhile.
+    /// Makes one pass. False if the tree was replaced meanwhile.
     async fn look_for_damage(
         &self,
         blocks: &Range<u64>,
@@ -221,7 +223,7 @@ impl Volume {
         let (mut at, end) = (wanted.start, wanted.end.min(shown.records));
         let mut tracer = Tracer::new(pool);
         while at < end {
-            // A lost node may have terabytes below it.
+            // Skip listed ranges: a lost node may have terabytes below it.
             if let Some(end) = pool.damaged_to(shown.volume, at, shown.version) {
                 at = end;
                 continue;
@@ -229,7 +231,7 @@ impl Volume {
             let traced = tracer.trace(shown.root, at).await?;
             let mut records = traced.records();
             if nodes_alone && traced.level == 0 {
-                // Its neighbours under the same leaf can be found, too.
+                // The leaf is readable, so continue with the next leaf.
                 records = at..(at + 1).next_multiple_of(weir_format::NODE_FANOUT as u64);
             } else if is_lost(pool, &traced, shown.size, false).await? {
                 let lost = records.start..records.end.min(shown.records);
@@ -249,7 +251,7 @@ impl Volume {
 }
 
 impl Engine {
-    /// Everything that the pool has no good copy of, by the names that things have now.
+    /// All damage of the pool, by the present names of datasets.
     pub fn damage(&self) -> PoolDamage {
         if !self.pool().has_damage() {
             return PoolDamage::default();
@@ -281,8 +283,8 @@ impl Engine {
         self.all_volumes().into_iter().find(|volume| volume.id == id)
     }
 
-    /// Finds out which other versions and volumes share what is new on the list, and takes off it
-    /// what nothing holds any more.
+    /// Finds the other versions and volumes that share new entries of the list, and removes entries
+    /// that no version contains any more.
     #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
@@ -309,7 +311,7 @@ impl Engine {
             (range.born <= versions.inherits).then_some(parent)
         });
         if let (Some(parent), true) = (&parent, range.until <= versions.inherits) {
-            // Its snapshots went to what was promoted.
+            // A promotion moved the snapshots of this range to the parent.
             pool.replace_damage(range, &[DamagedRange { volume: parent.id, ..*range }]);
             pool.unsettle_damage();
             return Ok(());
@@ -319,7 +321,7 @@ impl Engine {
             pool.replace_damage(range, &[]);
             return Ok(());
         };
-        // As many records as possible have the same two txgs, and are one range.
+        // Use the same birth txg for as many records as possible, so that they form one range.
         let before = versions.shown.iter().rev().find(|shown| shown.version < range.born);
         let before = before.map_or(versions.inherits, |shown| shown.version.max(versions.inherits));
         let born = if range.born > before { before.next() } else { range.born };
@@ -362,9 +364,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Versions of other volumes that may have the same blocks in the same places, each with the
-    /// version of this one to compare it with: clones of its snapshots, and the snapshot it is a
-    /// clone of.
+    /// Versions of other volumes that may have the same blocks at the same indexes: clones of this
+    /// volume's snapshots, and its own origin. Each comes with the version of this volume with
+    /// which it must be compared.
     fn relatives(
         &self,
         range: &DamagedRange,
@@ -392,8 +394,8 @@ impl Engine {
         relatives
     }
 
-    /// After a scrub: finds what leads to damaged blocks that have several references, and reads
-    /// what is on the list once more from disk. What is whole is taken off if the scrub `saw_all`.
+    /// Runs after a scrub: finds all references to damaged shared blocks, and reads the listed
+    /// records from disk again. If the scrub `saw_all`, removes intact records from the list.
     #[boxed(?Send)]
     pub(crate) async fn conclude_damage(&self, saw_all: bool) -> Result<(), DatasetError> {
         self.find_shared_damage().await?;
@@ -414,11 +416,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads a range of the list from disk, in its newest version and then in older ones.
+    /// Reads a listed range from disk, in every version that contains it.
     async fn recheck_range(&self, range: &DamagedRange) -> Result<(), PoolError> {
         let Some(volume) = self.dataset(range.volume) else { return Ok(()) };
         let mut at = range.first;
-        // A volume that is written to meanwhile has a new tree every few seconds.
+        // A volume with client writes has a new tree every few seconds.
         for _ in 0..RESTARTS_MAX {
             let versions = volume.state.lock().versions();
             let held = versions.held(range);
@@ -436,7 +438,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves records on the list in the `damaged` versions only; false if the volume changed
+    /// Keeps the records on the list for the `damaged` versions only. False if the volume changed
     /// meanwhile.
     fn put_checked(
         &self,
@@ -463,7 +465,7 @@ impl Engine {
         true
     }
 
-    /// Looks in all trees for pointers to damaged blocks that have several references.
+    /// Searches all trees for references to damaged shared blocks.
     #[boxed(?Send)]
     pub(crate) async fn find_shared_damage(&self) -> Result<(), DatasetError> {
         let wanted = self.pool().take_shared_damage();
@@ -514,7 +516,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Of the records that the clones of a txg make of damaged ones, where they go.
+    /// Destination records of a txg's clones whose source records are damaged.
     pub(crate) fn cloned_damage(
         &self,
         clones: &[RangeClone],
@@ -541,7 +543,7 @@ impl Engine {
                     continue;
                 }
                 let damaged = start - from + to.start..end - from + to.start;
-                // Not where something that came later covers the clone.
+                // Exclude the parts of a clone that a later write covers.
                 let made = cloned.iter().filter(|change| !change.is_hole());
                 let made = made.map(|change| {
                     change.start.max(damaged.start)..(change.start + change.count).min(damaged.end)
@@ -552,8 +554,8 @@ impl Engine {
         found
     }
 
-    /// Writes the list of damage into the dataset directory if the stored one is another, or if all
-    /// of the directory is written anew; the blocks of the directory that it changes.
+    /// Writes the list of permanent errors into the dataset directory if the stored list differs,
+    /// or if the whole directory is rewritten. Returns the changed directory blocks.
     #[boxed(?Send)]
     pub(crate) async fn store_damage(
         &self,
@@ -577,8 +579,9 @@ impl Engine {
     }
 }
 
-/// Reads the first of some records from disk in each version. Returns the runs of versions, as
-/// indices of `held`, in which it is lost, and the end of the records for which that holds.
+/// Reads the first of some records from disk in each version. Returns the end of the records to
+/// which the result applies, and the runs of versions, as indexes of `held`, in which they are
+/// lost.
 async fn damaged_versions(
     pool: &Pool,
     tracer: &mut Tracer<'_>,
@@ -605,7 +608,7 @@ async fn damaged_versions(
     Ok((end, damaged))
 }
 
-/// A range by name, if anything that can be seen has it.
+/// Names a range. `None` if no visible version contains it.
 fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     let holds = |txg: Txg| range.born <= txg && txg <= range.until;
     let snapshots = || {
@@ -630,7 +633,7 @@ fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
     })
 }
 
-/// The list as records of the directory, which have no numbers yet; none of an empty one.
+/// Converts the list to directory records without numbers. An empty list has none.
 fn to_records(list: &DamageList) -> Vec<DamageRecord> {
     let DamageList { ranges, parts, more } = list;
     let mut ranges = ranges.chunks(DamageRecord::RANGES_MAX);

@@ -1,4 +1,4 @@
-//! Damage: searches for it, names for it, and recovery of the space that it held.
+//! Damage: search, names, checks, and recovery of the space that it kept allocated.
 
 pub(crate) mod check;
 pub(crate) mod find;

@@ -1,12 +1,13 @@
-//! Giving space back that damage kept: what a lost tree node led to, once nothing needs it.
+//! Recount: reclaims space that damage kept allocated, once nothing needs the blocks below a lost
+//! tree node.
 //!
-//! Not here: what is too much of a segment's counter (weir-pool's recount).
+//! weir-pool (`recount`) finds the leaks in the counters of segments.
 //!
-//! A recount runs by itself when something of a damaged pool was destroyed, after an import of one,
-//! and after a scrub. It reads the summaries of all segments and the nodes that lead to their
-//! blocks, and no data.
+//! A recount runs automatically after a destruction in a damaged pool, after an import of such a
+//! pool, and after a scrub. It reads the summaries of all segments and the nodes that reference
+//! their blocks. It reads no data.
 //!
-//! Invariant: it changes nothing but through commits; one that is cut off is run again.
+//! Invariant: it changes the pool through commits only; an interrupted recount runs again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,36 +24,36 @@ use crate::state::snapshot::{descent_mut, inherits};
 use crate::state::timer::Timer;
 use crate::state::volume::Volume;
 
-/// Recounts in a row that may each correct something, until the next scrub. What loses its last
-/// reference takes a second one; tables that contradict each other would be corrected for ever.
+/// Maximum consecutive recounts that each correct something, until the next scrub. A block that
+/// loses its last reference needs a second recount; contradictory tables would be corrected without
+/// end.
 const RECOUNTS_MAX: u32 = 8;
 
-/// Segments after which what was found is committed: what the next commit does not take is to be
-/// found again.
+/// Segments between commits. An interrupted recount must find the uncommitted results again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
-/// Nodes that are walked with no commit meanwhile: some seconds on any disk, and the trees of
-/// 16 GiB of 4 KiB blocks. A larger pool stays marked as damaged: its counters may be too high, by
-/// what sharing and accounts lost.
+/// Node bytes to walk without a commit: some seconds on any disk, and the trees of 16 GiB of 4 KiB
+/// blocks. A larger pool stays marked as damaged: lost sharing and accounting data may make its
+/// counters too high.
 const RECOUNT_NODE_BYTES_MAX: u64 = 128 << 20;
 
-/// What a recount made of some counts.
+/// Result of a recount of some counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
-    /// They were right.
+    /// The counters were right.
     Right,
-    /// They are now.
+    /// The counters were wrong and are corrected.
     Corrected,
-    /// That cannot be told.
+    /// The counters could not be checked.
     Unknown,
 }
 
 impl Volume {
-    /// Where a node (`level` 1 for a leaf) or record (0) of the committed tree is on disk; `None`
-    /// of a hole. For tests.
+    /// Disk address of a node (`level` 1 for a leaf) or record (0) of the committed tree; `None`
+    /// for a hole. For tests.
     ///
     /// # Errors
-    /// As of a read.
+    /// The errors of a read.
     #[boxed(?Send)]
     pub async fn disk_place(&self, level: u8, index: u64) -> Result<Option<DiskPlace>, PoolError> {
         let root = self.state.lock().record.root;
@@ -63,11 +64,11 @@ impl Volume {
         self.core.pool.disk_place(&ptr).await.map(Some)
     }
 
-    /// Segments that a read of a record of the committed tree needs: those that the pointers on the
-    /// way name, and those that hold what they lead to. For tests.
+    /// Segments that a read of a record of the committed tree needs: the segments in the pointers
+    /// on its path, and the segments that hold the blocks. For tests.
     ///
     /// # Errors
-    /// As of a read.
+    /// The errors of a read.
     #[boxed(?Send)]
     pub async fn segments_behind(&self, record: u64) -> Result<Vec<VsegId>, PoolError> {
         let root = self.state.lock().record.root;
@@ -85,17 +86,17 @@ impl Volume {
 }
 
 impl Engine {
-    /// Recounts every segment, and notes where that shows that no damage is left.
+    /// Recounts every segment. Clears the pool's damage mark if no damage is left.
     ///
     /// # Errors
     /// The pool is suspended.
     pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
-        // What is being destroyed is counted once it is gone: that asks for a recount again.
+        // Blocks under destruction are counted once they are freed, which requests another recount.
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");
-        // First: the counts of segments depend on these tables.
+        // The counts of segments depend on these tables, so they come first.
         let is_restored = self.restore_tables().await?;
         let roots = || self.roots_with(&[]);
         let mut is_whole = true;
@@ -116,7 +117,7 @@ impl Engine {
         } else if is_whole {
             match self.recount_trees(met).await? {
                 Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
-                // What lost its last reference is to be found in its segment.
+                // Blocks that lost their last reference must now be found in their segments.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
                     tracing::error!(pool = pool.name(), "recounts do not come to an end");
@@ -128,10 +129,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Rebuilds lost reference tables, and gives up segments whose entries are lost once nothing
-    /// refers to them; true if one more recount may find more.
+    /// Rebuilds lost reference tables, and frees segments with lost entries once nothing references
+    /// them. True if another recount may find more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // Nothing may be committed meanwhile, so it must not take long.
+        // No commit can run meanwhile, so this must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -147,15 +148,15 @@ impl Engine {
         Ok(done)
     }
 
-    /// Whether one more recount may follow one that corrected something.
+    /// Whether another recount may follow a recount that corrected something.
     fn may_recount(&self) -> bool {
         self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
     }
 
-    /// Compares what is counted of references and accounts with the trees, and corrects it. Where
-    /// all is right, and no damage was met since `met` was read, notes that none is left.
+    /// Compares reference counts and space counters with the trees, and corrects them. If all are
+    /// right and no damage was found since `met` was read, clears the pool's damage mark.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // Nothing may be committed meanwhile, so it must not take long.
+        // No commit can run meanwhile, so this must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }
@@ -183,7 +184,7 @@ impl Engine {
         })
     }
 
-    /// Bytes of all nodes of all trees, about.
+    /// Approximate bytes of all nodes of all trees.
     fn node_bytes(&self) -> u64 {
         let of = |record: &DatasetRecord| record.tree_units.saturating_sub(record.stored_units);
         let units = self.all_volumes().into_iter().map(|volume| {
@@ -193,7 +194,7 @@ impl Engine {
         units.sum::<u64>() * PACK_BYTES as u64
     }
 
-    /// Makes the account of a volume and its snapshots what a walk finds.
+    /// Sets the space counters of a volume and its snapshots to the result of a walk.
     async fn recount_account(&self, volume: &Volume) -> Result<Counts, PoolError> {
         let (record, line, is_going) = {
             let state = volume.state.lock();
@@ -226,8 +227,8 @@ impl Engine {
 }
 
 impl Volume {
-    /// Stores what a walk found with the next commit: of the volume, and what each of its versions
-    /// brought.
+    /// Stores the result of a walk in the next commit: the volume's counters, and the units born in
+    /// each version.
     fn set_account(&self, now: &Delta, born: &[u64]) -> Counts {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -243,7 +244,7 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            // It was counted while a part of the tree, or of the next one, could not be walked.
+            // It was counted while a part of this tree or the next one was unreadable.
             let had_unique = snapshot.moment_mut().unique_units.take().is_some();
             if differs || had_unique {
                 snapshot.record.born_units = *born;

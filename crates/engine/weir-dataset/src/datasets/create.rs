@@ -1,6 +1,6 @@
 //! Creates volumes.
 //!
-//! Not here: clones (`snapshots`), received volumes (`streams`).
+//! `snapshots` creates clones; `streams` creates received volumes.
 //!
 //! Invariant: a name belongs to one volume.
 
@@ -36,7 +36,7 @@ impl Engine {
         Err(DatasetError::Size { name: self.full_name(name), size: size.bytes, why })
     }
 
-    /// Refuses records that leave much of each segment empty behind the last one that fits.
+    /// Refuses a record size that would leave much of each segment empty behind the last record.
     pub(crate) fn check_record(&self, name: &str, size: RecordSize) -> Result<(), DatasetError> {
         let fits = |size: &RecordSize| {
             size.is_block()
@@ -54,24 +54,24 @@ impl Engine {
         Err(DatasetError::Unfit { name: self.full_name(name), why })
     }
 
-    /// Makes a thin volume that compresses in a way of its own.
+    /// Creates a thin volume with its own compression setting.
     ///
     /// # Durability
-    /// It exists after any crash once this returns.
+    /// The volume exists after any crash once this returns.
     #[boxed(?Send)]
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
         let compression = PropertyChange::set(COMPRESSION, spec.compression);
         self.create_volume_with(&spec.name, spec.size_bytes.into(), &[compression]).await
     }
 
-    /// Makes a thin volume with properties.
+    /// Creates a thin volume with properties.
     ///
     /// # Durability
-    /// It exists after any crash once this returns.
+    /// The volume exists after any crash once this returns.
     ///
     /// # Errors
-    /// `Exists` for one of another size or with other properties; those of
-    /// [`Self::change_properties`].
+    /// `Exists` or `ExistsWithSize` if the volume exists with other properties or another size; the
+    /// errors of [`Self::change_properties`].
     #[boxed(?Send)]
     pub async fn create_volume_with(
         &self,
@@ -110,7 +110,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// The record of a volume made now in which nothing is written.
+    /// Record of a new, empty volume.
     pub(crate) fn empty_record(
         &self,
         id: DatasetId,
@@ -138,9 +138,9 @@ impl Engine {
         }
     }
 
-    /// Adds a new volume to the list; nothing of it is logged before its record is stored.
+    /// Adds a new volume to the list. None of its writes is logged before its record is stored.
     pub(crate) fn add_volume(&self, volume: Volume) {
-        // The list is locked against a freeze, so the txg is the one that stores the record.
+        // Lock the list against a freeze, so that this txg also stores the record.
         let mut list = self.volume_list.write();
         {
             let mut state = volume.state.lock();
@@ -150,7 +150,7 @@ impl Engine {
         list.push(Arc::new(volume));
     }
 
-    /// Changes the compression of blocks written from now on.
+    /// Sets the compression of blocks written from now on.
     #[boxed(?Send)]
     pub async fn set_compression(
         &self,
@@ -161,7 +161,7 @@ impl Engine {
         self.change_properties(&[target], &[PropertyChange::set(COMPRESSION, compression)]).await
     }
 
-    /// Looks for what is written from now on among what is there, or no more.
+    /// Turns deduplication of later writes on or off.
     #[boxed(?Send)]
     pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
         let target = PropertyTarget::Volume(name.to_owned());

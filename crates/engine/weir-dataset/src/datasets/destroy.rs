@@ -1,8 +1,8 @@
 //! Destroys volumes.
 //!
-//! Not here: freeing their blocks (`commit::freeing`).
+//! `commit::freeing` frees their blocks.
 //!
-//! Invariant: a volume with clones or held snapshots stays.
+//! Invariant: a volume with clones or held snapshots is not destroyed.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::DatasetState;
@@ -13,14 +13,14 @@ use crate::state::outcome::Outcome;
 use crate::state::volume::Volume;
 
 impl Engine {
-    /// Destroys a volume; its space comes back over the next commits.
+    /// Destroys a volume. The next commits reclaim its space.
     ///
     /// # Durability
-    /// It is gone after any crash once this returns.
+    /// The volume is gone after any crash once this returns.
     ///
     /// # Errors
-    /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these. Bookmarks
-    /// go with it.
+    /// `InUse` if it has snapshots (unless `recursive`), or if these have clones or holds. Its
+    /// bookmarks are destroyed with it.
     #[boxed(?Send)]
     pub async fn destroy_volume(
         &self,
@@ -33,7 +33,7 @@ impl Engine {
         self.destroy_found(&volume, recursive).await
     }
 
-    /// As [`Self::destroy_volume`], for one who holds the admin lock.
+    /// As [`Self::destroy_volume`]; the caller holds the admin lock.
     #[boxed(?Send)]
     pub(crate) async fn destroy_found(
         &self,
@@ -56,7 +56,7 @@ impl Engine {
                 snapshot.destroy();
             }
             state.forget_bookmarks(|_| true);
-            // Its queue is never logged again; who still waits in a flush waits for the commit.
+            // Its queue is never logged again; a waiting flush waits for the commit.
             state.overflow = Some(self.core.open_txg());
             volume.measure_limits(&mut state);
         }

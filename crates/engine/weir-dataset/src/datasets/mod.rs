@@ -1,4 +1,4 @@
-//! Volumes are created, resized and destroyed.
+//! Creation, resizing and destruction of volumes.
 
 pub(crate) mod create;
 pub(crate) mod destroy;

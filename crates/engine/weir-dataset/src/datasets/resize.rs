@@ -1,6 +1,6 @@
 //! Resizes volumes.
 //!
-//! Not here: quotas (`accounting`).
+//! `accounting` enforces quotas.
 //!
 //! Invariant: a volume never becomes shorter than its data.
 
@@ -16,7 +16,7 @@ use crate::state::outcome::Outcome;
 use crate::state::volume::Volume;
 
 impl Engine {
-    /// Grows or shrinks a volume; shrinking never cuts data off.
+    /// Grows or shrinks a volume. Shrinking never discards data.
     #[boxed(?Send)]
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -31,8 +31,8 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         if size < before {
-            // From here on nobody writes behind the new end; what was written there is committed,
-            // so that the tree alone tells whether it is in the way.
+            // From here on no client writes beyond the new end. Earlier writes there are committed,
+            // so the tree alone shows whether there is data.
             volume.state.lock().shrinking_to = Some(size);
             let used = self.used_end(&volume).await;
             match used {
@@ -63,7 +63,7 @@ impl Engine {
                 state.grown_from =
                     (to > from).then(|| before.min(state.grown_from.unwrap_or(before)));
                 state.record.size_bytes = to;
-                // One that was promised all it can take is so still.
+                // A thick volume stays thick.
                 let promised = &mut state.record.properties.refreservation_bytes;
                 if *promised == thick_bytes(from) {
                     *promised = thick_bytes(to);
@@ -77,13 +77,13 @@ impl Engine {
                 resize(size, before);
             };
             self.promise_more(name, what, || resize(before, size), undo)?;
-            // A replay before the commit would not know the new size: nothing is logged till then.
+            // Log nothing until the commit: a replay before it would not know the new size.
             volume.state.lock().overflow = Some(self.core.open_txg());
         }
         self.commit_change().await
     }
 
-    /// End of the last block that holds data, after a commit.
+    /// Returns the end of the last block with data, after a commit.
     async fn used_end(&self, volume: &Volume) -> Result<u64, DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await?;

@@ -1,9 +1,9 @@
-//! Blocks by number: a hash map of groups of neighbours.
+//! Map from block numbers to blocks: a hash map of groups of adjacent blocks.
 //!
-//! Not here: what the blocks mean (`dirty`).
+//! `dirty` gives the blocks their meaning.
 //!
-//! A request of 1 MiB meets 16 groups instead of 256 entries of a hash map, each a cache line that
-//! nobody has looked at lately; a lone block costs 128 bytes more.
+//! A request of 1 MiB touches 16 groups instead of 256 hash map entries, each of them a cache miss.
+//! A single block costs 128 bytes more.
 //!
 //! Invariants:
 //! - no group is empty;
@@ -14,12 +14,12 @@ use std::ops::Range;
 use weir_base::hash::HashMap;
 use weir_block::Block;
 
-/// Blocks of a group.
+/// Blocks in a group.
 const GROUP: u64 = 16;
 
 type Group = [Option<Block>; GROUP as usize];
 
-/// See the file's head.
+/// Map from block numbers to blocks; see the file header.
 #[derive(Default)]
 pub(crate) struct BlockMap {
     groups: HashMap<u64, Group>,
@@ -49,7 +49,7 @@ impl BlockMap {
         self.groups.get_mut(&group)?[slot].as_mut()
     }
 
-    /// Puts a block; true if there was none of this number.
+    /// Inserts a block. Returns true if the map had no block of this number.
     pub(crate) fn insert(&mut self, block: u64, data: Block) -> bool {
         let (group, slot) = place(block);
         let group = self.groups.entry(group).or_default();
@@ -58,7 +58,7 @@ impl BlockMap {
         new
     }
 
-    /// Takes the blocks of a range out; returns how many there were.
+    /// Removes the blocks of a range. Returns their number.
     pub(crate) fn remove(&mut self, range: &Range<u64>) -> usize {
         let before = self.len;
         let groups = range.start / GROUP..range.end.div_ceil(GROUP);
@@ -83,14 +83,14 @@ impl BlockMap {
         before - self.len
     }
 
-    /// Every block with its number, in no order.
+    /// All blocks with their numbers, unordered.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Block)> {
         self.groups.iter().flat_map(|(group, slots)| {
             (group * GROUP..).zip(slots).filter_map(|(block, data)| Some((block, data.as_ref()?)))
         })
     }
 
-    /// The numbers of the blocks inside a range, in no order.
+    /// Numbers of the blocks inside a range, unordered.
     pub(crate) fn within(&self, range: &Range<u64>) -> Vec<u64> {
         if range.end - range.start < self.len as u64 {
             range.clone().filter(|block| self.get(*block).is_some()).collect()
@@ -100,7 +100,7 @@ impl BlockMap {
     }
 }
 
-/// Empties the slots of a group that lie in a range; returns how many held a block.
+/// Clears the slots of a group within a range. Returns the number of blocks removed.
 fn clear(group: u64, slots: &mut Group, range: &Range<u64>) -> usize {
     let in_range = (group * GROUP..).zip(slots).filter(|(block, _)| range.contains(block));
     in_range.filter_map(|(_, slot)| slot.take()).count()
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(
+        fn behaves_like_a_map(
             steps in prop::collection::vec(
                 (any::<bool>(), 0_u64..200, 0_u64..100, any::<u8>()),
                 1..200,

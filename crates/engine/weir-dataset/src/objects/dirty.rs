@@ -1,10 +1,11 @@
-//! The dirty table: what one txg changes in one volume, and the log records of those changes.
+//! Dirty table: the changes of one txg to one volume, and their log records.
 //!
-//! Not here: its lock (volume) and its way to disk (commit).
+//! `state::volume` holds its lock; `commit` writes it out.
 //!
 //! Invariants:
-//! - a block is in `blocks` or in `holes`, never in both: the later write wins;
-//! - of a record all blocks are here or none, and all in the same (records);
+//! - a block is in `blocks` or in `holes`, never in both: the later change wins;
+//! - a table has all blocks of a record or none; they are either all data or all a hole
+//!   (`records`);
 //! - a frozen table never changes.
 
 use std::ops::Range;
@@ -17,7 +18,7 @@ use weir_pool::{Blocks, Change};
 use crate::objects::block_map::BlockMap;
 use crate::objects::range_set::RangeSet;
 
-/// What a txg did to a block.
+/// Change of a block in a txg.
 #[derive(Clone, Debug)]
 pub(crate) enum Dirty {
     Data(Block),
@@ -29,9 +30,9 @@ pub(crate) enum Dirty {
 pub(crate) struct DirtyTable {
     blocks: BlockMap,
     holes: RangeSet,
-    /// Bytes of the pool's space that were promised to these changes.
+    /// Bytes of pool space charged for these changes.
     pub(crate) charge: u64,
-    /// Nodes among them.
+    /// Number of tree nodes that `charge` includes.
     pub(crate) nodes: u64,
 }
 
@@ -40,12 +41,12 @@ impl DirtyTable {
         self.blocks.is_empty() && self.holes.is_empty()
     }
 
-    /// Blocks that hold data.
+    /// Number of blocks with data.
     pub(crate) fn data_blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Ranges that became holes.
+    /// Number of hole ranges.
     pub(crate) fn hole_ranges(&self) -> usize {
         self.holes.len()
     }
@@ -57,7 +58,7 @@ impl DirtyTable {
         (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
     }
 
-    /// Puts a block; true if it takes space that was not taken before.
+    /// Writes a block. Returns true if the table had no data for it before.
     pub(crate) fn write(&mut self, block: u64, data: Block) -> bool {
         if !self.holes.is_empty() {
             self.holes.remove(block..block + 1);
@@ -65,7 +66,7 @@ impl DirtyTable {
         self.blocks.insert(block, data)
     }
 
-    /// As [`Self::write`], but in place where the table alone holds the block.
+    /// As [`Self::write`], but in place if only the table references the block.
     pub(crate) fn overwrite(&mut self, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
         match self.blocks.get_mut(block).map(Block::get_mut) {
             Some(Some(cell)) => {
@@ -76,14 +77,14 @@ impl DirtyTable {
         }
     }
 
-    /// Makes a range a hole; returns how many data blocks it replaced.
+    /// Makes a range a hole. Returns the number of data blocks that it replaced.
     pub(crate) fn zero(&mut self, range: Range<u64>) -> usize {
         let replaced = self.blocks.remove(&range);
         self.holes.insert(range);
         replaced
     }
 
-    /// Data blocks inside a range, in no order.
+    /// Numbers of the data blocks inside a range, unordered.
     pub(crate) fn data_within(&self, range: &Range<u64>) -> Vec<u64> {
         self.blocks.within(range)
     }
@@ -93,8 +94,8 @@ impl DirtyTable {
         self.holes.within(range)
     }
 
-    /// Everything as sorted, disjoint tree changes, and the data of those that are records.
-    /// Records of zeros are holes.
+    /// All changes as sorted, disjoint tree changes, with data for the records among them. Records
+    /// of zeros become holes.
     pub(crate) fn changes(&self, size: RecordSize) -> Vec<(Change, Option<Blocks>)> {
         let hole = |range: Range<u64>| {
             assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");
@@ -121,7 +122,7 @@ impl DirtyTable {
     }
 }
 
-/// What a logged write carries.
+/// Content of a logged change.
 #[derive(Clone)]
 pub(crate) enum Payload {
     One(Block),
@@ -134,16 +135,16 @@ impl Payload {
         match self {
             Self::One(_) => BLOCK_BYTES as u64,
             Self::Many(blocks) => (blocks.len() * BLOCK_BYTES) as u64,
-            // What it costs to keep.
+            // Memory for the queue entry.
             Self::Zero { .. } => 64,
         }
     }
 }
 
-/// A change, or a part of one, that waits to be logged or committed.
+/// Change, or part of one, that waits for the log or for a commit.
 #[derive(Clone)]
 pub(crate) struct QueuedRecord {
-    /// Of the change: its parts have the same.
+    /// LSN of the change; all its parts have the same.
     pub(crate) lsn: Lsn,
     pub(crate) txg: Txg,
     pub(crate) offset: u64,

@@ -1,15 +1,15 @@
-//! Leaf nodes that reads of a volume met lately, one step away instead of a walk from the root.
+//! Cache of the leaf nodes that recent reads of a volume used. A hit saves the walk from the root.
 //!
-//! Not here: the node cache, which also holds them; this only saves its lookups.
+//! The node cache also holds these nodes; this table only saves its lookups.
 //!
-//! Invariants: entries belong to one root; a new root empties the table; no answer is a damage
-//! marker, which a lookup must see through.
+//! Invariants: entries belong to one root; a new root empties the table; no result is a damage
+//! marker, because only a read can resolve it.
 
 use weir_block::Block;
 use weir_format::{BlockPtr, NODE_SHIFT, TreeRoot};
 use weir_pool::{Leaf, PoolError, Tree};
 
-/// Leaves kept per volume: 8 MiB of nodes at most, for 1 GiB of blocks.
+/// Leaves cached for each volume: at most 8 MiB of nodes, for 1 GiB of blocks.
 const SLOTS: usize = 2048;
 
 /// A direct-mapped table of leaves.
@@ -21,7 +21,8 @@ pub(crate) struct Leaves {
 }
 
 impl Leaves {
-    /// The pointer of a block under `tree`'s root, `None` if a node must be read first, or again.
+    /// Returns the pointer of a block under `tree`'s root. `None`: the caller must read a node
+    /// first.
     pub(crate) fn pointer(
         &mut self,
         tree: &Tree<'_>,
@@ -55,7 +56,7 @@ impl Leaves {
     }
 }
 
-/// Of a damage marker nothing is known without reading.
+/// The content behind a damage marker is unknown without a read.
 #[expect(clippy::unnecessary_wraps, reason = "what lookups return")]
 fn readable(ptr: BlockPtr) -> Result<Option<BlockPtr>, PoolError> {
     Ok((!ptr.is_damaged()).then_some(ptr))

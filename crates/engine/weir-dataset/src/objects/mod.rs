@@ -1,4 +1,4 @@
-//! One tree of a dataset with its changes that no transaction group has committed.
+//! In-memory parts of a dataset: its uncommitted changes, its records and its cached leaf nodes.
 
 pub(crate) mod block_map;
 pub(crate) mod dirty;

@@ -1,8 +1,6 @@
 //! A set of block numbers kept as disjoint ranges.
 //!
-//! Not here: what the ranges mean.
-//!
-//! Invariant: stored ranges are not empty, do not touch and do not overlap.
+//! Invariant: stored ranges are non-empty and disjoint, and adjacent ranges are merged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +18,7 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// Stored ranges.
+    /// Number of stored ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -30,7 +28,7 @@ impl RangeSet {
         self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
     }
 
-    /// Adds a range, joining what it touches.
+    /// Adds a range and merges it with the ranges that it touches.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -47,7 +45,7 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! Records of a volume: their size, and which records a change needs.
+//! Record size of a volume, and the kinds of changes to a part of a record.
 //!
-//! Not here: reading and writing them (`volume`).
+//! `volume` reads and writes records.
 //!
-//! Invariant: a record is a power of two of blocks.
+//! Invariant: the number of blocks in a record is a power of two.
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,20 @@ use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::TreeRoot;
 
-/// What blocks are that read as zeros and are part of a record that is data: all the same cell.
+/// Shared block of zeros, for the zero blocks of a record that holds data.
 pub(crate) static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
 
-/// The size of a volume, and of what its tree has a pointer for.
+/// Size of a volume and of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeSize {
-    /// Whole records.
+    /// Size in bytes, whole records.
     pub bytes: u64,
-    /// Of a record.
+    /// Record size.
     pub record: RecordSize,
 }
 
 impl From<u64> for VolumeSize {
-    /// Of a volume whose records are blocks.
+    /// Size of a volume whose record size is one block.
     fn from(bytes: u64) -> Self {
         Self { bytes, record: RecordSize::BLOCK }
     }
@@ -34,17 +34,17 @@ impl VolumeSize {
         self.record.records_in(self.bytes)
     }
 
-    /// Levels of nodes over its records.
+    /// Height of the tree over its records.
     pub(crate) fn height(self) -> u8 {
         TreeRoot::height_for(self.records())
     }
 }
 
-/// Why a record is wanted whole.
+/// Kind of a change that covers a record only partly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// To change what it holds.
+    /// Writes data.
     Write,
-    /// To make a part of it a hole: nothing is to be done where all of it is one.
+    /// Makes a part of the record a hole. If the record is a hole already, nothing changes.
     Zero,
 }

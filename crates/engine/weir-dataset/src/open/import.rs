@@ -1,8 +1,8 @@
-//! Creates and opens pools: replays the intent log and commits before clients see anything.
+//! Creates and imports pools: replays the intent log and commits before any client has access.
 //!
-//! Not here: the pool itself (weir-pool), the directory (`commit::directory`).
+//! weir-pool imports the pool itself; `commit::directory` reads the dataset directory.
 //!
-//! Invariant: an import that is refused has written nothing.
+//! Invariant: a refused import has written nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
 
 impl Engine {
-    /// Makes a pool and opens it.
+    /// Creates a pool and opens it.
     ///
     /// # Durability
     /// The pool is on every disk when this returns.
@@ -45,8 +45,8 @@ impl Engine {
         Ok(Arc::new(Self::new(pool, options, Vec::new(), &HashSet::default())))
     }
 
-    /// Opens the pool on `disks`: replays the intent log and commits, so that what clients see is
-    /// on disk before they see it.
+    /// Imports the pool on `disks`: replays the intent log and commits, so that clients see only
+    /// data that is on disk.
     #[boxed(?Send)]
     pub async fn open(
         disks: Vec<Arc<dyn Device>>,
@@ -54,7 +54,7 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
-        // Before the claim: an import that is refused has written nothing.
+        // Read the directory before the claim: a refused import writes nothing.
         let read = Directory::read(&imported.pool, how.force);
         let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
         if !how.force {
@@ -71,8 +71,8 @@ impl Engine {
         *engine.late.lock() = imported.late;
         let settle = async {
             engine.replay(&imported.batches, imported.replay_after).await?;
-            // Also when nothing was replayed: log batches of this import belong to a new epoch,
-            // which an uberblock must name before the first of them is written.
+            // Commit even if nothing was replayed: log batches of this import belong to a new
+            // epoch, which an uberblock must name before the first of them is written.
             engine.core.want(engine.core.open_txg());
             engine.commit().await?;
             engine.pool().refresh_labels().await;
@@ -82,8 +82,8 @@ impl Engine {
         Ok(Arc::new(engine))
     }
 
-    /// Waits for the disks that did not answer while the pool was opened, and takes each into use
-    /// as soon as it does; a resilver follows.
+    /// Waits for the disks that were unresponsive during the import and adds each once it responds.
+    /// A resilver follows.
     #[boxed(?Send)]
     pub async fn welcome_late_disks(&self) {
         let late = std::mem::take(&mut *self.late.lock());
@@ -97,7 +97,7 @@ impl Engine {
         futures_util::future::join_all(welcome).await;
     }
 
-    /// `renamed`: datasets whose records are to be stored again.
+    /// `renamed`: datasets whose records must be stored again.
     fn new(
         pool: Pool,
         options: &EngineOptions,
@@ -112,7 +112,7 @@ impl Engine {
             records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
         let (mut snapshots, bookmarks): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|r| matches!(r.kind, DatasetKind::Snapshot(_)));
-        // Those of one txg in the order they were made.
+        // Snapshots of one txg are in order of creation.
         snapshots.sort_by_key(|record| (moment(record).txg, record.id));
         let volumes: Vec<_> = volumes
             .into_iter()
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Takes over what a directory says of the pool itself, and what is lost of it.
+    /// Takes over the directory's data about the pool itself, and its losses.
     fn adopt(&self, directory: Directory) {
         let next = directory.next_dataset(self.next_dataset());
         self.next_dataset.store(next, Ordering::Release);
@@ -160,14 +160,15 @@ impl Engine {
         *self.core.own.write() = PoolOwn { record, is_dirty: false };
         let pool = &self.core.pool;
         if !losses.numbers.is_empty() || pool.lost_tables() != LostTables::default() {
-            // Blocks held for them make counters too high, until a recount can read everything.
+            // Blocks kept for lost datasets make counters too high until a recount can read
+            // everything.
             pool.note_lost_node(self.core.open_txg());
             pool.want_recount();
         }
         *self.core.directory_losses.lock() = losses;
     }
 
-    /// Lets what is set count, on volumes nobody has used yet.
+    /// Applies the stored properties to the volumes, which no client uses yet.
     fn apply_properties(&self) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();

@@ -1,3 +1,3 @@
-//! Pools are created and opened.
+//! Creation and import of pools.
 
 pub(crate) mod import;

@@ -1,12 +1,12 @@
-//! Properties of the pool, of volumes and of snapshots: what is set, and what that changes.
+//! Properties of the pool, of volumes and of snapshots: the set values, and the effect of a change.
 //!
-//! Not here: their names and how values are written (weir-api), what a limit means (limits).
+//! weir-api parses names and values; `accounting::limits` enforces limits.
 //!
 //! Invariants:
-//! - a volume inherits from the pool and a snapshot from its volume, at the time of asking: only
-//!   what is set is stored, and a change of an inherited value holds at once;
-//! - a change of several properties, or of several datasets, is one txg's, or none of it is made;
-//! - a limit is set only where it holds at that moment.
+//! - a volume inherits from the pool and a snapshot from its volume, at the time of the query: only
+//!   set values are stored, and a change of an inherited value takes effect at once;
+//! - one txg stores a change of several properties or of several datasets, or none of it is made;
+//! - a limit is set only if it holds at that time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,24 +27,24 @@ use crate::state::properties::found_at;
 use crate::state::snapshot::SnapshotId;
 use crate::state::volume::{State, Volume};
 
-/// What a property is of.
+/// The pool or dataset that has a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyTarget {
     /// The pool itself.
     Pool,
-    /// A volume, by its name in the pool.
+    /// A volume, by its name inside the pool.
     Volume(String),
     /// A snapshot.
     Snapshot(SnapshotId),
 }
 
-/// One property to be set, or to be inherited.
+/// One property to set or unset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyChange {
-    /// A property of the table with its value ([`Value::encode`]). Without one it is inherited, or
-    /// has its default.
+    /// A property of the table, with its encoded value ([`Value::encode`]). `None`: the property is
+    /// inherited or has its default.
     Set(&'static Property, Option<Vec<u8>>),
-    /// A property that means something to users alone.
+    /// A user property.
     User(String, Option<String>),
 }
 
@@ -54,12 +54,12 @@ impl PropertyChange {
         Self::Set(key.row, Some(value.into().encode()))
     }
 
-    /// Sets a property no longer.
+    /// Unsets a property.
     pub fn unset<T>(key: Key<T>) -> Self {
         Self::Set(key.row, None)
     }
 
-    /// Whether a target can have the property.
+    /// Checks that a target can have the property.
     fn fits(&self, target: &PropertyTarget) -> Result<(), String> {
         let Self::Set(row, _) = self else { return Ok(()) };
         let of = match target {
@@ -95,7 +95,7 @@ impl PropertyChange {
         }
     }
 
-    /// Whether it is a number of bytes that the pool must be able to keep.
+    /// Whether the property is a number of bytes that the pool must be able to reserve or limit.
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
     }
@@ -108,18 +108,18 @@ fn resolved(row: &Property, value: &[u8], size: VolumeSize) -> Vec<u8> {
     if is_auto { Refreservation::Bytes(thick_bytes(size)).encode() } else { value.to_vec() }
 }
 
-/// What is set on something and on what it inherits from.
+/// Properties set on a target and on the levels from which it inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesOf {
-    /// On itself.
+    /// Set on the target.
     pub own: Properties,
-    /// On the volume, of a snapshot.
+    /// Set on the volume, if the target is a snapshot.
     pub volume: Option<Properties>,
-    /// On the pool, of a volume or snapshot.
+    /// Set on the pool, if the target is a volume or snapshot.
     pub pool: Option<Properties>,
 }
 
-/// One dataset or the pool, with what it is to have.
+/// Planned change of the pool or of one dataset.
 struct Planned {
     volume: Option<Arc<Volume>>,
     snapshot: Option<String>,
@@ -128,7 +128,7 @@ struct Planned {
 }
 
 impl Engine {
-    /// What is set.
+    /// Returns the set properties.
     ///
     /// # Errors
     /// `NotFound`, `NoSnapshot`.
@@ -146,7 +146,7 @@ impl Engine {
                 let volume = self.volume(&id.volume)?;
                 let state = volume.state.lock();
                 let snapshot = state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?;
-                // How its volume was compressed is kept for clones; it has none of its own.
+                // A snapshot stores its volume's compression for clones. It has none of its own.
                 let own = snapshot.record.properties.clone();
                 let volume = Some(state.record.properties.clone());
                 Ok(PropertiesOf { own, volume, pool: Some(pool) })
@@ -154,14 +154,15 @@ impl Engine {
         }
     }
 
-    /// Sets properties, the same on each of `targets`.
+    /// Sets properties, to the same values on each of `targets`.
     ///
     /// # Durability
-    /// They are set after any crash once this returns; before, all or none.
+    /// They are set after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `Limit` for a quota below what is used or a promise above a limit, `NoRoom` for a promise
-    /// that the pool has no room for, `TooMany` and `Unfit`; nothing is changed then.
+    /// `Limit` for a quota below the present use or a reservation above a limit, `NoRoom` for a
+    /// reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has changed
+    /// then.
     #[boxed(?Send)]
     pub async fn change_properties(
         &self,
@@ -171,7 +172,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         if changes.iter().any(PropertyChange::is_limit) {
-            // What is dirty counts at its worst; most of it can be known.
+            // Dirty data counts at its worst-case cost; after a commit its actual cost is known.
             self.core.want(self.core.open_txg());
             self.commit().await?;
         }
@@ -183,7 +184,7 @@ impl Engine {
             return Ok(Outcome::Unchanged);
         }
         {
-            // The list is locked against a freeze: one txg stores all of it.
+            // Lock the list against a freeze, so that one txg stores all changes.
             let list = self.volume_list.write();
             self.make_planned(&planned)?;
             for volume in &*list {
@@ -195,7 +196,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// What a target is to have, if it can have that.
+    /// Computes the properties of a target after the changes, and checks them.
     fn plan(
         &self,
         target: &PropertyTarget,
@@ -221,7 +222,7 @@ impl Engine {
         Ok(Planned { volume, snapshot, before, after })
     }
 
-    /// What a new volume is to have.
+    /// Computes the properties of a new volume, and checks them.
     pub(crate) fn plan_new(
         &self,
         name: &str,
@@ -236,7 +237,7 @@ impl Engine {
         Ok(after)
     }
 
-    /// Refuses promises that this pool can never keep.
+    /// Refuses reservations that this pool can never grant.
     fn check_promises(
         &self,
         name: String,
@@ -262,7 +263,7 @@ impl Engine {
         }
     }
 
-    /// Makes all planned changes or none; the caller holds the list of volumes.
+    /// Makes all planned changes or none. The caller holds the volume list.
     fn make_planned(&self, planned: &[Planned]) -> Result<(), DatasetError> {
         for (at, plan) in planned.iter().enumerate() {
             let made = match &plan.volume {
@@ -350,7 +351,7 @@ fn check_quota(name: String, quota: u64, used: u64) -> Result<(), DatasetError> 
     Err(DatasetError::Limit { name, property: "quota", value: quota, bound: used, why })
 }
 
-/// Refuses more properties of users than a record has room for.
+/// Refuses user properties that do not fit into a record.
 fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
     let Properties { user, .. } = properties;
     let unfit = |why| Err(DatasetError::Unfit { name: name.to_owned(), why });
@@ -382,7 +383,7 @@ fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
     Ok(())
 }
 
-/// Refuses promises that make no sense.
+/// Refuses reservations above the quota or above the volume's maximum space.
 fn check_promises(
     name: &str,
     before: &Properties,
@@ -408,15 +409,16 @@ fn check_promises(
 }
 
 impl PropertiesOf {
-    /// A property of the table: its value, and how many steps up it is set: 0 on itself. `None` for
-    /// the default.
+    /// Value of a property of the table, and the number of levels above the target where it is set:
+    /// 0 on the target itself. `None` for the default.
     pub fn found(&self, row: &Property) -> Option<(Vec<u8>, usize)> {
         let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
         let chain: Vec<&Properties> = levels.into_iter().flatten().collect();
         found_at(row, &chain)
     }
 
-    /// A property of users, and how many steps up it was found: 0 on itself.
+    /// Value of a user property, and the number of levels above the target where it is set: 0 on
+    /// the target itself.
     pub fn user(&self, name: &str) -> Option<(&str, usize)> {
         let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
         levels.into_iter().enumerate().find_map(|(at, level)| {
@@ -425,7 +427,7 @@ impl PropertiesOf {
         })
     }
 
-    /// Names of all properties of users that it has or inherits.
+    /// Names of all user properties that are set or inherited.
     pub fn user_names(&self) -> Vec<String> {
         let levels = [Some(&self.own), self.volume.as_ref(), self.pool.as_ref()];
         let all: BTreeSet<&String> =

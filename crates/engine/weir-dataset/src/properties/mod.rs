@@ -1,3 +1,3 @@
-//! Properties: set, inherit, and the effects of a change.
+//! Properties: setting, inheritance, and the effect of a change.
 
 pub(crate) mod change;

@@ -1,3 +1,3 @@
-//! Scrub and resilver: when, and how fast.
+//! Scrub and resilver: when they run, and how fast.
 
 pub(crate) mod run;

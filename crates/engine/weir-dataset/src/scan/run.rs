@@ -1,15 +1,16 @@
-//! Scrub and resilver of a pool beside its load: when, and how fast.
+//! Scrub and resilver of a pool under load: when they run, and how fast.
 //!
-//! Not here: what to look at, verifying and copying (weir-pool), finding disks (the server).
+//! weir-pool plans, verifies and copies; the server finds disks.
 //!
 //! Invariants:
-//! - a resilver starts by itself as soon as a leg in use is stale, and goes before any scrub;
-//! - a scan begins after a commit: what was under way when a leg came back is then in segments that
-//!   it looks at, and no log batch from before is needed any more;
-//! - a leg is called up to date only by a commit after everything it missed was found, copied,
-//!   read back and flushed; whatever goes wrong before leaves it stale, and it all starts over;
-//! - a scrub of an earlier opening, restored by the server, resumes at its place; it clears nothing
-//!   from the list of damage, because it reads only a part of the pool.
+//! - a resilver starts automatically as soon as a leg in use is stale, and precedes any scrub;
+//! - a scan begins after a commit: its segments then include all writes that were in flight when a
+//!   leg reconnected, and the log needs none of its older batches;
+//! - a leg counts as up to date only from a commit after everything that it missed was found,
+//!   copied, read back and flushed; any earlier failure leaves it stale, and the resilver starts
+//!   over;
+//! - a scrub of an earlier import epoch, restored by the server, resumes at its position; it
+//!   removes nothing from the list of permanent errors, because it reads only a part of the pool.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -36,27 +37,27 @@ use crate::state::outcome::Outcome;
 use crate::state::scan_requests::{Places, Wanted};
 use crate::state::timer::{Timer, boxed_timer};
 
-/// How often a scan that cannot go on looks whether it can.
+/// Poll interval of a scan that cannot continue.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A scan on its way through the segments, several at the same time.
+/// Walk of a scan through the segments, several of them concurrently.
 struct Walk {
     kind: ScanKind,
-    /// Scrubs stopped before it began.
+    /// Stop count of scrubs at its start.
     stops: u64,
-    /// Held for each step beside clients.
+    /// Held for each step while clients use the pool.
     busy_turn: Mutex<()>,
-    /// Why it ends before it saw everything.
+    /// Reason for an end before it has read everything.
     ended: OnceLock<Walked>,
 }
 
-/// How a scan's walk ended.
+/// End of a scan's walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
     All,
-    /// The pool is being closed, or nobody wants it any more.
+    /// The pool is closing, or the scan was stopped.
     Stopped,
-    /// A resilver comes first.
+    /// A resilver has priority.
     Preempted,
 }
 
@@ -65,7 +66,7 @@ impl Engine {
         PoolError::Scan { pool: self.pool().name().to_owned(), why }.into()
     }
 
-    /// Starts a scrub, or lets a paused one go on.
+    /// Starts a scrub, or resumes a paused one.
     ///
     /// # Errors
     /// `Busy` while a resilver runs.
@@ -82,7 +83,7 @@ impl Engine {
         if self.pool().scan_status().is_some_and(is_paused) {
             self.pool().set_scan_state(ScanState::Running);
         } else {
-            // Shown from this moment on, so that who asks next sees it running.
+            // Show it as running from now on, so that the next status query reports it.
             self.pool().begin_scan(ScanKind::Scrub);
         }
         *wanted = Wanted::Running;
@@ -91,8 +92,8 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Shows the newest scan of an earlier opening of the pool. A running scrub resumes at `place`;
-    /// a paused scrub stays paused there.
+    /// Restores the newest scan of an earlier import epoch of the pool. A running scrub resumes at
+    /// `place`; a paused scrub stays paused there.
     pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
         let mut wanted = self.scans.wanted.lock();
         if *wanted != Wanted::Nothing {
@@ -102,7 +103,7 @@ impl Engine {
         match (status.kind, status.state) {
             (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
             (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
-            // Where a leg still misses something, another one begins by itself.
+            // If a leg is still stale, another resilver begins automatically.
             (_, ScanState::Running) => status.state = ScanState::Stopped,
             _ => {}
         }
@@ -115,7 +116,7 @@ impl Engine {
         self.scans.wake.notify_one();
     }
 
-    /// Place at which the scrub resumes after a restart.
+    /// Position at which the scrub resumes after a restart.
     pub fn scan_place(&self) -> ScanPlace {
         self.scans.places.lock().place()
     }
@@ -126,10 +127,10 @@ impl Engine {
             .is_some_and(|s| s.kind == ScanKind::Resilver && s.state == ScanState::Running)
     }
 
-    /// Lets the running scrub wait.
+    /// Pauses the running scrub.
     ///
     /// # Errors
-    /// `Busy` when none is under way.
+    /// `Busy` if there is no scrub.
     pub fn scrub_pause(&self) -> Result<Outcome, DatasetError> {
         let mut wanted = self.scans.wanted.lock();
         match *wanted {
@@ -145,10 +146,10 @@ impl Engine {
         }
     }
 
-    /// Ends the scrub before it saw everything.
+    /// Stops the scrub before it has read everything.
     ///
     /// # Errors
-    /// `Busy` when none is under way.
+    /// `Busy` if there is no scrub.
     pub fn scrub_stop(&self) -> Result<Outcome, DatasetError> {
         let mut wanted = self.scans.wanted.lock();
         if *wanted == Wanted::Nothing {
@@ -165,14 +166,14 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Tells the scans that a leg came back.
+    /// Notifies the scans that a leg reconnected.
     pub fn leg_came_back(&self) {
         *self.scans.failures.lock() = 0;
         self.scans.wake.notify_one();
     }
 
     /// Scrubs and resilvers until [`Engine::stop`] is called or the pool is suspended. `sleep` is
-    /// the driver's timer. Commits are made by [`Engine::run`] or by this itself.
+    /// the driver's timer. [`Engine::run`] or this task itself makes the commits.
     pub fn run_scans<'a, S: Future<Output = ()> + 'a>(
         &'a self,
         sleep: impl Fn(Duration) -> S + 'a,
@@ -209,7 +210,7 @@ impl Engine {
                     self.nap(sleep).await;
                 }
             } else if self.evacuate(sleep).await? {
-                // Once more, until nothing is left to move.
+                // Repeat until nothing is left to move.
             } else if self.pool().take_recount() {
                 self.recount(sleep).await?;
             } else if scrub {
@@ -223,8 +224,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether [`OWN_TREES_INTERVAL`] passed since the pool's own trees were verified, or since the
-    /// pool was opened.
+    /// Whether [`OWN_TREES_INTERVAL`] has passed since the last verification of the metadata trees,
+    /// or since the import.
     fn own_trees_are_due(&self) -> bool {
         let now = self.pool().clock().monotonic();
         let mut last = self.scans.own_trees_at.lock();
@@ -235,7 +236,7 @@ impl Engine {
         is_due
     }
 
-    /// Verifies the pool's own trees on disk, and rewrites them from memory if copies are bad.
+    /// Verifies the metadata trees on disk, and rewrites them from memory if copies are bad.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -253,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// Waits a moment, or until something is asked.
+    /// Waits for [`LOOK_AGAIN`] or for a request.
     async fn nap(&self, sleep: &Timer<'_>) {
         let timer = std::pin::pin!(sleep(LOOK_AGAIN));
         let woken = std::pin::pin!(self.scans.wake.notified());
@@ -262,14 +263,15 @@ impl Engine {
         }
     }
 
-    /// Changes when clients read or write; a scan does not touch the cache's data half.
+    /// Counter that changes with each client read or write. Scans do not use the data class of the
+    /// cache.
     pub(crate) fn activity(&self) -> u64 {
         let data = self.pool().cache().stats(CacheClass::Data);
         let acked = |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().acked.0;
         self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses
     }
 
-    /// One resilver; true when every leg it was for is up to date.
+    /// Runs one resilver. True if all its legs are up to date afterwards.
     async fn resilver(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let pool = self.pool();
         let legs = pool.begin_resilver();
@@ -281,7 +283,7 @@ impl Engine {
         if whole {
             *self.scans.failures.lock() = 0;
             tracing::info!(pool = pool.name(), "resilver done");
-            // A replaced disk may still have what could not be read: people decide about it.
+            // A replaced disk may still have the unreadable data: the administrator decides on it.
             if pool.scan_status().is_some_and(|scan| scan.damaged == 0) {
                 self.settle_successions().await;
             }
@@ -314,9 +316,9 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that met damage may end: its legs then hold everything that any leg
-    /// holds, and the list of damage names the rest. Not while a leg is away that may have it, and
-    /// not before the last attempt: a disk may fail to read for a moment.
+    /// Whether a resilver that found damage may complete: its legs then hold everything that any
+    /// leg holds, and the list of permanent errors names the rest. Not while a leg that may have
+    /// the data is missing. Not before the last attempt: a disk may fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
@@ -341,7 +343,7 @@ impl Engine {
         self.complete_partial().await?;
         self.conclude_damage(walked == Walked::All && resumed.is_none()).await?;
         if walked == Walked::All {
-            // What was repaired is durable before anybody is told.
+            // The repairs are durable before the scrub is reported as finished.
             self.commit_now().await?;
             let mut wanted = self.scans.wanted.lock();
             if stops == self.scans.stops.load(Ordering::Acquire) {
@@ -355,11 +357,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Verifies every copy of everything at once, without a commit: for pools that nobody uses.
-    /// `look` sees how far it is.
+    /// Verifies every copy of everything in one call, without a commit, for pools that no client
+    /// uses. `look` receives the progress.
     ///
     /// # Errors
-    /// The pool is suspended. What is damaged is counted in the answer.
+    /// The pool is suspended. The returned status counts damage.
     pub async fn verify(&self, look: impl Fn(&ScanStatus)) -> Result<ScanStatus, DatasetError> {
         let (pool, kind) = (self.pool(), ScanKind::Scrub);
         pool.begin_scan(kind);
@@ -385,7 +387,7 @@ impl Engine {
         Ok(pool.scan_status().expect("it was begun"))
     }
 
-    /// Commits, also when nothing changed.
+    /// Commits, even if nothing changed.
     pub(crate) async fn commit_now(&self) -> Result<(), DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await
@@ -424,7 +426,7 @@ impl Engine {
         Ok(walk.ended.get().copied().unwrap_or(Walked::All))
     }
 
-    /// Looks at a segment, unless the walk ends before.
+    /// Scans a segment, unless the walk ends before.
     async fn scan_segment(
         &self,
         walk: &Walk,
@@ -433,7 +435,7 @@ impl Engine {
     ) -> Result<(), DatasetError> {
         while !segment.is_done() && walk.ended.get().is_none() {
             let busy = || self.scans.saw_load.load(Ordering::Acquire);
-            // Beside clients one step at a time is taken, of whichever segment.
+            // While clients use the pool, one step of one segment runs at a time.
             let turn = if busy() { Some(walk.busy_turn.lock().await) } else { None };
             if let Some(ended) = self.may_go_on(walk.kind, walk.stops, sleep).await {
                 walk.ended.get_or_init(|| ended);
@@ -449,7 +451,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits while the scan is paused; `Some` when it ends here.
+    /// Waits while the scan is paused. `Some` if the walk must end.
     async fn may_go_on(&self, kind: ScanKind, stops: u64, sleep: &Timer<'_>) -> Option<Walked> {
         loop {
             if self.is_stopping() {
@@ -474,8 +476,8 @@ impl Engine {
         }
     }
 
-    /// One step, and a pause after it if clients use the pool. A step of an idle pool ends when a
-    /// client comes.
+    /// Makes one step, and pauses afterwards if clients use the pool. In an idle pool the step ends
+    /// when a client request arrives.
     async fn paced_step(
         &self,
         kind: ScanKind,
@@ -501,7 +503,7 @@ impl Engine {
         if busy {
             sleep(took * SCAN_BUSY_PAUSES).await;
         } else {
-            // Also an idle pool's other tasks get their turn.
+            // Yield to other tasks also in an idle pool.
             sleep(Duration::ZERO).await;
         }
         self.scans.saw_load.store(self.activity() != before, Ordering::Release);
@@ -509,7 +511,7 @@ impl Engine {
     }
 }
 
-/// As much at a time as an idle pool takes: all of a segment.
+/// Pace in an idle pool: a whole segment at a time.
 fn idle_pace(go_on: &(dyn Fn() -> bool + Sync)) -> ScanPace<'_> {
     ScanPace {
         blocks: usize::MAX,

@@ -1,15 +1,16 @@
-//! Bookmarks: moments of a volume that streams can be differences to, also when the snapshot is
-//! gone. They lead to no block and hold no space.
+//! Bookmarks: past snapshots of a volume that can be the base of an incremental stream, also after
+//! the snapshot is destroyed. They reference no block and hold no space.
 //!
-//! Not here: sending from one (send).
+//! `streams::send` sends from them.
 //!
-//! A bookmark is called after a volume and stays with it. After a promotion its moment may be one
-//! of the line that the volume is a clone of now: the line's *home* is where the moment is.
+//! A bookmark belongs to the volume in its name and stays with it. After a promotion its txg may
+//! lie in the snapshot chain of the volume's origin: the volume with that chain is the bookmark's
+//! *home*.
 //!
 //! Invariants:
-//! - the line that a bookmark is of went through its moment: a volume that goes back to before that
-//!   loses the bookmark;
-//! - a volume's bookmarks are in the order of their moments.
+//! - the snapshot chain of a bookmark's home contains its txg: a volume that rolls back to an
+//!   earlier txg loses the bookmark;
+//! - a volume's bookmarks are ordered by txg.
 
 use std::sync::Arc;
 
@@ -24,17 +25,17 @@ use crate::state::outcome::Outcome;
 use crate::state::snapshot::{SnapshotId, descent, moment};
 use crate::state::volume::{State, Volume};
 
-/// Which bookmark.
+/// Name of a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookmarkId {
     /// The volume's name inside the pool.
     pub volume: String,
-    /// The bookmark's own.
+    /// The bookmark's own name.
     pub name: String,
 }
 
 impl State {
-    /// Takes out the bookmarks that `goes`, with the open txg.
+    /// Removes the bookmarks that `goes` selects, in the open txg.
     pub(crate) fn forget_bookmarks(&mut self, goes: impl Fn(&Mark) -> bool) {
         let Self { bookmarks, forgotten, .. } = self;
         bookmarks.retain(|mark| {
@@ -46,14 +47,14 @@ impl State {
         });
     }
 
-    /// Puts a bookmark into the list, which is in the order of time.
+    /// Inserts a bookmark into the list, which is ordered by txg.
     pub(crate) fn add_bookmark(&mut self, mark: Mark) {
         let txg = mark.bookmark().txg;
         let at = self.bookmarks.partition_point(|other| other.bookmark().txg <= txg);
         self.bookmarks.insert(at, mark);
     }
 
-    /// Bookmarks of moments after a txg.
+    /// Bookmarks with a later txg.
     pub(crate) fn bookmarks_after(&self, txg: Txg) -> impl Iterator<Item = &Mark> {
         self.bookmarks.iter().filter(move |mark| mark.bookmark().txg > txg)
     }
@@ -64,13 +65,13 @@ impl Engine {
         format!("{}#{}", self.full_name(&id.volume), id.name)
     }
 
-    /// Makes a bookmark of a snapshot, of the same volume.
+    /// Creates a bookmark of a snapshot, in the same volume.
     ///
     /// # Durability
-    /// It exists after any crash once this returns.
+    /// The bookmark exists after any crash once this returns.
     ///
     /// # Errors
-    /// `NoSnapshot`; `BookmarkExists` for one of another moment; `TooMany`.
+    /// `NoSnapshot`; `BookmarkExists` if the name has a bookmark of another snapshot; `TooMany`.
     #[boxed(?Send)]
     pub async fn create_bookmark(
         &self,
@@ -114,10 +115,10 @@ impl Engine {
         Ok(state.bookmarks.iter().map(Mark::info).collect())
     }
 
-    /// Destroys a bookmark. Nothing comes back with it: it held nothing.
+    /// Destroys a bookmark. This frees no space, because bookmarks hold none.
     ///
     /// # Durability
-    /// It is gone after any crash once this returns.
+    /// The bookmark is gone after any crash once this returns.
     ///
     /// # Errors
     /// `NoBookmark`.
@@ -140,7 +141,7 @@ impl Engine {
         DatasetError::NoBookmark { name: self.bookmark_name(id) }
     }
 
-    /// The volume whose line has the moment of a bookmark that is called after `volume`.
+    /// Returns the volume whose snapshot chain contains the txg of a bookmark of `volume`.
     pub(crate) fn home_of(&self, mut volume: Arc<Volume>, txg: Txg) -> Option<Arc<Volume>> {
         loop {
             let origin = descent(&volume.state.lock().record).origin;
@@ -151,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// The volume that has a snapshot.
+    /// Returns the volume that has a snapshot.
     pub(crate) fn owner_of_snapshot(&self, snapshot: DatasetId) -> Option<Arc<Volume>> {
         let owns = |volume: &Arc<Volume>| {
             volume.state.lock().snapshots.iter().any(|s| s.record.id == snapshot)
@@ -159,8 +160,8 @@ impl Engine {
         self.all_volumes().into_iter().find(owns)
     }
 
-    /// The first bookmark that `is`, among those of moments that a snapshot of a volume came from;
-    /// `true` with it where that is a moment of what the volume was cloned from.
+    /// Finds the first bookmark that `is` accepts among the ancestors of a snapshot. The flag is
+    /// true if the bookmark lies in the chain of an origin.
     pub(crate) fn older_bookmark(
         &self,
         of: &Arc<Volume>,
@@ -180,7 +181,8 @@ impl Engine {
             }
         }
         let (mut volume, mut is_clone) = (Arc::clone(of), false);
-        // A snapshot is no difference to itself, but a clone may be one to its origin.
+        // A snapshot cannot be the base of its own stream, but an origin can be the base of its
+        // clone's.
         let mut until = Txg(moment(snapshot).txg.0.saturating_sub(1));
         loop {
             let fits =

@@ -1,10 +1,12 @@
-//! Looking at datasets: by number, their names in order, where space goes, what would be freed.
+//! Queries on datasets: by number, names in order, space use, and space that a destruction would
+//! free.
 //!
-//! Not here: changing them (engine, snapshots), what one snapshot has for itself (unique).
+//! The calls that change datasets are in `datasets` and `snapshots`; `accounting::unique` counts
+//! the space that one snapshot alone references.
 //!
 //! Invariants:
-//! - nothing here changes anything;
-//! - a number means the same dataset for ever, whatever it is called.
+//! - a query changes nothing;
+//! - a number identifies the same dataset for ever, also after a rename.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
@@ -16,25 +18,24 @@ use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::{State, Volume};
 
-/// Where the space of all datasets of a pool goes, in bytes on disk, one copy, nodes included, as
-/// of the last commit.
+/// Space of all datasets of a pool: bytes on disk as of the last commit, one copy, nodes included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatasetSpace {
-    /// What volumes lead to; what several share counts once.
+    /// Space that volumes reference; space shared by several volumes counts once.
     pub by_volumes: u64,
-    /// What only snapshots lead to.
+    /// Space that only snapshots reference.
     pub by_snapshots: u64,
-    /// What was destroyed and is still to be freed.
+    /// Space of destroyed datasets that is not yet freed.
     pub freeing: u64,
 }
 
 impl Volume {
-    /// Its number in the pool; of what shows a snapshot, that one's.
+    /// Number of the dataset in the pool. A view of a snapshot has the snapshot's number.
     pub fn dataset(&self) -> DatasetId {
         self.id
     }
 
-    /// Tells it apart from every other one, on other pools too.
+    /// Unique identity, also across pools.
     pub fn guid(&self) -> u64 {
         let created = self.state.lock().record.created_unix_ms;
         let unique = [self.core.pool.guid().0, self.id.0, created].map(u64::to_le_bytes);
@@ -43,7 +44,8 @@ impl Volume {
 }
 
 impl Engine {
-    /// What a dataset is called now: a volume's name, or a volume's and a snapshot's own.
+    /// Present name of a dataset: the volume's name, and the snapshot's own name if it is a
+    /// snapshot.
     pub fn name_of(&self, dataset: DatasetId) -> Option<(String, Option<String>)> {
         let named = |volume: &std::sync::Arc<Volume>| {
             let state = volume.state.lock();
@@ -69,14 +71,14 @@ impl Engine {
         Ok(active.map(|snapshot| snapshot.record.name.clone()).collect())
     }
 
-    /// The snapshot that a volume was cloned from.
+    /// The origin of a clone.
     pub fn origin_of(&self, volume: &Volume) -> Option<SnapshotId> {
         let origin = descent(&volume.state.lock().record).origin?;
         let (volume, name) = self.name_of(origin.snapshot)?;
         Some(SnapshotId { volume, name: name? })
     }
 
-    /// Where the space of all datasets goes.
+    /// Space use of all datasets.
     pub fn dataset_space(&self) -> DatasetSpace {
         let mut all = DatasetSpace::default();
         for volume in self.all_volumes() {
@@ -92,14 +94,15 @@ impl Engine {
         all
     }
 
-    /// What destroying these snapshots of one volume together would free: more than each alone
-    /// would, where several share what nothing else has. Reads the nodes they have for themselves.
+    /// Bytes that destroying these snapshots of one volume together would free. Blocks shared only
+    /// among them make this more than the sum of each alone. Reads the nodes that only they
+    /// reference.
     ///
     /// # Errors
     /// `NoSnapshot`.
     #[boxed(?Send)]
     pub async fn freed_by(&self, volume: &str, names: &[String]) -> Result<u64, DatasetError> {
-        /// Trees replaced under the walk are looked at again, but not for ever.
+        /// Bounds the retries after a commit replaced the trees during the diff.
         const TRIES_MAX: usize = 4;
         let found = self.volume(volume)?;
         let mut tries = 0;
@@ -129,8 +132,8 @@ impl Engine {
     }
 }
 
-/// What goes with the snapshots that `goes`: of each, what was born since the version before it and
-/// is not in the next version that stays.
+/// Pairs for the snapshots that `goes` selects. Each pair finds the blocks born after the previous
+/// version that the next remaining version does not have.
 fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
     let line = state.line();
     let mut found = Vec::new();

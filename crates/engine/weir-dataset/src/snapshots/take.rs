@@ -1,11 +1,11 @@
 //! Snapshots and clones: taking, listing, holding, destroying, rolling back, cloning, promoting.
 //!
-//! Not here: what they mean to a volume's tree (snapshot), freeing what they held (freeing).
+//! `state::snapshot` has their effect on a volume's tree; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
-//! - a change is committed before it is acknowledged, as one: all records of it with one txg;
-//! - a change of several records is made while nothing is written out: no txg stores a part of it;
-//! - nothing that a clone, a tag or a reader depends on is destroyed.
+//! - a change is committed before it is acknowledged, and one txg stores all its records;
+//! - no txg is written out while several records change, so no txg stores a part of a change;
+//! - no snapshot with a clone, a hold or a reader is destroyed.
 
 use std::sync::Arc;
 
@@ -30,26 +30,26 @@ use crate::state::snapshot::{
 use crate::state::taken_by::{TakenBy, give_to_user};
 use crate::state::volume::{State, Volume};
 
-/// What is known of a snapshot, for people.
+/// Description of a snapshot, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
     /// Its own name.
     pub name: String,
-    /// Size of the volume at that time.
+    /// Size of the volume at the snapshot.
     pub size_bytes: u64,
-    /// Tells it apart from every other one, on other pools too.
+    /// Unique identity, also across pools.
     pub guid: u64,
-    /// The last txg it shows.
+    /// Last txg that the snapshot contains.
     pub txg: Txg,
-    /// Wall clock when it was asked for.
+    /// Wall clock of the request.
     pub created_unix_ms: u64,
-    /// What destroying it alone would free.
+    /// Space that destroying only this snapshot would free.
     pub used_bytes: u64,
-    /// What it leads to, nodes included.
+    /// Space that it references, nodes included.
     pub referenced_bytes: u64,
-    /// Of that, what was written since the snapshot before it.
+    /// Part of `referenced_bytes` written since the previous snapshot.
     pub written_bytes: u64,
-    /// Tags that keep it from being destroyed.
+    /// Tags of the holds, which prevent its destruction.
     pub holds: Vec<String>,
     /// Names of the volumes cloned from it.
     pub clones: Vec<String>,
@@ -70,20 +70,20 @@ impl Engine {
         DatasetError::NoSnapshot { name: self.snapshot_name(&id.volume, &id.name) }
     }
 
-    /// Takes snapshots of several volumes at one moment.
+    /// Takes snapshots of several volumes at one point in time.
     ///
     /// # Durability
-    /// All of them exist after any crash once this returns; before, all or none.
+    /// All of them exist after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `SnapshotExists`; `NoRoom` or `Quota` where what a volume was promised does not fit beside
-    /// the snapshot. Then none is taken.
+    /// `SnapshotExists`; `NoRoom` or `Quota` if a volume's reservation does not fit in addition to
+    /// the snapshot. Then no snapshot is taken.
     #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
         self.create_snapshots_by(ids, None).await
     }
 
-    /// As [`Self::create_snapshots`]; the records name the creator.
+    /// As [`Self::create_snapshots`]; the records store the creator.
     #[boxed(?Send)]
     pub async fn create_snapshots_by(
         &self,
@@ -110,7 +110,7 @@ impl Engine {
         self.take_snapshots(&volumes, DatasetState::Active, by).await
     }
 
-    /// Takes snapshots of these names, which are stored in this state; the caller holds the admin
+    /// Takes snapshots of these names and stores them in this state. The caller holds the admin
     /// lock.
     #[boxed(?Send)]
     pub(crate) async fn take_snapshots(
@@ -120,7 +120,8 @@ impl Engine {
         by: Option<TakenBy>,
     ) -> Result<Outcome, DatasetError> {
         if self.ask_for(volumes, as_state, by).is_err() {
-            // What is dirty counts at its worst, and its commit may tell that there is room.
+            // Dirty data counts at its worst-case cost. Its commit may show that there is enough
+            // space.
             self.core.want(self.core.open_txg());
             self.commit().await?;
             self.ask_for(volumes, as_state, by)?;
@@ -128,15 +129,15 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Lets the open txg end with a snapshot of each of these volumes, if there is room for what
-    /// was promised to their own data once more.
+    /// Requests a snapshot of each volume at the end of the open txg, if the pool has space for
+    /// their refreservations once more.
     fn ask_for(
         &self,
         volumes: &[(Arc<Volume>, &String)],
         as_state: DatasetState,
         by: Option<TakenBy>,
     ) -> Result<(), DatasetError> {
-        // The list is locked against a freeze, so one txg takes all of them.
+        // Lock the list against a freeze, so that one txg takes all of them.
         let _list = self.volume_list.write();
         for (at, (volume, name)) in volumes.iter().enumerate() {
             let own = volume.state.lock().record.name.clone();
@@ -154,7 +155,8 @@ impl Engine {
                 state.limits.is_taking = false;
                 volume.measure_limits(&mut state);
             };
-            // Both keep room to overwrite what is there, and that is what the snapshot keeps.
+            // Either reservation keeps space for overwrites, and the snapshot will hold the
+            // overwritten blocks.
             let what = match volume.state.lock().record.properties.refreservation_bytes {
                 0 => "its reservation, beside what the snapshot will hold,",
                 _ => "its refreservation, which a snapshot makes anew,",
@@ -170,7 +172,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The record of a snapshot, but for the tree.
+    /// Record of a requested snapshot, without its tree.
     pub(crate) fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
         let id = self.new_dataset();
         let created_unix_ms = self.core.pool.clock().unix_ms();
@@ -194,8 +196,8 @@ impl Engine {
         }
     }
 
-    /// The snapshots of a volume, oldest first. What each has for itself is counted anew where its
-    /// neighbours went: that reads the nodes it has for itself.
+    /// Snapshots of a volume, oldest first. The space that one alone references is recounted if its
+    /// neighbours changed. That reads the nodes that it alone references.
     #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
@@ -235,11 +237,11 @@ impl Engine {
             let origin = descent(&state.record).origin?;
             (origin.snapshot == snapshot).then(|| state.record.name.clone())
         };
-        // Not those being destroyed: what they inherited is nothing that they free or look at.
+        // Clones under destruction do not count: they neither free nor read inherited blocks.
         self.volumes().into_iter().filter_map(clone).collect()
     }
 
-    /// Refuses where a snapshot that `goes` was cloned.
+    /// Refuses the operation if a snapshot that `goes` selects has a clone.
     pub(crate) fn refuse_clones(
         &self,
         volume: &Volume,
@@ -265,7 +267,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses where a snapshot that `goes` has a tag or is being read.
+    /// Refuses the operation if a snapshot that `goes` selects is held or being read.
     pub(crate) fn refuse_held(
         &self,
         state: &State,
@@ -290,13 +292,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Destroys snapshots of one volume; their space comes back over the next commits.
+    /// Destroys snapshots of one volume. The next commits reclaim their space.
     ///
     /// # Durability
-    /// They are gone after any crash once this returns; before, all or none.
+    /// They are gone after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `NoSnapshot`; `InUse` for one that is held, read, or the origin of a clone. Then none goes.
+    /// `NoSnapshot`; `InUse` for a snapshot that is held, read, or the origin of a clone. Then none
+    /// is destroyed.
     #[boxed(?Send)]
     pub async fn destroy_snapshots(
         &self,
@@ -326,7 +329,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Changes one snapshot's record.
+    /// Changes the record of one snapshot.
     pub(crate) async fn change_snapshot(
         &self,
         id: &SnapshotId,
@@ -346,7 +349,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Keeps a snapshot from being destroyed until the tag is released.
+    /// Holds a snapshot: it cannot be destroyed until the tag is released.
     #[boxed(?Send)]
     pub async fn hold_snapshot(&self, id: &SnapshotId, tag: &str) -> Result<Outcome, DatasetError> {
         self.change_snapshot(id, |snapshot, name| {
@@ -363,10 +366,10 @@ impl Engine {
         .await
     }
 
-    /// Takes a tag away.
+    /// Releases a hold.
     ///
     /// # Errors
-    /// `Unfit` when there is no such tag.
+    /// `Unfit` if there is no such tag.
     #[boxed(?Send)]
     pub async fn release_snapshot(
         &self,
@@ -376,7 +379,7 @@ impl Engine {
         self.change_snapshot(id, |snapshot, name| snapshot.release(tag, name)).await
     }
 
-    /// Gives a snapshot another name. From then on it is a user's.
+    /// Renames a snapshot. From then on it belongs to a user.
     #[boxed(?Send)]
     pub async fn rename_snapshot(
         &self,
@@ -398,7 +401,8 @@ impl Engine {
         .await
     }
 
-    /// A volume that shows a snapshot and takes no writes. While it is held, the snapshot stays.
+    /// Opens a read-only view of a snapshot. While the view is held, the snapshot cannot be
+    /// destroyed.
     pub fn open_snapshot(&self, id: &SnapshotId) -> Result<Arc<Volume>, DatasetError> {
         let volume = self.volume(&id.volume)?;
         let mut state = volume.state.lock();
@@ -412,10 +416,10 @@ impl Engine {
         Ok(view)
     }
 
-    /// A volume that shows a snapshot of the volume of this name.
+    /// Creates a view of a snapshot; `volume` is the name of its volume.
     pub(crate) fn view_of(&self, volume: &str, snapshot: &Snapshot) -> Arc<Volume> {
         let name = format!("{volume}@{}", snapshot.record.name);
-        // One that is kept for a copy is there for whoever reads it.
+        // A snapshot kept for a copy is stored as destroying. Its view is active.
         let state = DatasetState::Active;
         let record = DatasetRecord { name, state, ..snapshot.record.clone() };
         let view = Volume::new(Arc::clone(&self.core), record, false);
@@ -423,10 +427,10 @@ impl Engine {
         Arc::new(view)
     }
 
-    /// Makes a volume that begins as a snapshot. It shares all blocks with it.
+    /// Creates a clone: a volume that begins as a snapshot and shares all its blocks.
     ///
     /// # Durability
-    /// It exists after any crash once this returns.
+    /// The clone exists after any crash once this returns.
     #[boxed(?Send)]
     pub async fn clone_snapshot(
         &self,
@@ -467,7 +471,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     #[boxed(?Send)]
     pub async fn rename_volume(&self, name: &str, to: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -487,13 +491,14 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Makes a volume what it was at a snapshot; whatever came after is gone.
+    /// Rolls a volume back to a snapshot; drops later changes.
     ///
     /// # Durability
-    /// After a crash it is one or the other; once this returns, the snapshot's content.
+    /// After a crash the volume has the old or the new content. Once this returns, it has the
+    /// snapshot's.
     ///
     /// # Errors
-    /// `InUse` while there are newer snapshots or bookmarks, unless `destroy_newer`; `Unfit` if the
+    /// `InUse` if there are newer snapshots or bookmarks, unless `destroy_newer`; `Unfit` if the
     /// record of a newer snapshot may be unreadable.
     #[boxed(?Send)]
     pub async fn rollback(
@@ -529,9 +534,9 @@ impl Engine {
         self.put_back(&volume, &target, &newer, |_| {}).await
     }
 
-    /// Makes a volume what a snapshot shows, which is its own or the one it was cloned from;
-    /// `newer` snapshots and bookmarks go. `then` changes more of the volume with the same txg. The
-    /// caller holds the admin lock and has looked whether all of that may be done.
+    /// Makes a volume equal to `target`, which is one of its own snapshots or its origin, and
+    /// destroys the `newer` snapshots and bookmarks. `then` changes more of the volume in the same
+    /// txg. The caller holds the admin lock and has checked that the operation is allowed.
     ///
     /// # Errors
     /// `Unfit` if the record of a newer snapshot may be unreadable.
@@ -543,7 +548,7 @@ impl Engine {
         then: impl FnOnce(&mut State),
     ) -> Result<Outcome, DatasetError> {
         self.refuse_unread(volume, target.id.0 + 1..u64::MAX)?;
-        // What is dirty becomes part of the tree that is left behind.
+        // Dirty data becomes part of the replaced tree.
         self.core.want(self.core.open_txg());
         self.commit().await?;
         let before = inherits(&volume.state.lock().record);
@@ -560,7 +565,7 @@ impl Engine {
             }
             state.forget_bookmarks(|mark| newer.contains(&mark.record.id));
             self.leave_behind(&mut state, target, inherited);
-            // What is left behind makes room for what was promised to the volume's own data.
+            // The space of the replaced tree becomes available for the volume's refreservation.
             self.core.note_freeing(self.core.open_txg());
             volume.measure_limits(&mut state);
             then(&mut state);
@@ -568,7 +573,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// Forgets what the open txg changed in a volume.
+    /// Discards the open txg's changes to a volume.
     fn discard_open(&self, state: &mut State) {
         let table = std::mem::take(&mut state.open);
         let counted = std::mem::take(&mut state.counted_holes);
@@ -583,11 +588,11 @@ impl Engine {
         self.core.sub_dirty(table.data_blocks() as u64);
         state.queue.clear();
         state.queued_bytes = 0;
-        // A replay would take records for changes of the tree that is left behind.
+        // Log none of this txg's changes: a replay would apply them to the replaced tree.
         state.overflow = Some(self.core.open_txg());
     }
 
-    /// Puts a snapshot's tree in the place of a volume's, whose own becomes a version to be freed.
+    /// Replaces a volume's tree by a snapshot's. The old tree becomes a version to be freed.
     fn leave_behind(&self, state: &mut State, target: &DatasetRecord, inherited: u64) {
         let mut left = self.wanted_snapshot(&state.record, &state.record.name);
         if let DatasetKind::Snapshot(moment) = &mut left.kind {
@@ -595,7 +600,7 @@ impl Engine {
         }
         left.state = DatasetState::Destroying;
         for snapshot in &mut state.snapshots {
-            // What the volume overwrites from now on counts for the version that is left behind.
+            // From now on, blocks that the volume overwrites count for the replaced version.
             snapshot.moment_mut().unique_units = None;
             snapshot.dirty = true;
         }
@@ -614,13 +619,13 @@ impl Engine {
         state.record_dirty = true;
     }
 
-    /// Lets a clone take over its origin and everything before it; the volume it was cloned from
-    /// becomes the clone.
+    /// Promotes a clone: it takes over its origin and all older snapshots, and the volume from
+    /// which it was cloned becomes the clone.
     ///
     /// # Errors
-    /// `Unfit` for a volume that is no clone, or if the record of a snapshot before its origin may
-    /// be unreadable; `SnapshotExists` when a snapshot that it would take over has the name of one
-    /// of its own.
+    /// `Unfit` if the volume is no clone, or if the record of a snapshot before its origin may be
+    /// unreadable; `SnapshotExists` if a snapshot to take over has the name of one of the clone's
+    /// own.
     #[boxed(?Send)]
     pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -651,7 +656,7 @@ impl Engine {
         self.commit_change().await
     }
 
-    /// What parent and clone will have inherited after a promotion.
+    /// Units that parent and clone inherit after the promotion.
     async fn inherited_units(
         &self,
         parent: &Volume,
@@ -665,8 +670,8 @@ impl Engine {
         Ok([parent_units, self.units_up_to(&clone, before).await?])
     }
 
-    /// Counts the blocks and nodes of a volume or snapshot that were born up to a txg. Reads the
-    /// nodes born later.
+    /// Counts the blocks and nodes of a volume or snapshot that were born by a txg. Reads the nodes
+    /// born later.
     async fn units_up_to(&self, of: &DatasetRecord, after: Txg) -> Result<u64, DatasetError> {
         if after == Txg(0) {
             return Ok(0);
@@ -675,7 +680,7 @@ impl Engine {
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 
-    /// Moves the origin, and what is older, from the parent's line to the clone's.
+    /// Moves the origin and all older snapshots from the parent's snapshot chain to the clone's.
     fn take_over(
         &self,
         parent: &mut State,
@@ -715,7 +720,8 @@ impl Engine {
         let of_parent = Descent { origin, lineage: newer, inherited_units, receiving: None };
         parent.record.kind = DatasetKind::Volume(of_parent);
         (parent.record_dirty, clone.record_dirty) = (true, true);
-        // Whose neighbours changed counts anew what it has for itself.
+        // The neighbours of these snapshots changed, so the space that each alone references must
+        // be recounted.
         for state in [parent, clone] {
             for snapshot in &mut state.snapshots {
                 snapshot.moment_mut().unique_units = None;
@@ -726,8 +732,7 @@ impl Engine {
     }
 }
 
-/// Refuses a snapshot after which what was promised to the volume's own data does not fit below its
-/// quota any more.
+/// Refuses a snapshot if the volume's refreservation would no longer fit below its quota.
 fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     let properties = &state.record.properties;
     let quota_bytes = properties.quota_bytes;
@@ -737,7 +742,7 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
 }
 
-/// Who wrote a line up to a txg, and who wrote it after.
+/// Splits the ancestors of a snapshot chain at a txg: owners up to it, and owners after it.
 fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
     let (mut older, mut newer) = (Vec::new(), Vec::new());
     for ancestor in &descent(&state.record).lineage {
@@ -747,7 +752,7 @@ fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
             newer.push(*ancestor);
         }
     }
-    // Whoever was writing then wrote the last part.
+    // The owner at that txg also wrote the last part before it.
     let owner = newer.first().map_or(state.record.id, |ancestor| ancestor.owner);
     if older.last().is_none_or(|last| last.until < txg) {
         older.push(Ancestor { until: txg, owner });
@@ -755,7 +760,7 @@ fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
     (older, newer)
 }
 
-/// Locks two volumes' states in the order of their numbers, as a freeze does in the list's.
+/// Locks the states of two volumes in the order of their numbers, which is the order of a freeze.
 fn lock_both<'v>(
     a: &'v Volume,
     b: &'v Volume,

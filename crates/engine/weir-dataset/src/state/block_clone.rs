@@ -1,8 +1,8 @@
-//! Clones of ranges that no txg has committed.
+//! Block clones that no txg has committed yet.
 //!
-//! Not here: making them (`copy`).
+//! `copy` creates them.
 //!
-//! Invariant: a clone holds its source until it is committed.
+//! Invariant: a clone keeps its source volume alive until it is committed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,35 +13,36 @@ use weir_base::RecordSize;
 use crate::error::DatasetError;
 use crate::state::volume::Volume;
 
-/// A range that is to become what another one is.
+/// A range of records that becomes a reference to a range of another volume.
 pub(crate) struct RangeClone {
     pub(crate) source: Arc<Volume>,
-    /// First record there.
+    /// First record in the source.
     pub(crate) from: u64,
-    /// Records here.
+    /// Destination records.
     pub(crate) to: Range<u64>,
-    /// Of both volumes.
+    /// Record size of both volumes.
     pub(crate) size: RecordSize,
-    /// Bytes of the pool's space that were promised to it.
+    /// Bytes of pool space charged for it.
     pub(crate) charge: u64,
     pub(crate) failed: Failure,
 }
 
-/// Why a clone came to nothing.
+/// Error of a failed clone.
 pub(crate) type Failure = Arc<Mutex<Option<DatasetError>>>;
 
 impl RangeClone {
-    /// The most that it can add to what its volume uses: references count there as blocks do.
+    /// Upper bound of the bytes that the clone can add to its volume's used space: references count
+    /// as blocks do.
     pub(crate) fn weight(&self) -> u64 {
         (self.to.end - self.to.start) * self.size.bytes() as u64 + self.charge
     }
 
-    /// Where it is from: the volume, and the first record there.
+    /// Source volume and first source record.
     pub(crate) fn source(&self) -> (&Volume, u64) {
         (&self.source, self.from)
     }
 
-    /// The records that it changes.
+    /// Destination records.
     pub(crate) fn range(&self) -> Range<u64> {
         self.to.clone()
     }

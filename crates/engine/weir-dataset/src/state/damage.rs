@@ -1,15 +1,15 @@
-//! Versions and ranges of records by which damage is looked up.
+//! Tree versions and record ranges for damage lookups.
 //!
-//! Not here: the search for damage (`damage::find`).
+//! `damage::find` searches for damage.
 //!
-//! Invariant: neighbouring changes are one range.
+//! Invariant: adjacent changes form one range.
 
 use std::ops::Range;
 
 use weir_format::{DamagedRange, DatasetKind, DatasetRecord};
 use weir_pool::{Change, TreeOf};
 
-/// The version that a volume or snapshot shows.
+/// Tree version of a volume or snapshot.
 pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
     let (volume, version) = match &record.kind {
         DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
@@ -18,7 +18,7 @@ pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
     TreeOf { volume, version }
 }
 
-/// The ranges of changed records; neighbours are one range.
+/// Ranges of the changed records; adjacent ranges are merged.
 pub(crate) fn changed_records(changes: &[Change]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for change in changes {

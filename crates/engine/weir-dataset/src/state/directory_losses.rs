@@ -1,40 +1,41 @@
-//! Parts of the directory of datasets that cannot be read.
+//! Unreadable parts of the dataset directory.
 //!
-//! Not here: reading the directory (`commit::directory`).
+//! `commit::directory` reads the directory.
 //!
-//! Invariant: a lost number is not given to another dataset.
+//! Invariant: the number of a lost dataset is never assigned again.
 
 use std::ops::Range;
 
 use weir_base::{DatasetId, Txg};
 use weir_format::DatasetRecord;
 
-/// Losses of the directory, found at import and kept until the pool is closed.
+/// Losses of the directory, found at import and kept until the pool closes.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryLosses {
-    /// Places that the next commit empties: a person gave them up.
+    /// Directory indexes that the next commit clears, after an administrator abandoned their
+    /// records.
     pub(crate) emptied: Vec<Range<u64>>,
-    /// Places whose records cannot be read, ascending.
+    /// Directory indexes of unreadable records, ascending.
     pub(crate) unread: Vec<Range<u64>>,
-    /// Numbers of datasets that may be there.
+    /// Numbers that the unreadable datasets may have.
     pub(crate) numbers: Vec<Range<u64>>,
-    /// Newest birth of the blocks that such a dataset may have.
+    /// Newest birth txg of the blocks that these datasets may reference.
     pub(crate) unread_until: Txg,
-    /// Records of snapshots and bookmarks without their volume.
+    /// Records of snapshots and bookmarks whose volume is lost.
     pub(crate) orphans: Vec<DatasetRecord>,
-    /// What was born up to here may be part of a lost snapshot that a clone began as.
+    /// Blocks born by this txg may belong to a lost snapshot that is the origin of a clone.
     pub(crate) held_for_clones: Txg,
-    /// The pool's own record is among what was lost.
+    /// Whether the pool's own record is lost.
     pub(crate) own: bool,
 }
 
 impl DirectoryLosses {
-    /// True if the record of the dataset with this number cannot be read.
+    /// Whether the record of the dataset with this number is unreadable.
     pub(crate) fn is_unread(&self, dataset: DatasetId) -> bool {
         self.numbers.iter().any(|numbers| numbers.contains(&dataset.0))
     }
 
-    /// Newest birth of the blocks that no volume may free.
+    /// Newest birth txg of the blocks that no volume may free.
     pub(crate) fn held(&self) -> Txg {
         self.held_for_clones.max(self.unread_until)
     }

@@ -1,10 +1,11 @@
-//! The engine of one pool: making, opening, listing, changing and destroying volumes.
+//! Engine of one pool: its state, its memory budget and its list of volumes.
 //!
-//! Not here: data (volume, volume_read, flush) and committing (commit).
+//! Other files add methods: `datasets` creates and destroys volumes, `volume` has the data path,
+//! `commit` the txg commit.
 //!
 //! Invariants:
 //! - a change to the set of volumes is committed before it is acknowledged;
-//! - changing calls say whether anything changed, so each can be repeated.
+//! - a changing call reports whether it changed anything, so clients can repeat it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,22 +25,22 @@ use crate::state::shared::Core;
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
 
-/// Parts of the memory budget; the rest is buffers in flight, log queues and the program.
+/// Percentages of the memory budget. Buffers in flight, log queues and the program use the rest.
 const CACHE_PERCENT: u64 = 38;
 pub(crate) const DIRTY_PERCENT: u64 = 42;
 
-/// Part of the memory budget that the dedupe index takes at most, as a divisor; it comes out of the
-/// caches' part once there is something in it.
+/// Divisor: the dedupe index takes at most this part of the memory budget. A non-empty index takes
+/// it from the caches' part.
 pub(crate) const HINT_SHARE: u64 = 5;
-/// ... and never more than this, unless told otherwise: 50 million blocks.
+/// Default upper bound of the dedupe index: 50 million blocks.
 pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
 
-/// How to run an engine; nothing of it is stored.
+/// Options of a running engine. They are not stored.
 #[derive(Clone)]
 pub struct EngineOptions {
     /// RAM for dirty data and caches of this pool.
     pub memory_bytes: u64,
-    /// Time.
+    /// Clock of the engine.
     pub clock: Arc<dyn Clock>,
     /// A deliberate fault, for the simulator.
     pub bug: PlantedBug,
@@ -55,10 +56,11 @@ impl EngineOptions {
     }
 }
 
-/// Records that a segment has room for at least: eight, but for what rounding to whole rows takes.
+/// Records of the volume's record size that must fit into a segment: eight, less the loss by
+/// rounding to whole rows.
 pub(crate) const RECORDS_OF_SEGMENT: u64 = 7;
 
-/// A volume to make, with records that are blocks.
+/// Description of a new volume whose record size is one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// Name inside the pool.
@@ -72,22 +74,22 @@ pub struct VolumeSpec {
 /// One open pool with its volumes.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
-    /// Every dataset, those being destroyed included, by number.
+    /// All volumes, including those being destroyed, ordered by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,
-    /// Held by whoever changes the set of volumes or a property.
+    /// Lock of each call that changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     pub(crate) stopping: AtomicBool,
-    /// Blocks that range clones may refer to with one txg.
+    /// Limits the blocks that block clones may reference in one txg.
     pub(crate) clone_room: Semaphore,
     pub(crate) traffic: Traffic,
     pub(crate) scans: ScanDesk,
-    /// Disks that did not answer while the pool was opened.
+    /// Disks that were unresponsive during import.
     pub(crate) late: parking_lot::Mutex<Vec<LateDisk>>,
-    /// Replaced legs that wait for their successors.
+    /// Replaced legs whose replacement is not yet resilvered.
     pub(crate) successions: parking_lot::Mutex<Vec<Succession>>,
-    /// Numbers of the directory's records that hold the list of damage.
+    /// Numbers of the directory records that store the list of permanent errors.
     pub(crate) damage_records: parking_lot::Mutex<Vec<DatasetId>>,
 }
 
@@ -97,12 +99,12 @@ impl Engine {
         &self.core.pool
     }
 
-    /// What clients asked for; whoever serves a protocol counts it here.
+    /// Counters of client requests. Each protocol server adds its requests here.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Commits what is acknowledged now.
+    /// Commits all changes acknowledged so far.
     ///
     /// # Durability
     /// Everything acknowledged before this call is on disk when it returns `Ok`.
@@ -113,23 +115,23 @@ impl Engine {
         self.commit().await
     }
 
-    /// Suspends the pool and ends every wait for its disks with an error, so that the engine can
-    /// be dropped though the disks do not answer.
+    /// Suspends the pool and fails every wait for its disks, so that the caller can drop the engine
+    /// although the disks are unresponsive.
     ///
     /// # Durability
-    /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
+    /// Flushed data is safe. Changes that were only acknowledged are lost, as in a crash.
     pub fn abandon(&self, why: &dyn std::fmt::Display) {
         self.core.pool.abandon(why);
         self.core.announce_poison();
         self.stop();
     }
 
-    /// Dirty data now.
+    /// Dirty bytes of all volumes.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.dirty_bytes()
     }
 
-    /// Bytes of the pool that user data never gets.
+    /// Bytes of the pool that client data cannot use.
     pub fn reserve_bytes(&self) -> u64 {
         self.core.reserve_bytes()
     }
@@ -140,25 +142,25 @@ impl Engine {
         self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
     }
 
-    /// Changes the most RAM that the dedupe index takes; it is emptied by that.
+    /// Sets the maximum RAM of the dedupe index, and empties the index.
     pub fn set_dedupe_memory(&self, bytes: u64) {
         self.core.pool.set_hint_bytes(bytes);
     }
 
-    /// Makes [`Self::run`] commit once more and return, and [`Self::run_scans`] return.
+    /// Stops the engine: [`Self::run`] returns after one more commit, [`Self::run_scans`] returns.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.core.wake_committer.notify_one();
         self.scans.wake.notify_one();
     }
 
-    /// Whether [`Self::abandon`] was called: calls that wait for disks it does not reach, such as
-    /// one that was to be added, shall not be waited for either.
+    /// True after [`Self::abandon`]. Callers then also stop waiting for disks that it does not
+    /// reach, such as a disk about to be added.
     pub fn is_abandoned(&self) -> bool {
         self.is_stopping() && self.core.pool.check_alive().is_err()
     }
 
-    /// Whether [`Self::stop`] was called.
+    /// True after [`Self::stop`].
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -167,7 +169,7 @@ impl Engine {
         self.next_dataset.load(Ordering::Acquire)
     }
 
-    /// A number that nothing in the directory has.
+    /// Returns an unused dataset number.
     pub(crate) fn new_dataset(&self) -> DatasetId {
         DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel))
     }
@@ -199,14 +201,14 @@ impl Engine {
         self.volume_list.read().clone()
     }
 
-    /// Volumes in the order they were made.
+    /// Active volumes in order of creation.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
         let mut volumes = self.all_volumes();
         volumes.retain(|volume| volume.state.lock().record.state == DatasetState::Active);
         volumes
     }
 
-    /// The volume of this name.
+    /// Returns the volume of this name.
     pub fn volume(&self, name: &str) -> Result<Arc<Volume>, DatasetError> {
         let found = self.volumes().into_iter().find(|v| v.state.lock().record.name == name);
         found.ok_or_else(|| DatasetError::NotFound { name: self.full_name(name) })
@@ -216,7 +218,7 @@ impl Engine {
         format!("{}/{name}", self.core.pool.name())
     }
 
-    /// Commits what an administrator changed.
+    /// Commits an administrative change.
     pub(crate) async fn commit_change(&self) -> Result<Outcome, DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await?;

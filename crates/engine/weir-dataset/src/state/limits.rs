@@ -1,8 +1,8 @@
 //! Limits of a volume: quotas, reservations, used space.
 //!
-//! Not here: measuring and checking them (`accounting`).
+//! `accounting` measures and checks them.
 //!
-//! Invariant: a limit that is not set limits nothing.
+//! Invariant: an unset limit restricts nothing.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
@@ -10,32 +10,33 @@ use weir_format::{NODE_FANOUT, Properties, TreeRoot};
 
 use crate::objects::record::VolumeSize;
 
-/// A promise keeps this much back even where the volume has all of it: what is overwritten needs
-/// room until the commit frees the old blocks. As much as the largest change of a write takes: all
-/// of the two largest records of which it changes a part, with their nodes, and some.
+/// Minimum space reserved for a volume with a reservation, even if it already uses all of the
+/// reservation: overwritten blocks occupy space until the commit frees the old ones. It covers the
+/// largest change of one write, which includes two partly changed records of the maximum size and
+/// their nodes, with a margin.
 pub(crate) const OVERWRITE_BYTES: u64 = 3 << 20;
 
 pub(crate) const ATOMIC_WRITE_BLOCKS: u64 = ATOMIC_WRITE_BYTES_MAX / BLOCK_BYTES as u64;
 
-/// A larger promise counts as this one, so that sums of promises do not overflow: 64 times the
-/// largest volume.
+/// Larger reservations count as this value, so that their sum cannot overflow: 64 times the largest
+/// volume.
 const PROMISE_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
 
-/// What a volume has, as of the last commit, in bytes.
+/// Space use of a volume as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Has {
-    /// With its snapshots.
+    /// Used space, snapshots included.
     pub(crate) used: u64,
-    /// Its own data that no snapshot holds.
+    /// The volume's own data that no snapshot holds.
     pub(crate) born: u64,
 }
 
-/// Of what was promised to its own data, what a volume does not have.
+/// Unused part of the refreservation.
 pub(crate) fn by_refreservation(properties: &Properties, has: Has) -> u64 {
     properties.refreservation_bytes.min(PROMISE_MAX).saturating_sub(has.born)
 }
 
-/// What is kept back for a volume beside what it has.
+/// Bytes that the pool reserves for a volume in addition to its used space.
 pub(crate) fn promise(properties: &Properties, has: Has) -> u64 {
     let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
     let Properties { reservation_bytes, refreservation_bytes, .. } = *properties;
@@ -44,7 +45,7 @@ pub(crate) fn promise(properties: &Properties, has: Has) -> u64 {
         .max(kept(reservation_bytes, reservation_bytes.saturating_sub(has.used)))
 }
 
-/// What a volume of this size takes at most: its data and the nodes over it.
+/// Maximum space of a volume of this size: its data and its tree nodes.
 pub(crate) fn thick_bytes(size: VolumeSize) -> u64 {
     let (records, height) = (size.records(), size.height());
     let nodes: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
@@ -52,24 +53,25 @@ pub(crate) fn thick_bytes(size: VolumeSize) -> u64 {
     size.bytes + nodes * BLOCK_BYTES as u64
 }
 
-/// What a volume's state knows of its limits, so that a write need not count.
+/// Limits cached in the volume's state, so that a write computes no sums.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    /// Whether any of what follows counts.
+    /// Whether the volume has any limit.
     pub(crate) is_set: bool,
-    /// What it has.
+    /// Its space use.
     pub(crate) has: Has,
-    /// Its part of [`Core::unclaimed`]: of its promise, what its dirty data does not cover.
+    /// Part of [`Core::unclaimed`] that belongs to this volume: its reserved bytes that its dirty
+    /// data does not cover.
     pub(crate) unclaimed: u64,
-    /// Whether it is one of [`Core::promises`].
+    /// Whether [`Core::promises`] counts this volume.
     pub(crate) is_promised: bool,
-    /// A snapshot is asked for and not there yet: what is dirty will be the snapshot's, and the
-    /// promise to the volume's own data holds anew.
+    /// Whether a requested snapshot is not created yet. The dirty data will belong to the snapshot,
+    /// so the refreservation again applies in full.
     pub(crate) is_taking: bool,
 }
 
 impl Limits {
-    /// Whether what is dirty is a part of what was promised.
+    /// Whether the reservation covers the dirty data.
     pub(crate) fn covers(&self) -> bool {
         !self.is_taking
     }
@@ -84,7 +86,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_promise_is_the_larger_of_what_is_lacking() {
+    fn larger_shortfall_of_both_reservations_is_reserved() {
         let properties = |reservation: u64, refreservation: u64| Properties {
             reservation_bytes: reservation * MIB,
             refreservation_bytes: refreservation * MIB,
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thick_volume_has_room_for_its_nodes() {
+    fn thick_volume_includes_its_nodes() {
         let blocks = |bytes: u64| thick_bytes(bytes.into()) / 4096;
         assert_eq!(blocks(4096), 1 + u64::from(TreeRoot::height_for(1)));
         let fanout = NODE_FANOUT as u64;

@@ -1,30 +1,30 @@
 //! Bookmarks of a volume in RAM.
 //!
-//! Not here: the calls (`snapshots::bookmarks`).
+//! `snapshots::bookmarks` implements the calls.
 //!
-//! Invariant: a mark is stored again when it changed.
+//! Invariant: a changed bookmark is stored again.
 
 use weir_base::{DatasetId, RecordSize, Txg};
 use weir_format::{Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, TreeRoot};
 
-/// What is known of a bookmark, for people.
+/// Description of a bookmark, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookmarkInfo {
     /// Its own name.
     pub name: String,
-    /// The guid of the snapshot it was made of.
+    /// Guid of its snapshot.
     pub guid: u64,
-    /// The last txg before its moment.
+    /// Txg of its snapshot.
     pub txg: Txg,
-    /// Wall clock when that snapshot was asked for.
+    /// Wall clock of the request for that snapshot.
     pub created_unix_ms: u64,
 }
 
-/// One bookmark as its volume's state keeps it.
+/// Bookmark in the state of its volume.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) record: DatasetRecord,
-    /// Whether the record must be stored.
+    /// Whether the commit must write the record.
     pub(crate) dirty: bool,
 }
 
@@ -47,7 +47,7 @@ impl Mark {
     }
 }
 
-/// The record of a bookmark: nothing of a dataset but a name and a time.
+/// Record of a bookmark: apart from its kind it has only a name and a time.
 pub(crate) fn record(
     id: DatasetId,
     name: &str,

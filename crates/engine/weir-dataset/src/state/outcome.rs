@@ -1,14 +1,12 @@
-//! Whether a changing call changed anything.
+//! Result of a changing call.
 //!
-//! Not here: the calls.
-//!
-//! Invariant: a repeated call changes nothing.
+//! Invariant: repeating a call changes nothing.
 
 /// Whether a changing call changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did.
+    /// The call changed something.
     Changed,
-    /// Everything was as asked already.
+    /// The requested state already existed.
     Unchanged,
 }

@@ -1,11 +1,12 @@
-//! Whether compressing holds clients up: what `compression=auto` asks before each block.
+//! Decides for `compression=auto` before each block whether compression slows clients down.
 //!
-//! Not here: compressing (weir-pool), the budget of dirty data (core).
+//! Compression itself is in weir-pool, the budget of dirty data in `state::shared`.
 //!
 //! Invariants:
-//! - raw is stored only while both hold: much is dirty, and the write-out before was slow for want
-//!   of CPU, not of disks;
-//! - time is the engine's clock: in a simulation computing takes none, and nothing is ever raw.
+//! - a block is stored raw only if much data is dirty and the previous write-out was limited by the
+//!   CPU, not by the disks;
+//! - times come from the engine's clock: in a simulation computing takes no time, so no block is
+//!   stored raw for this reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,11 +14,12 @@ use std::time::Duration;
 use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_format::Compression;
 
-/// Of the budget of dirty data (design 6): below it writers do not wait, and above half of it
-/// commits follow on each other.
+/// Percentage of the dirty-data budget (design 6). Below it writers do not wait; above half of the
+/// budget commits follow each other without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
-/// Less than may be under way to the disks tells nothing about them: nobody waited yet.
+/// Minimum size of a write-out whose wait is meaningful: a smaller one fits into the writes in
+/// flight and waits for no disk.
 const TELLING_BYTES: u64 = (STREAM_WRITE_BYTES * STREAM_WRITES_IN_FLIGHT) as u64 * 2;
 
 #[derive(Debug, Default)]
@@ -26,14 +28,14 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    /// Notes a write-out of data: the time it took, how much of that it waited for disks, and the
-    /// bytes of dirty data in it.
+    /// Records a write-out: its duration, the part of it spent waiting for disks, and its dirty
+    /// bytes.
     pub(crate) fn note(&self, spent: Duration, waited: Duration, dirty_bytes: u64) {
         let bound = dirty_bytes > TELLING_BYTES && waited * 2 < spent;
         self.is_cpu_bound.store(bound, Ordering::Release);
     }
 
-    /// What to do with a block now of a volume with this setting.
+    /// Compression of a block now, for a volume with this setting.
     pub(crate) fn decide(&self, asked: Compression, dirty: u64, dirty_max: u64) -> Compression {
         let much = u128::from(dirty) * 100 > u128::from(dirty_max) * u128::from(DIRTY_PERCENT);
         let raw = asked == Compression::Auto && much && self.is_cpu_bound.load(Ordering::Acquire);
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_auto_gives_way_and_only_to_cpu_under_dirty_data() {
+    fn auto_stores_raw_only_if_cpu_bound_with_much_dirty_data() {
         let (ms, auto) = (Duration::from_millis, Compression::Auto);
         let pressure = Pressure::default();
         assert_eq!(pressure.decide(auto, 100, 100), auto, "nothing is known yet");

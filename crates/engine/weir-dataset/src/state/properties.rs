@@ -1,24 +1,24 @@
 //! Effective values of properties, and the properties of a clone.
 //!
-//! Not here: changing properties (`properties`).
+//! `properties::change` changes properties.
 //!
 //! Invariants:
-//! - a value that is set on the dataset itself comes first, then an inherited one, then the default
-//!   of the table;
-//! - a clone has the compression and dedupe of its origin, and defaults otherwise.
+//! - the dataset's own value comes first, then the inherited value, then the default in the
+//!   property table;
+//! - a clone inherits compression and dedupe from its origin and has defaults otherwise.
 
 use weir_base::property::{Key, Property, Value};
 use weir_format::Properties;
 
-/// The effective value: `chain` begins with the dataset itself, and the first level that sets the
-/// property decides. A property that is not inherited is looked up on the dataset alone.
+/// Effective value. `chain` begins with the dataset itself; the first level that sets the property
+/// decides. For a property that is not inherited only the dataset itself counts.
 pub fn effective<T: Value>(key: Key<T>, chain: &[&Properties]) -> T {
     let found = levels(key.row, chain).find_map(|level| level.get(key));
     found.unwrap_or_else(|| key.default_value())
 }
 
-/// As [`effective`], of any property: the bytes, and how many steps up they are set. `None` for the
-/// default.
+/// As [`effective`], for any property: the bytes, and the number of levels above the dataset.
+/// `None` for the default.
 pub fn found_at(row: &Property, chain: &[&Properties]) -> Option<(Vec<u8>, usize)> {
     let mut levels = levels(row, chain).enumerate();
     levels.find_map(|(at, level)| Some((level.bytes(row)?, at)))
@@ -29,7 +29,7 @@ fn levels<'a>(row: &Property, chain: &'a [&Properties]) -> impl Iterator<Item = 
     chain.iter().copied().take(most)
 }
 
-/// What a clone keeps of what was set on its origin's volume: how blocks are stored.
+/// Properties that a clone takes over from its origin's volume: the storage format of blocks.
 pub(crate) fn of_clone(origin: &Properties) -> Properties {
     Properties { compression: origin.compression, dedupe: origin.dedupe, ..Properties::default() }
 }

@@ -1,12 +1,12 @@
-//! A leg that replaces another, until the old one may go.
+//! Pending replacement of a leg.
 //!
-//! Not here: the steps (`topology`).
+//! `topology` implements the steps.
 //!
 //! Invariant: a leg has at most one replacement.
 
 use weir_base::Guid;
 
-/// A leg that waits for its successor.
+/// A leg that is detached once its replacement is resilvered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Succession {
     pub(crate) old: Guid,

@@ -1,6 +1,6 @@
 //! Requests for scans, and the progress of the running scan.
 //!
-//! Not here: the scans (`scan`).
+//! `scan` runs the scans.
 //!
 //! Invariant: a newer request replaces the older one.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use weir_pool::{ScanPlace, ScanStatus};
 
-/// What was asked of a scrub.
+/// Requested state of the scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wanted {
     #[default]
@@ -20,28 +20,29 @@ pub(crate) enum Wanted {
     Paused,
 }
 
-/// What people ask of the scans of one pool.
+/// Requests for the scans of one pool, and their state.
 #[derive(Default)]
 pub(crate) struct ScanDesk {
     pub(crate) wanted: parking_lot::Mutex<Wanted>,
-    /// A scrub of an earlier opening, to be resumed.
+    /// Scrub of an earlier import epoch that is to be resumed.
     pub(crate) resume: parking_lot::Mutex<Option<(ScanStatus, ScanPlace)>>,
     /// Position of the scrub.
     pub(crate) places: parking_lot::Mutex<Places>,
-    /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
+    /// Stop count of scrubs; a scrub that started at a lower count ends, even if the next one is
+    /// already requested.
     pub(crate) stops: AtomicU64,
-    /// Resilvers in a row that did not succeed.
+    /// Consecutive unsuccessful resilvers.
     pub(crate) failures: parking_lot::Mutex<u32>,
-    /// When the pool's own trees were last verified.
+    /// Time of the last verification of the metadata trees.
     pub(crate) own_trees_at: parking_lot::Mutex<Option<Duration>>,
-    /// Recounts in a row that corrected something.
+    /// Consecutive recounts that corrected a counter.
     pub(crate) recounts: AtomicU32,
-    /// Clients used the pool during the last step.
+    /// Whether clients used the pool during the last step.
     pub(crate) saw_load: AtomicBool,
     pub(crate) wake: Notify,
 }
 
-/// Position of a scrub, in the order of places.
+/// Position of a scrub, in scan order.
 #[derive(Default)]
 pub(crate) struct Places {
     /// Segments that the scrub reads now.
@@ -51,7 +52,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Place before which the scrub has read everything.
+    /// Position before which the scrub has read everything.
     pub(crate) fn place(&self) -> ScanPlace {
         self.under_way.first().copied().unwrap_or(self.last)
     }

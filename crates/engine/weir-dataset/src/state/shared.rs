@@ -1,13 +1,14 @@
-//! What all volumes of a pool share: the open txg, budgets, and who waits for what.
+//! State that all volumes of a pool share: the open txg, the space and memory budgets, and the
+//! waits for commits.
 //!
-//! Not here: any volume's own state.
+//! State of one volume is in `state::volume`.
 //!
 //! Invariants:
-//! - the open txg changes only while every volume's lock is held (commit's freeze), so a volume's
-//!   lock is enough to read it;
-//! - dirty data and the worst that writing it out can cost never exceed the space that was free
-//!   after the last commit, less what is kept back: a commit always finds room;
-//! - live data never takes the reserve: with it, the cleaner can always make room.
+//! - the open txg changes only while the freeze of a commit holds every volume's lock, so one
+//!   volume's lock is enough to read it;
+//! - dirty data and the worst-case cost of writing it never exceed the space that was free after
+//!   the last commit, less the reserved space: a commit always finds space;
+//! - live data never uses the reserve, so the cleaner can always free segments.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -26,26 +27,28 @@ use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
 use crate::state::properties::effective;
 
-/// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
-/// the largest change of a write needs is not worth a txg of its own.
+/// A txg may use half of the remaining space, so that writers slow down as it shrinks, or up to
+/// this bound if half is less: a txg must have space for the largest change that one write needs.
 const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
-/// Commits without a client's change after which segments that are only waiting to be reused count
-/// for nothing: the commits themselves use up what they release. Several times what it takes to
-/// reuse a segment, and enough for the cleaner to empty one.
+/// Maximum consecutive commits without a client's change and without progress. After that, segments
+/// that only wait for reuse do not count as space to come, because the commits consume as much as
+/// they release. The number is several times the commits that reuse of a segment takes, and enough
+/// for the cleaner to empty one.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
-/// Whether commits that bring nothing of clients to disk bring space back.
+/// Tracks whether commits without client changes still increase the free space.
 #[derive(Debug, Default)]
 struct Fruit {
-    /// Most segments that were free or about to be, since a client's change was committed.
+    /// Highest number of free and pending segments since the last commit with a client's change.
     best: u64,
-    /// Commits since that was reached.
+    /// Number of commits since `best` was reached.
     fruitless: u32,
 }
 
 impl Fruit {
-    /// Notes a commit: whether it held a client's change, and the segments free or about to be.
+    /// Records a commit. `changed`: it contained a client's change. `segments`: free and pending
+    /// segments after it.
     fn note(&mut self, changed: bool, segments: u64) {
         if changed || segments > self.best {
             *self = Self { best: segments, fruitless: 0 };
@@ -59,26 +62,26 @@ impl Fruit {
     }
 }
 
-/// How far the pool has come.
+/// Commit progress of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     committed: Txg,
-    /// For good.
+    /// Permanent.
     poisoned: bool,
 }
 
-/// What may be done with a write now.
+/// Decision on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Take it.
+    /// Accept the write.
     Now,
-    /// Too much is dirty; wait for a commit.
+    /// Too much data is dirty; wait for a commit.
     Wait,
-    /// There is no room for it.
+    /// The pool has no space for it.
     Full,
 }
 
-/// Nodes that dirty blocks of one tree can make a txg write, beside those it was promised room for.
+/// Nodes that dirty blocks of one tree can make a txg write, in addition to nodes charged before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     height: u8,
@@ -87,16 +90,16 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Of a tree over a volume of this size, with room for `promised` nodes.
+    /// Nodes of a tree over a volume of this size, less `promised` nodes that are already charged.
     pub(crate) fn left(height: u8, size: VolumeSize, promised: u64) -> Self {
         let (height, records) = (height.max(size.height()), size.records());
         let all: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
         Self { height, record: size.record, left: all.saturating_sub(promised) }
     }
 
-    /// Most nodes that `blocks` neighbours can touch: their leaves and a path of nodes of their
-    /// own, and never more than the tree has. Txgs that fit are many times larger for that: one
-    /// that changes blocks all over a volume changes every node of it once.
+    /// Upper bound of the nodes that `blocks` consecutive blocks can touch: their leaves and a path
+    /// of nodes, limited to the uncharged nodes of the tree. The limit allows txgs that are many
+    /// times larger: a txg that changes blocks all over a volume writes each node once.
     pub(crate) fn of(self, blocks: u64) -> u64 {
         if blocks == 0 {
             return 0;
@@ -105,17 +108,17 @@ impl Nodes {
         (leaves + u64::from(self.height)).min(self.left)
     }
 
-    /// Most bytes that these blocks and nodes can take.
+    /// Upper bound of the bytes that these blocks and their nodes can take.
     pub(crate) fn cost(self, blocks: u64) -> u64 {
         (blocks + self.of(blocks)) * BLOCK_BYTES as u64
     }
 }
 
-/// The pool's own record.
+/// Properties and other data of the pool itself.
 #[derive(Debug, Default)]
 pub(crate) struct PoolOwn {
     pub(crate) record: PoolRecord,
-    /// Whether the stored record must be written anew.
+    /// Whether the commit must write the record again.
     pub(crate) is_dirty: bool,
 }
 
@@ -124,49 +127,48 @@ pub(crate) struct Core {
     open_txg: AtomicU64,
     dirty_blocks: AtomicU64,
     dirty_blocks_max: AtomicU64,
-    /// The worst that writing out all dirty blocks can take, in bytes.
+    /// Worst-case cost of writing all dirty blocks, in bytes.
     charged: AtomicU64,
-    /// Bytes that may be promised until the next commit.
+    /// Bytes that changes may charge until the next commit.
     available: AtomicU64,
     trim_available: AtomicU64,
     hole_ranges: AtomicUsize,
-    /// Bytes of live data that the pool can still take, counting what cleaning brings.
+    /// Bytes of live data that the pool can still take, including space that cleaning frees.
     capacity_left: AtomicU64,
-    /// Whether the pool's quota leaves less than the disks.
+    /// Whether the pool's quota leaves less space than the disks.
     is_at_quota: AtomicBool,
     /// Part of the reservations that the dirty data of their volumes does not cover
     /// ([`crate::accounting::limits`]).
     pub(crate) unclaimed: AtomicU64,
-    /// Volumes that were promised anything.
+    /// Number of volumes with a reservation.
     pub(crate) promises: AtomicUsize,
-    /// What a pool with promises leaves beside them: room that is there, but in so many pieces that
-    /// gathering it would move much of what lives for each of them. As much again as half of the
-    /// reserve.
+    /// Bytes that a pool with reservations keeps free in addition to them: half of the reserve.
+    /// This space exists, but so fragmented that reclaiming each piece would move much live data.
     scattered: AtomicU64,
-    /// What the pool itself has set: volumes inherit it.
-    /// What cannot be read of the dataset directory.
+    /// Unreadable parts of the dataset directory.
     pub(crate) directory_losses: parking_lot::Mutex<DirectoryLosses>,
+    /// The pool's own record. Volumes inherit its properties.
     pub(crate) own: RwLock<PoolOwn>,
-    /// Whether commits bring space back: dead segments, or the cleaner.
+    /// Whether commits will free space: dead segments, or work for the cleaner.
     space_pending: AtomicBool,
-    /// Whether commits that hold nothing may bring space back, of whatever kind.
+    /// Whether empty commits can still free space of any kind.
     commits_help: AtomicBool,
     fruit: parking_lot::Mutex<Fruit>,
     pub(crate) pressure: Pressure,
-    /// The newest txg in which something was freed.
+    /// Newest txg that frees space.
     freeing: AtomicU64,
-    /// Whether the committer was woken by nothing but its timer.
+    /// Whether only the timer woke the committer.
     idle: AtomicBool,
-    /// A commit of this txg was asked for.
+    /// Newest txg whose commit was requested.
     wanted: AtomicU64,
     pub(crate) wake_committer: Notify,
     progress: parking_lot::Mutex<Progress>,
-    /// Progress was made. Who waits is woken in the order of coming: a `watch` draws lots among
-    /// them where tokio's runtime is part of the program: no simulation could be replayed there.
+    /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
+    /// `watch` picks one at random, which would make simulations unreplayable.
     news: Notify,
-    /// Held by the one who writes the intent log; waiting for it is group commit.
+    /// Held by the task that writes the intent log. Tasks that wait for it form a group commit.
     pub(crate) log_writer: Mutex<()>,
-    /// Held by the one who commits.
+    /// Held by the committing task.
     pub(crate) committer: Mutex<()>,
 }
 
@@ -207,7 +209,7 @@ impl Core {
         core
     }
 
-    /// Changes the budget of dirty data.
+    /// Sets the budget of dirty data.
     pub(crate) fn set_dirty_max(&self, bytes: u64) {
         let blocks = (bytes / BLOCK_BYTES as u64).max(16);
         self.dirty_blocks_max.store(blocks, Ordering::Release);
@@ -217,30 +219,30 @@ impl Core {
         self.dirty_blocks_max.load(Ordering::Acquire)
     }
 
-    /// The txg that new writes join; stable under any volume's lock.
+    /// The txg that new writes join. Holding any volume's lock keeps it unchanged.
     pub(crate) fn open_txg(&self) -> Txg {
         Txg(self.open_txg.load(Ordering::Acquire))
     }
 
-    /// Opens the next txg; every volume's lock is held.
+    /// Opens the next txg. The caller holds every volume's lock.
     pub(crate) fn advance_txg(&self) {
         self.open_txg.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Recomputes what may be promised, after a commit with or without a client's change.
+    /// Recomputes the available space after a commit. `changed`: it contained a client's change.
     pub(crate) fn measure_after_commit(&self, changed: bool) {
         let (free, pending) = self.pool.free_segments();
         self.fruit.lock().note(changed, (free + pending) as u64);
         self.measure_space();
     }
 
-    /// Recomputes what may be promised.
+    /// Recomputes the available space.
     pub(crate) fn measure_space(&self) {
         let (free, pending) = self.pool.free_segments();
         let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
         let left = |floor: u64| (free as u64).saturating_sub(floor) * segment;
-        // A commit may write every reference table anew, and what was before is held for three
-        // more.
+        // A commit may rewrite every reference table, and the segments of the old tables stay
+        // occupied for three more commits.
         let tables = self.pool.table_memory().reference_stored_bytes * (1 + REUSE_AFTER_TXGS);
         let room = left(reserve.writers).saturating_sub(tables);
         let space = self.pool.space();
@@ -261,8 +263,9 @@ impl Core {
         self.commits_help.store(commits_help, Ordering::Release);
     }
 
-    /// Whether what was promised fits into what is free now, and commits do that bring back what
-    /// is not: asked after space went away.
+    /// Checks after a loss of space that dirty data and reservations still fit into the free space,
+    /// and that the commits that reclaim space have segments. On failure returns the bytes that
+    /// dirty data may use.
     pub(crate) fn keeps_promises(&self) -> Result<(), u64> {
         let charged = self.charged.load(Ordering::Acquire);
         let available = self.available.load(Ordering::Acquire);
@@ -272,7 +275,7 @@ impl Core {
         if kept { Ok(()) } else { Err(room) }
     }
 
-    /// Most live data the pool may hold, if somebody set that.
+    /// Quota of the pool, if it has one.
     fn quota_bytes(&self) -> Option<u64> {
         let quota = self.own.read().record.properties.quota_bytes;
         (quota > 0).then_some(quota)
@@ -283,8 +286,8 @@ impl Core {
         self.capacity_left.load(Ordering::Acquire)
     }
 
-    /// What all volumes claim of that: dirty data at its worst, what they were promised beyond, and
-    /// what is left beside promises.
+    /// Bytes of `capacity_left` that are claimed: dirty data at its worst case, the uncovered part
+    /// of the reservations, and the space kept free in addition to reservations.
     pub(crate) fn claimed(&self) -> u64 {
         let charged = self.charged.load(Ordering::Acquire);
         charged + self.unclaimed.load(Ordering::Acquire) + self.beside_promises()
@@ -295,7 +298,7 @@ impl Core {
         if any { self.scattered.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Whose blocks may be in use although no line has them.
+    /// Owners whose blocks may be in use although no snapshot chain references them.
     pub(crate) fn lost_owners(&self) -> LostOwners {
         let mut numbers = self.own.read().record.lost.clone();
         let losses = self.directory_losses.lock();
@@ -307,18 +310,18 @@ impl Core {
         LostOwners { numbers, until: orphans.fold(losses.held(), Txg::max) }
     }
 
-    /// Newest birth of the blocks that are held for datasets with unreadable records and for clones
-    /// with lost origins.
+    /// Newest birth txg of the blocks that the engine keeps for datasets with unreadable records
+    /// and for clones with lost origins.
     pub(crate) fn held_for_unread(&self) -> Txg {
         self.directory_losses.lock().held()
     }
 
-    /// How a volume without a property of its own compresses.
+    /// Effective compression of a volume with these properties of its own.
     pub(crate) fn compression_of(&self, properties: &Properties) -> Compression {
         self.effective(COMPRESSION, properties)
     }
 
-    /// Whether what is written to a volume with these properties is looked for among what is there.
+    /// Whether the engine deduplicates writes to a volume with these properties.
     pub(crate) fn dedupes(&self, properties: &Properties) -> bool {
         self.effective(DEDUPE, properties)
     }
@@ -328,12 +331,12 @@ impl Core {
         self.effective(READ_ONLY, properties)
     }
 
-    /// The value that counts for a volume with these properties of its own.
+    /// Effective value of a property for a volume with these properties of its own.
     fn effective<T: Value>(&self, key: Key<T>, properties: &Properties) -> T {
         effective(key, &[properties, &self.own.read().record.properties])
     }
 
-    /// The error of a write that finds no room.
+    /// Error of a write for which there is no space.
     pub(crate) fn full(&self) -> DatasetError {
         let name = self.pool.name().to_owned();
         match self.quota_bytes() {
@@ -344,7 +347,7 @@ impl Core {
         }
     }
 
-    /// Bytes that are never given to user data.
+    /// Bytes that client data cannot use.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.pool.reserve().reserve * self.pool.segment_bytes()
     }
@@ -353,35 +356,36 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// How to compress the next block of a volume with this setting.
+    /// Compression of the next block of a volume with this setting.
     pub(crate) fn compression_now(&self, asked: Compression) -> Compression {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         self.pressure.decide(asked, dirty, self.dirty_max())
     }
 
-    /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`;
-    /// `covered` bytes of what they cost were promised to their volume before.
+    /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` bounds the
+    /// nodes that they make a txg write; a reservation of their volume covers `covered` bytes of
+    /// the cost.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
         self.admit_cost(blocks, nodes.cost(blocks), covered)
     }
 
-    /// As [`Self::admit`], for what takes so many bytes at worst.
+    /// As [`Self::admit`], for a change with a worst-case cost of `cost` bytes.
     pub(crate) fn admit_cost(&self, blocks: u64, cost: u64, covered: u64) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Acquire) + cost;
-        // Others may claim less meanwhile, so what is covered can be more than what is unclaimed.
+        // Other tasks may have reduced their claims meanwhile, so `covered` can exceed `unclaimed`.
         let kept = self.unclaimed.load(Ordering::Acquire).saturating_sub(covered);
         let kept = kept + self.beside_promises();
-        // What was promised is kept, also where the pool's own tables grew a little since: that is
-        // what the reserve is for.
+        // A fully covered write skips this check, even if the pool's tables have grown a little
+        // since: the reserve absorbs that.
         if covered < cost && charged + kept > self.capacity_left() {
-            // What is dirty may replace what is live, and then leaves room.
+            // The commit of dirty data may free the live data that it replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         if charged > self.available.load(Ordering::Acquire) {
-            // What was promised is waited for longer: also for segments of the pool's own tables,
-            // which nobody else waits for.
+            // A covered write waits longer: also for segments of the pool's metadata, which other
+            // writes do not wait for.
             let promised = covered == cost && self.commits_help.load(Ordering::Acquire);
             let hopeless = dirty == 0 && !promised && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
@@ -392,27 +396,27 @@ impl Core {
     /// True if this many more dirty blocks fit into the memory budget.
     pub(crate) fn fits_memory(&self, blocks: u64) -> bool {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
-        // A request larger than the whole budget is taken when nothing else is dirty.
+        // A request larger than the whole budget is accepted when nothing else is dirty.
         blocks == 0 || dirty == 0 || dirty + blocks <= self.dirty_max()
     }
 
-    /// Whether commits alone will bring space back.
+    /// Whether commits alone will free space.
     pub(crate) fn space_is_coming(&self) -> bool {
         self.space_pending.load(Ordering::Acquire) || self.is_freeing()
     }
 
-    /// Whether a txg that is not committed frees something.
+    /// Whether an uncommitted txg frees space.
     fn is_freeing(&self) -> bool {
-        // Until the room it brought is counted.
+        // `committed` advances only after the freed space is counted.
         Txg(self.freeing.load(Ordering::Acquire)) > self.progress.lock().committed
     }
 
-    /// Notes that the commit of `txg` frees something.
+    /// Records that the commit of `txg` frees space.
     pub(crate) fn note_freeing(&self, txg: Txg) {
         self.freeing.fetch_max(txg.0, Ordering::AcqRel);
     }
 
-    /// Whether a TRIM may be taken: it frees space, but its nodes take some first, and so do
+    /// Charges a TRIM. It frees space later, but first needs space for its nodes and for the
     /// `blocks` of a record that it cuts.
     pub(crate) fn admit_trim(&self, blocks: u64) -> bool {
         const NODES_COST: u64 = 64;
@@ -422,7 +426,7 @@ impl Core {
             .is_ok()
     }
 
-    /// Hole ranges of the open txg in all volumes.
+    /// Hole ranges of the open txg, summed over all volumes.
     pub(crate) fn hole_ranges(&self) -> usize {
         self.hole_ranges.load(Ordering::Acquire)
     }
@@ -434,18 +438,18 @@ impl Core {
         others + now
     }
 
-    /// Counts blocks that became dirty and charges what they cost.
+    /// Counts newly dirty blocks and charges their cost.
     pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
-        // Half of the budget for the open txg leaves the other half to the one being written.
+        // Half of the budget is for the open txg, the other half for the syncing txg.
         let half = self.dirty_max() / 2;
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
         }
     }
 
-    /// Takes back charges whose txg is committed.
+    /// Releases the charges of a committed txg.
     pub(crate) fn uncharge(&self, bytes: u64) {
         let before = self.charged.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "charges are taken once and given back once");
@@ -460,7 +464,7 @@ impl Core {
         self.idle.store(idle, Ordering::Release);
     }
 
-    /// Whether nobody waits for the next commit.
+    /// Whether no task waits for the next commit.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle.load(Ordering::Acquire)
     }
@@ -475,7 +479,7 @@ impl Core {
         Txg(self.wanted.load(Ordering::Acquire))
     }
 
-    /// Asks for `txg` to be committed soon.
+    /// Requests an early commit of `txg`.
     pub(crate) fn want(&self, txg: Txg) {
         self.wanted.fetch_max(txg.0, Ordering::AcqRel);
         self.wake_committer.notify_one();
@@ -492,10 +496,10 @@ impl Core {
         if is_committed() { Ok(()) } else { Err(self.dead().into()) }
     }
 
-    /// Waits for commits, or for the end of the pool, until `is_over` returns true.
+    /// Waits for commits or for the poisoning of the pool, until `is_over` returns true.
     pub(crate) async fn news_until(&self, is_over: impl Fn() -> bool) {
         loop {
-            // Before the look, so that no news is missed between the two.
+            // Register before the check, so that no notification between the two is missed.
             let mut news = std::pin::pin!(self.news.notified());
             news.as_mut().enable();
             if is_over() {
@@ -505,18 +509,18 @@ impl Core {
         }
     }
 
-    /// Tells everybody who waits that `txg` is committed.
+    /// Wakes all waiters after the commit of `txg`.
     pub(crate) fn announce_commit(&self, txg: Txg) {
         self.progress.lock().committed = txg;
         self.news.notify_waiters();
     }
 
-    /// The error of a pool that was poisoned.
+    /// Error of a poisoned pool.
     pub(crate) fn dead(&self) -> PoolError {
         self.pool.check_alive().err().unwrap_or_else(|| self.pool.poison(&"the engine stopped"))
     }
 
-    /// Tells everybody who waits that the pool takes no more.
+    /// Wakes all waiters after the pool is poisoned.
     pub(crate) fn announce_poison(&self) {
         self.progress.lock().poisoned = true;
         self.news.notify_waiters();
@@ -528,7 +532,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_that_only_use_up_what_they_release_are_noticed() {
+    fn commits_that_consume_all_they_release_do_not_count_as_progress() {
         let mut fruit = Fruit::default();
         fruit.note(true, 9);
         for round in 0..FRUITLESS_COMMITS_MAX {

@@ -1,13 +1,13 @@
-//! A volume's snapshots as its state keeps them, and what they mean to its tree.
+//! Snapshots of a volume in RAM, and their effect on its tree.
 //!
-//! Not here: making and destroying them (snapshots), freeing what they held (freeing).
+//! `snapshots` creates and destroys them; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
-//! - a volume's snapshots are in the order of time;
-//! - one that is being destroyed stays in the list until its last block is freed;
-//! - one that a copy is made of is destroyed as far as disks know, so that no crash leaves it; as
-//!   long as it is kept nothing of it is freed;
-//! - a head that was rolled back stays behind as such a one, of no name that anybody sees.
+//! - a volume's snapshots are ordered by time;
+//! - a snapshot under destruction stays in the list until its last block is freed;
+//! - the source snapshot of a copy is stored as "destroying", so that no crash leaves it behind;
+//!   while `kept` is set, none of its blocks is freed;
+//! - the old head after a rollback remains as such a snapshot, under a name that no user sees.
 
 use std::sync::Weak;
 
@@ -25,11 +25,11 @@ use crate::state::volume::{State, Volume, VolumeSpace};
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) record: DatasetRecord,
-    /// Whether the stored record must be written anew.
+    /// Whether the commit must write the record again.
     pub(crate) dirty: bool,
-    /// Whether it is being destroyed, but shall hold what it holds until somebody lets go of it.
+    /// Whether its blocks stay allocated although it is being destroyed, until a task releases it.
     pub(crate) kept: bool,
-    /// Those who read it now.
+    /// The open read-only view of the snapshot, if any.
     pub(crate) view: Weak<Volume>,
 }
 
@@ -49,7 +49,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes a tag away; `name` is the snapshot's for the error.
+    /// Releases a hold. `name` is the snapshot's name for the error.
     pub(crate) fn release(&mut self, tag: &str, name: String) -> Result<Outcome, DatasetError> {
         let holds = &mut self.moment_mut().holds;
         let Some(at) = holds.iter().position(|held| held == tag) else {
@@ -60,7 +60,7 @@ impl Snapshot {
         Ok(Outcome::Changed)
     }
 
-    /// Marks it as one to be freed.
+    /// Marks the snapshot for destruction.
     pub(crate) fn destroy(&mut self) {
         self.record.state = DatasetState::Destroying;
         self.dirty = true;
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 }
 
-/// What makes a snapshot's record one.
+/// Snapshot-specific part of a snapshot's record.
 pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
     match &record.kind {
         DatasetKind::Snapshot(moment) => moment,
@@ -89,7 +89,7 @@ pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
     }
 }
 
-/// Where a volume comes from.
+/// Origin and ancestors of a volume.
 pub(crate) fn descent(record: &DatasetRecord) -> &Descent {
     match &record.kind {
         DatasetKind::Volume(descent) => descent,
@@ -97,7 +97,7 @@ pub(crate) fn descent(record: &DatasetRecord) -> &Descent {
     }
 }
 
-/// As [`descent`], to change it.
+/// As [`descent`], mutable.
 pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
     match &mut record.kind {
         DatasetKind::Volume(descent) => descent,
@@ -105,12 +105,12 @@ pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
     }
 }
 
-/// The last txg whose blocks belong to the line a volume was cloned from.
+/// Last txg whose blocks belong to the origin's snapshot chain.
 pub(crate) fn inherits(record: &DatasetRecord) -> Txg {
     descent(record).origin.map_or(Txg(0), |origin| origin.txg)
 }
 
-/// Adds what a change of the tree did to a volume's account.
+/// Adds the effect of a tree change to the volume's space counters.
 pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
     record.used_blocks = record.used_blocks.saturating_add_signed(delta.blocks);
     record.stored_units = record.stored_units.saturating_add_signed(delta.stored_units);
@@ -122,7 +122,7 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
 }
 
 impl State {
-    /// The versions of the volume, itself the last one.
+    /// Snapshot chain of the volume; the head is its last version.
     pub(crate) fn line(&self) -> Line {
         let DatasetRecord { root, freed_to, .. } = self.record;
         let now = Version { txg: Version::NOW, root, freed_to };
@@ -130,14 +130,14 @@ impl State {
         Line { volume: self.record.id, inherits: inherits(&self.record), versions }
     }
 
-    /// Who wrote the blocks of the line.
+    /// Owners of the blocks in the snapshot chain, by birth txg.
     pub(crate) fn owners(&self) -> Vec<(Txg, DatasetId)> {
         let lineage = descent(&self.record).lineage.iter();
         let before = lineage.map(|ancestor| (ancestor.until, ancestor.owner));
         before.chain([(Version::NOW, self.record.id)]).collect()
     }
 
-    /// What the snapshots lead to beside the volume.
+    /// Blocks that snapshots or the origin reference in addition to the head.
     pub(crate) fn past(&self) -> Past {
         let inherits = inherits(&self.record);
         let mut held = Held { until: inherits, leaving: None };
@@ -151,17 +151,17 @@ impl State {
         Past { held, newest, before_newest, inherits, records }
     }
 
-    /// The snapshot of this name.
+    /// Finds the active snapshot of this name.
     pub(crate) fn snapshot(&self, name: &str) -> Option<&Snapshot> {
         self.snapshots.iter().find(|s| s.is_active() && s.record.name == name)
     }
 
-    /// As [`Self::snapshot`], to change it.
+    /// As [`Self::snapshot`], mutable.
     pub(crate) fn snapshot_mut(&mut self, name: &str) -> Option<&mut Snapshot> {
         self.snapshots.iter_mut().find(|s| s.is_active() && s.record.name == name)
     }
 
-    /// Counts what a change of the tree did to the snapshots; those that were touched.
+    /// Adds the effect of a tree change to the snapshots' counters. Returns the changed records.
     pub(crate) fn account_snapshots(&mut self, delta: &Delta) -> Vec<DatasetRecord> {
         let mut touched = Vec::new();
         if delta.unique_units != 0
@@ -181,10 +181,10 @@ impl State {
         touched
     }
 
-    /// Where the space of the volume and its snapshots goes.
+    /// Space breakdown of the volume and its snapshots.
     pub(crate) fn space(&self) -> VolumeSpace {
         let DatasetRecord { tree_units, born_units, .. } = self.record;
-        // The counters come from disk: wrong ones are a matter for `weir check`.
+        // The counters come from disk; `weir check` detects wrong ones.
         let born = self.snapshots.iter().map(|s| s.record.born_units);
         let by_snapshots = born.fold(0, u64::saturating_add);
         let used = by_snapshots.saturating_add(born_units);
@@ -202,17 +202,17 @@ impl State {
     }
 }
 
-/// Which snapshot.
+/// Name of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotId {
     /// The volume's name inside the pool.
     pub volume: String,
-    /// The snapshot's own.
+    /// The snapshot's own name.
     pub name: String,
 }
 
-/// The snapshots and bookmarks of a volume that are newer than a snapshot, which is one of its own
-/// or the one it was cloned from.
+/// Snapshots and bookmarks of a volume that are newer than `snapshot`, which is one of its own or
+/// its origin.
 pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {
     let state = volume.state.lock();
     let at = state.snapshots.iter().position(|s| s.record.id == snapshot.id);

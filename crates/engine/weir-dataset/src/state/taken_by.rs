@@ -1,14 +1,13 @@
 //! Creator of a snapshot: a schedule, a replication, a stream, or a user.
 //!
-//! Not here: which snapshots a schedule or a replication destroys (the server).
-//!
-//! The server destroys only snapshots of its own. Names do not identify them, since every operator
-//! can rename snapshots. The record of a snapshot does: the engine stores the user property
-//! [`TAKEN_BY`] in the txg that creates the snapshot.
+//! The server decides which snapshots to destroy. It destroys only snapshots that its schedules and
+//! replications created. Names do not identify them, since every operator can rename snapshots. The
+//! record does: the engine stores the user property [`TAKEN_BY`] in the txg that creates the
+//! snapshot.
 //!
 //! Invariants:
-//! - a snapshot without the property is a user's; so is one of a pool that an older server wrote;
-//! - a renamed snapshot becomes a user's;
+//! - a snapshot without the property belongs to a user, also in a pool written by an older server;
+//! - a renamed snapshot belongs to a user;
 //! - only the snapshot's own property counts, never an inherited value.
 
 use async_recursion::async_recursion as boxed;
@@ -20,20 +19,20 @@ use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::snapshot::SnapshotId;
 
-/// Name of the user property with the creator of a snapshot.
+/// Name of the user property that stores the creator of a snapshot.
 pub const TAKEN_BY: &str = "weir:taken-by";
 
 /// Creator of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakenBy {
-    /// The schedule of this number.
+    /// Schedule of this number.
     Schedule(u64),
-    /// A run of a replication.
+    /// Replication run.
     Replication,
-    /// A stream that was received into this volume. The number keeps a promotion from giving the
-    /// snapshot to the schedule of another volume.
+    /// Stream received into this volume. The number keeps a promotion from assigning the snapshot
+    /// to the schedule of another volume.
     Received(DatasetId),
-    /// A user renamed it, or made it theirs otherwise.
+    /// User, after a rename or an explicit request.
     User,
 }
 
@@ -43,7 +42,7 @@ impl TakenBy {
         (TAKEN_BY.to_owned(), self.to_string())
     }
 
-    /// Reads the property; `None` for a snapshot of a user.
+    /// Reads the property. `None`: the snapshot belongs to a user.
     pub(crate) fn of(properties: &Properties) -> Option<Self> {
         let value = properties.user.get(TAKEN_BY)?;
         match value.split_once(' ') {
@@ -67,7 +66,7 @@ impl std::fmt::Display for TakenBy {
     }
 }
 
-/// Makes a snapshot a user's. One without properties is that already.
+/// Assigns a snapshot to the user. A snapshot without user properties already belongs to one.
 pub(crate) fn give_to_user(properties: &mut Properties) -> Outcome {
     if properties.user.is_empty() || TakenBy::of(properties) == Some(TakenBy::User) {
         return Outcome::Unchanged;
@@ -82,7 +81,7 @@ pub(crate) fn give_to_user(properties: &mut Properties) -> Outcome {
 }
 
 impl Engine {
-    /// Names of the snapshots of a volume, oldest first, each with its creator; `None`: a user.
+    /// Names of a volume's snapshots, oldest first, each with its creator. `None`: a user.
     ///
     /// # Errors
     /// `NotFound`.
@@ -99,14 +98,14 @@ impl Engine {
         Ok(active.map(|snapshot| taker(&snapshot.record)).collect())
     }
 
-    /// Takes a tag away, as [`Engine::release_snapshot`], and makes the snapshot a user's with the
+    /// Releases a hold as [`Engine::release_snapshot`], and assigns the snapshot to the user in the
     /// same txg, so that schedules and replications keep it.
     ///
     /// # Durability
-    /// Both are so after any crash once this returns; before, both or none.
+    /// Both changes survive any crash once this returns. A crash before that leaves both or none.
     ///
     /// # Errors
-    /// As [`Engine::release_snapshot`]; then the snapshot keeps its creator.
+    /// As [`Engine::release_snapshot`]; the snapshot then keeps its creator.
     #[boxed(?Send)]
     pub async fn release_to_user(
         &self,
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn property_is_read_as_it_was_written_and_other_values_mean_a_user() {
+    fn property_round_trips_and_unknown_values_mean_a_user() {
         let received = TakenBy::Received(DatasetId(3));
         for taken in [TakenBy::Schedule(7), TakenBy::Replication, received, TakenBy::User] {
             assert_eq!(read(&taken.to_string()), Some(taken));
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(give_to_user(&mut taken), Outcome::Changed);
         assert_eq!(TakenBy::of(&taken), Some(TakenBy::User));
         assert_eq!(give_to_user(&mut taken), Outcome::Unchanged);
-        // No room for one more property.
+        // The record has no space for another property.
         let mut full = Properties::default();
         full.user.extend((0..USER_PROPERTIES_MAX).map(|n| (format!("m:{n}"), String::new())));
         assert_eq!(give_to_user(&mut full), Outcome::Changed);

@@ -1,6 +1,6 @@
 //! Timer interface between a driver (server or simulator) and the engine's long tasks.
 //!
-//! Not here: clocks (weir-base).
+//! Clocks are in weir-base.
 //!
 //! Invariant: the type is the same for every driver, so that Rust compiles the tasks once, in this
 //! crate.

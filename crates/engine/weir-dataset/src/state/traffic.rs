@@ -1,12 +1,12 @@
-//! What clients asked of a pool's volumes, counted.
+//! Counters of client requests to the volumes of a pool.
 //!
-//! Not here: what the disks did for it (weir-device).
+//! Disk I/O counters are in weir-device.
 //!
-//! Invariant: whoever serves a protocol counts each request once, when it is answered as done.
+//! Invariant: a protocol server counts each request once, when it completes successfully.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests of clients since the pool was opened.
+/// Client requests since the pool was imported.
 #[derive(Debug, Default)]
 pub struct Traffic {
     reads: AtomicU64,
@@ -16,14 +16,14 @@ pub struct Traffic {
     flushes: AtomicU64,
 }
 
-/// The counts at one moment.
+/// Snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
     /// Reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes; TRIM and zeroing carry no data and do not count.
+    /// Writes. TRIM and zeroing carry no data and are not counted.
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
@@ -49,7 +49,7 @@ impl Traffic {
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Reads the counters.
     pub fn counts(&self) -> TrafficCounts {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TrafficCounts {

@@ -1,12 +1,13 @@
-//! A volume: its state under one lock, and writes, zeroes and TRIM that need no waiting.
+//! Volume: its state under one lock, and writes, zeroes and TRIM that need no wait.
 //!
-//! Not here: writes that may wait (write), reads (volume_read), flushes (flush), block status
-//! (extents).
+//! Writes that may wait are in `volume::write`, reads in `volume::read`, flushes in
+//! `volume::flush`, block status in `volume::extents`.
 //!
 //! Invariants:
-//! - order of the log queue = order of changes to the dirty table: both happen under the lock;
-//! - the lock is never held across I/O;
-//! - a change is either whole in one txg or not at all, and whole in one log batch or not at all.
+//! - the log queue has the order of the changes to the dirty table, because both change under the
+//!   same lock;
+//! - no task holds the lock across I/O;
+//! - one txg contains all parts of a change, and so does one log batch if the change is logged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -32,112 +33,113 @@ use crate::state::snapshot::{Snapshot, descent};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What is known of a volume, for people.
+/// Description of a volume, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Name inside the pool.
     pub name: String,
     /// Size.
     pub size_bytes: u64,
-    /// What is checksummed, compressed and pointed to as one.
+    /// Unit of checksums, compression and pointers.
     pub record_size: RecordSize,
     /// Compression of new blocks.
     pub compression: Compression,
-    /// Whether new blocks are looked for among what is there.
+    /// Whether writes to the volume are deduplicated.
     pub dedupe: bool,
-    /// Blocks written and not trimmed, in bytes, as of the last commit.
+    /// Written blocks that are not trimmed, in bytes, as of the last commit.
     pub used_bytes: u64,
-    /// What they occupy on disk, one copy.
+    /// Space that these blocks occupy on disk, one copy.
     pub stored_bytes: u64,
-    /// Of that, blocks that were there before and are referred to.
+    /// Part of `stored_bytes` that deduplication or block clones share with earlier blocks.
     pub shared_bytes: u64,
     /// Wall clock of creation.
     pub created_unix_ms: u64,
-    /// Where its space goes.
+    /// Breakdown of its space.
     pub space: VolumeSpace,
 }
 
-/// The space of a volume and its snapshots, in bytes on disk, one copy, nodes included, as of the
-/// last commit.
+/// Space of a volume and its snapshots: bytes on disk as of the last commit, one copy, tree nodes
+/// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSpace {
-    /// What destroying it with all its snapshots would free.
+    /// Space that destroying the volume and all its snapshots would free.
     pub used: u64,
-    /// Of that, what the volume itself leads to.
+    /// Part of `used` that the volume references.
     pub by_volume: u64,
-    /// Of that, what only snapshots lead to.
+    /// Part of `used` that only snapshots reference.
     pub by_snapshots: u64,
-    /// What the volume leads to, what it shares with its origin included.
+    /// Space that the volume references, including space shared with its origin.
     pub referenced: u64,
-    /// Of that, what was written since its newest snapshot.
+    /// Part of `referenced` written since the newest snapshot.
     pub written: u64,
-    /// What is kept back for it beside that, by its refreservation.
+    /// Additional space reserved by the refreservation.
     pub by_refreservation: u64,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
-    /// Whether the stored record must be written anew.
+    /// Whether the commit must write the record again.
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
     pub(crate) counted_holes: usize,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Records that replay knows in part; the dirty tables hold complete records only.
+    /// Incomplete records of log replay. The dirty tables hold complete records only.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
-    /// Records that range clones will replace as soon as what was dirty before is committed.
+    /// Records that block clones will replace once the earlier dirty data is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
-    /// Ranges that the open txg makes clones of others, before its own changes.
+    /// Block clones of the open txg. The commit applies them before the txg's other changes.
     pub(crate) clones: Vec<RangeClone>,
-    /// Ranges that the txg being written makes clones of others, until it is durable.
+    /// Destination records of block clones in the syncing txg, until it is durable.
     pub(crate) syncing_clones: Vec<Range<u64>>,
-    /// What those, and those of the txg being written, can add to what it uses.
+    /// Upper bound of the space that the clones of both txgs add to `used`.
     pub(crate) cloning_bytes: u64,
     /// Changes not yet logged or committed, oldest first.
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) queued_bytes: u64,
-    /// The newest txg whose records the queue gave up on: only its commit makes them durable.
+    /// Newest txg whose records the log queue dropped. Only its commit makes them durable.
     pub(crate) overflow: Option<Txg>,
-    /// Last change acknowledged.
+    /// Last acknowledged change.
     pub(crate) acked: Lsn,
-    /// Last change of the txg being written out.
+    /// Last change of the syncing txg.
     pub(crate) syncing_acked: Lsn,
-    /// Every change up to here is durable.
+    /// Last durable change; all earlier changes are durable too.
     pub(crate) durable: Lsn,
     pub(crate) history: CompressHistory,
     pub(crate) leaves: Leaves,
-    /// By time.
+    /// Ordered by time.
     pub(crate) snapshots: Vec<Snapshot>,
-    /// By time.
+    /// Ordered by time.
     pub(crate) bookmarks: Vec<Mark>,
-    /// Bookmarks that the open txg takes out of the directory.
+    /// Bookmarks that the open txg removes from the directory.
     pub(crate) forgotten: Vec<DatasetId>,
-    /// A snapshot that the open txg shall end with: all but what that makes of the tree.
+    /// Snapshot that the open txg creates at its end. The commit fills in the fields that depend on
+    /// the tree.
     pub(crate) taking: Option<DatasetRecord>,
-    /// Whether it is being made from another one: until it is whole its record says that it is
-    /// destroyed, nobody sees it and nothing of it is freed.
+    /// Whether the volume is an unfinished copy of another one. Until it is complete its stored
+    /// record says "destroying", no client sees it, and the engine frees none of its space.
     pub(crate) is_coming: bool,
-    /// Whether this shows a snapshot, which nobody writes to.
+    /// Whether this volume shows a snapshot and is therefore not writable.
     pub(crate) is_view: bool,
-    /// Whether writes are refused: it was set so, or its pool was.
+    /// Whether writes are refused: the property is set on the volume or inherited from the pool.
     pub(crate) is_read_only: bool,
     pub(crate) limits: Limits,
-    /// Whether somebody receives a stream into it at this moment.
+    /// Whether a stream is being received into it.
     pub(crate) claimed: bool,
-    /// A smaller size that is being checked for data in the way; until that is known, no commit
-    /// may store it and no access reaches beyond it.
+    /// Smaller size whose cut-off range is being checked for data. During the check, commits do not
+    /// store this size and accesses end at it.
     pub(crate) shrinking_to: Option<u64>,
-    /// Records before it grew, until a commit stores the new size.
+    /// Number of records before it grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
 }
 
-/// Where the newest content of a block is.
+/// Location of the newest content of a block.
 pub(crate) enum Source {
     Dirty(Dirty),
-    /// In the committed tree, in the record under this pointer.
+    /// In the committed tree, in the record at this pointer.
     Stored(BlockPtr),
-    /// In the committed tree; nodes must be read to find it.
+    /// In the committed tree; finding it requires reading nodes.
     Tree(TreeRoot),
 }
 
@@ -147,14 +149,14 @@ impl State {
         self.is_read_only = core.is_read_only(&self.record.properties);
     }
 
-    /// What the txgs in memory did to a block.
+    /// Change of a block in the open or syncing txg.
     pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
         self.open
             .get(block)
             .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)))
     }
 
-    /// Where the newest content of a block is, without I/O.
+    /// Locates the newest content of a block without I/O.
     pub(crate) fn source(&mut self, pool: &Pool, block: u64) -> Result<Source, PoolError> {
         if let Some(dirty) = self.dirty(block) {
             return Ok(Source::Dirty(dirty));
@@ -165,17 +167,17 @@ impl State {
         Ok(found.map_or(Source::Tree(root), Source::Stored))
     }
 
-    /// Nodes that more changes of the open txg can cost.
+    /// Upper bound of the nodes that further changes of the open txg can add.
     pub(crate) fn nodes(&self) -> Nodes {
         Nodes::left(self.record.root.height, self.size(), self.open.nodes)
     }
 
-    /// Whether it is being freed.
+    /// Whether its space is being freed.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.record.state == DatasetState::Destroying && !self.is_coming
     }
 
-    /// Queues a part of the newest change for the log.
+    /// Queues a part of the newest change for the intent log.
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
         if self.overflow == Some(txg) {
             return;
@@ -183,7 +185,7 @@ impl State {
         self.queued_bytes += payload.queued_bytes();
         self.queue.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
         if self.queued_bytes > LOG_QUEUED_BYTES_MAX {
-            // Cheaper to commit than to log; and the queue holds no more memory for it.
+            // A commit now costs less than logging; the cleared queue releases its memory.
             self.queue.clear();
             self.queued_bytes = 0;
             self.overflow = Some(txg);
@@ -197,7 +199,7 @@ pub struct Volume {
     pub(crate) core: Arc<Core>,
     pub(crate) id: DatasetId,
     pub(crate) state: Mutex<State>,
-    /// Flushes under way; the log writer takes along volumes that have any.
+    /// Flushes in progress. The log writer includes the changes of volumes that have any.
     pub(crate) flush_waiters: AtomicUsize,
 }
 
@@ -249,7 +251,7 @@ impl Volume {
         state.is_view || state.is_read_only
     }
 
-    /// What is known of it.
+    /// Describes the volume.
     pub fn info(&self) -> VolumeInfo {
         let state = self.state.lock();
         VolumeInfo {
@@ -270,7 +272,7 @@ impl Volume {
         format!("{}/{}", self.core.pool.name(), state.record.name)
     }
 
-    /// Whether an access is inside the volume and the volume still there.
+    /// Checks that the volume exists and that the access is within it.
     pub(crate) fn check(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
         if state.is_destroyed() {
             return Err(DatasetError::Destroyed { name: self.full_name(state) });
@@ -287,7 +289,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether a change is inside the volume, which can be changed.
+    /// Checks that the volume is writable and that the change is within it.
     pub(crate) fn check_change(
         &self,
         state: &State,
@@ -307,7 +309,8 @@ impl Volume {
         self.check(state, offset, len)
     }
 
-    /// Takes a write into memory if that needs no waiting; `Ok(false)`: call [`Self::write`].
+    /// Takes a write into memory if it needs no wait. On `Ok(false)` the caller uses
+    /// [`Self::write`].
     ///
     /// # Durability
     /// None until a flush.
@@ -339,8 +342,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts blocks that will not be logged into the open txg: with no log queue to hold them, those
-    /// that are dirty already are changed where they are.
+    /// Puts blocks into the open txg without logging them. No log queue references the blocks, so
+    /// the table changes already dirty blocks in place.
     fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
         let added = (first..)
             .zip(blocks)
@@ -350,7 +353,7 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Counts blocks that the open table took, and promises them room.
+    /// Charges the space for blocks added to the open table.
     pub(crate) fn charge(&self, state: &mut State, added: u64) {
         let nodes = state.nodes();
         let cost = nodes.cost(added);
@@ -360,7 +363,7 @@ impl Volume {
         self.cover(state, cost);
     }
 
-    /// Promises room to nodes beside those of blocks.
+    /// Charges the space for nodes that no new block accounts for.
     fn charge_nodes(&self, state: &mut State, nodes: u64) {
         if nodes > 0 {
             let cost = nodes * BLOCK;
@@ -371,8 +374,8 @@ impl Volume {
         }
     }
 
-    /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
-    /// consecutive addresses from `offset` on, if it returns true.
+    /// As [`Self::try_write`], without a copy. If it returns true, it has taken `blocks`: whole
+    /// blocks at consecutive addresses from `offset`.
     ///
     /// # Durability
     /// None until a flush.
@@ -394,18 +397,18 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts a change of whole blocks into the open txg.
+    /// Adds a change of whole blocks to the open txg.
     pub(crate) fn insert(&self, state: &mut State, offset: u64, payload: Payload) {
         self.insert_all(state, [(offset, payload)]);
     }
 
-    /// Puts one change of several ranges of whole blocks into the open txg; at least one.
+    /// Adds one change with one or more ranges of whole blocks to the open txg.
     pub(crate) fn insert_all(
         &self,
         state: &mut State,
         parts: impl IntoIterator<Item = (u64, Payload)>,
     ) {
-        // Its parts have one number, so that the log takes all of them with one batch.
+        // All parts share one LSN, so that one log batch holds all of them.
         state.acked = Lsn(state.acked.0 + 1);
         for (offset, payload) in parts {
             self.put(state, offset, payload);
@@ -426,7 +429,7 @@ impl Volume {
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
-                // TRIMs that arrive before the commit use the other half.
+                // The other half is for TRIMs that arrive before the commit.
                 if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {
@@ -439,21 +442,22 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Counts the hole ranges of the open txg again. Returns the sum over all volumes of the pool.
+    /// Recounts the hole ranges of the open txg. Returns the sum over all volumes of the pool.
     pub(crate) fn count_holes(&self, state: &mut State) -> usize {
         let before = std::mem::replace(&mut state.counted_holes, state.open.hole_ranges());
         self.core.count_holes(before, state.counted_holes)
     }
 
-    /// Waits for the open txg to be committed, so that its dirty data counts no more.
+    /// Waits for the next commit, which releases the charges of its dirty data.
     pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
-        // The one being written may be enough; the open one surely is.
+        // The commit of the syncing txg may release enough; the commit of the open txg certainly
+        // does.
         self.core.want(self.core.open_txg());
         self.core.committed(committed.next()).await
     }
 
-    /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].
+    /// Zeroes whole blocks if that needs no wait. On `Ok(false)` the caller uses [`Self::zero`].
     ///
     /// # Durability
     /// None until a flush.
@@ -473,12 +477,12 @@ impl Volume {
         Ok(taken)
     }
 
-    /// What its tree has a pointer for.
+    /// Record size of the volume.
     pub fn record_size(&self) -> RecordSize {
         self.state.lock().record.record_size
     }
 
-    /// Whether flushed and unflushed changes wait for a commit.
+    /// Whether changes of the volume wait for a commit.
     pub(crate) fn has_changes(state: &State) -> bool {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
         let bookmarks =
@@ -501,8 +505,8 @@ mod tests {
     use crate::copy::block_clone::tests::{engine, now};
     use crate::state::engine::VolumeSpec;
 
-    // While a commit was slow, trims made as many ranges as the pool had room for nodes: some GiB
-    // of memory on a pool of 10 TiB.
+    // Regression: during a slow commit, TRIMs created as many hole ranges as the pool had space for
+    // nodes: several GiB of memory on a 10 TiB pool.
     #[test]
     fn trims_of_many_ranges_wait_for_a_commit() {
         let (engine, ..) = engine();
@@ -512,7 +516,7 @@ mod tests {
         let trim = |range: u64| volume.try_zero(range * 2 * BLOCK, BLOCK).unwrap();
         let add = |ranges: Range<u64>| {
             let mut state = volume.state.lock();
-            // A trim takes room for nodes, which this small pool has not for so many.
+            // `try_zero` charges nodes, and this small pool has no space for that many.
             ranges.for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
         };
         let is_wanted = || engine.core.wanted() == engine.core.open_txg();

@@ -1,10 +1,10 @@
-//! Digests of what a snapshot holds, to compare it with a copy elsewhere.
+//! Digests of a snapshot's content, for comparison with a copy elsewhere.
 //!
-//! Not here: what they are compared with.
+//! The caller compares them.
 //!
 //! Invariants:
-//! - equal content has equal digests, however it is stored and wherever it lies;
-//! - every block is read from disk and verified, but for raw ones that are in the cache.
+//! - equal content has equal digests, independent of its compression and location;
+//! - every block is read from disk and verified, except raw blocks in the cache.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -17,7 +17,7 @@ use crate::error::DatasetError;
 use crate::state::engine::Engine;
 use crate::state::snapshot::SnapshotId;
 
-/// Bytes of a volume that one digest is of.
+/// Bytes of a volume that one digest covers.
 pub const DIGEST_BYTES: u64 = 1 << 20;
 
 const DIGEST_BLOCKS: u64 = DIGEST_BYTES / BLOCK_BYTES as u64;
@@ -32,11 +32,11 @@ pub struct Digests {
 }
 
 impl Engine {
-    /// Digests of up to `count` ranges of [`DIGEST_BYTES`] from number `first` on. Each is XXH3-128
-    /// of all blocks that are not zeros, in rising order, each behind its number.
+    /// Returns digests of up to `count` ranges of [`DIGEST_BYTES`], beginning with range `first`.
+    /// Each is the XXH3-128 of all non-zero blocks in ascending order, each preceded by its number.
     ///
     /// # Errors
-    /// `NoSnapshot`; `Damaged` for a block that cannot be read.
+    /// `NoSnapshot`; `Damaged` for an unreadable block.
     #[boxed(?Send)]
     pub async fn digest(
         &self,
@@ -76,7 +76,8 @@ impl Engine {
         let stored = pool.read_stored_blocks(&ptrs).await;
         let mut content = Vec::with_capacity(found.len() * (BLOCK_BYTES + 8));
         for ((first, ptr), stored) in found.iter().zip(stored) {
-            // The checksum matched, so what cannot be unpacked was never written by a sound writer.
+            // The checksum matched, so a block that cannot be unpacked was never written by correct
+            // code.
             let blocks = pool.unpack_stored(ptr.record, ptr.codec, &stored?);
             let blocks = blocks.ok_or_else(|| DatasetError::Broken {
                 name: pool.name().to_owned(),

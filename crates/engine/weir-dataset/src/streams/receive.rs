@@ -1,15 +1,16 @@
-//! Receiving: a stream becomes a new volume, or takes a volume from one snapshot to the next.
+//! Receive: a stream creates a volume, or updates a volume from one snapshot to the next.
 //!
-//! Not here: the stream's form (weir-format), where it comes from, writing a volume (volume).
+//! weir-format defines the stream; the caller supplies its bytes; `state::volume` writes the
+//! blocks.
 //!
 //! Invariants:
-//! - from the first change to the snapshot at the end nobody else changes the volume;
-//! - how far the stream is, is stored with the same txg as what it brought: after a crash it goes
-//!   on there;
-//! - the snapshot exists if and only if the whole stream was received, and then holds what the
-//!   sender's holds;
-//! - a stream that is refused leaves nothing behind; one that was cut off can go on;
-//! - whether a stream can be received is found in one place, for those that are only checked too.
+//! - from the first change to the final snapshot no other task changes the volume;
+//! - the same txg stores received data and the resume position, so the stream resumes there after a
+//!   crash;
+//! - the final snapshot exists if and only if the whole stream was received, and then has the
+//!   content of the sender's snapshot;
+//! - a refused stream leaves nothing behind; an interrupted stream can resume;
+//! - one function decides whether a stream can be received, also for dry runs.
 
 mod start;
 
@@ -35,41 +36,43 @@ use crate::state::volume::{State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Blocks that join the open txg together.
+/// Blocks added to the open txg as one change.
 const BLOCKS_AT_ONCE: usize = 256;
 
-/// Where a stream goes.
+/// Destination and options of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveSpec {
     /// The volume's name inside the pool.
     pub volume: String,
-    /// Whether a volume that was changed since the snapshot the stream is a difference to shall be
-    /// rolled back to it first; newer snapshots go.
+    /// Whether to roll the volume back first if it was changed since the base snapshot of the
+    /// stream. Newer snapshots are destroyed.
     pub roll_back: bool,
-    /// Whether the stream shall only be read and checked: nothing is changed then.
+    /// Whether to read and check the stream without any change.
     pub dry_run: bool,
-    /// Limits the stream to what its sender made; streams that people receive have none.
+    /// Restricts the stream to datasets that its sender created. `None` for streams that users
+    /// receive.
     pub mark: Option<Mark>,
 }
 
-/// Whose a stream is. The volume that it makes and the snapshot that it ends with get this user
-/// property with the sender's address, in the txgs that make them. A volume that exists takes the
-/// stream only if it has the mark, and a snapshot becomes the origin of a new volume only then.
+/// Sender of a stream. The volume that the stream creates and its final snapshot get this user
+/// property with the sender's address, in the txgs that create them. An existing volume takes the
+/// stream only if it has the mark, and only a snapshot with the mark becomes the origin of a new
+/// volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Name of the user property; its value may hold several addresses, with commas between them.
+    /// Name of the user property. Its value may contain several addresses, separated by commas.
     pub property: String,
     /// The sender's address.
     pub address: IpAddr,
 }
 
 impl Mark {
-    /// The user property as it is set on what the stream makes.
+    /// The user property to set on the datasets that the stream creates.
     fn as_property(&self) -> (String, String) {
         (self.property.clone(), self.address.to_string())
     }
 
-    /// True if these properties have it.
+    /// True if these properties contain the mark.
     fn is_on(&self, properties: &Properties) -> bool {
         let value = properties.user.get(&self.property).map_or("", String::as_str);
         value.split(',').any(|address| address.trim().parse() == Ok(self.address))
@@ -81,45 +84,46 @@ impl Mark {
     }
 }
 
-/// What was received, or would be.
+/// Result of a receive, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Whether the stream made the volume.
+    /// Whether the stream created the volume.
     pub is_new: bool,
-    /// Whether the volume was rolled back first, of a stream that is received from its start.
+    /// Whether the volume was rolled back first. A resumed stream does not report it.
     pub rolled_back: bool,
-    /// Guid of the snapshot that is there now.
+    /// Guid of the final snapshot.
     pub guid: u64,
-    /// Its own name.
+    /// Name of the final snapshot.
     pub snapshot: String,
-    /// What its counts count.
+    /// Record size; `counts` is in records of this size.
     pub record_size: RecordSize,
-    /// What the stream held.
+    /// Contents of the stream.
     pub counts: StreamCounts,
 }
 
-/// A stream under way. Dropping it is a cut: what came is kept, and the stream can go on.
+/// Receive in progress. Dropping it interrupts the stream: received data is kept, and the stream
+/// can resume.
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,
-    /// Whether the snapshot is a user's: no schedule destroys it.
+    /// Whether the snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
     reader: StreamReader,
     claim: Option<Claim>,
-    /// What would become of a stream that is only checked.
+    /// Plan of a dry run.
     judged: Option<Judged>,
     rolled_back: bool,
     end: Option<StreamCounts>,
     received_bytes: u64,
 }
 
-/// What a stream that is only checked would do.
+/// Plan of a stream that is only checked.
 struct Judged {
     begin: StreamBegin,
     is_new: bool,
 }
 
-/// The right to change a volume that is being received into; one at a time.
+/// Exclusive right to change the destination volume of a stream.
 struct Claim {
     volume: Arc<Volume>,
     begin: StreamBegin,
@@ -139,14 +143,14 @@ impl Drop for Claim {
     }
 }
 
-/// The token with which a stream into this volume goes on.
+/// Resume token of the stream into this volume.
 fn token(record: &DatasetRecord) -> Option<ResumeToken> {
     let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
     Some(ResumeToken { to, from, next_record })
 }
 
 impl Receiver {
-    /// A stream into a volume; nothing happens before its first frame has come.
+    /// Creates a receiver. Nothing changes before the first frame has arrived.
     pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         let reader = StreamReader::default();
         let (claim, judged, end) = (None, None, None);
@@ -154,30 +158,30 @@ impl Receiver {
         Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
     }
 
-    /// As [`Self::new`]; the snapshot becomes a user's, so that no schedule destroys or counts it.
+    /// As [`Self::new`]. The snapshot belongs to a user, so that no schedule destroys or counts it.
     pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         Self { by_user: true, ..Self::new(engine, spec) }
     }
 
-    /// Bytes of the stream that came.
+    /// Bytes of the stream received so far.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// What the stream says of itself, once that came.
+    /// Header of the stream, once it has arrived.
     pub fn begin(&self) -> Option<&StreamBegin> {
         let claimed = self.claim.as_ref().map(|claim| &claim.begin);
         claimed.or(self.judged.as_ref().map(|judged| &judged.begin))
     }
 
-    /// Takes the next bytes of the stream in, up to a MiB or so; waits for room.
+    /// Takes the next bytes of the stream, up to about 1 MiB. Waits for space.
     ///
     /// # Durability
-    /// None: what of it is on disk, the token after a sync says.
+    /// None. The token after a sync shows how much of the stream is on disk.
     ///
     /// # Errors
-    /// `Stream` for bytes that are none, which leaves nothing behind; `Full` leaves what came, as a
-    /// cut does. After an error there is nothing more to do with it.
+    /// `Stream` if the bytes are malformed, which leaves nothing behind; `Full` keeps the received
+    /// data, as an interruption does. After an error the receiver cannot be used any more.
     #[boxed(?Send)]
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), DatasetError> {
         self.received_bytes += bytes.len() as u64;
@@ -209,13 +213,13 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends the stream: takes the snapshot, unless it was only to be checked.
+    /// Ends the stream and takes the snapshot, unless this is a dry run.
     ///
     /// # Durability
     /// The snapshot exists after any crash once this returns.
     ///
     /// # Errors
-    /// `CutOff` when the end did not come; the stream can go on.
+    /// `CutOff` if the end of the stream is missing; the stream can resume.
     #[boxed(?Send)]
     pub async fn finish(mut self) -> Result<Received, DatasetError> {
         let whole = self.reader.finish();
@@ -264,7 +268,7 @@ impl Receiver {
         Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts })
     }
 
-    /// What to say of a stream that ended too early, after a commit of what came.
+    /// Commits the received data and returns the error for a stream that ended early.
     async fn cut_off(&self, error: StreamError) -> DatasetError {
         let name = self.engine.full_name(&self.spec.volume);
         let Some(claim) = &self.claim else { return DatasetError::Stream { name, error } };
@@ -277,7 +281,7 @@ impl Receiver {
         }
     }
 
-    /// Takes back what a bad stream did.
+    /// Aborts the receive and undoes its changes.
     async fn refuse(&mut self, error: StreamError) -> DatasetError {
         if let Some(claim) = self.claim.take() {
             let volume = claim.volume.state.lock().record.name.clone();
@@ -292,7 +296,7 @@ impl Receiver {
     async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
         let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
         let (volume, size) = (Arc::clone(&claim.volume), claim.begin.record_size);
-        // Blocks, and the first of them.
+        // Consecutive blocks, and the number of the first one.
         let mut run: Vec<Block> = Vec::new();
         let mut first = 0;
         for (change, stored) in changes.iter() {
@@ -323,7 +327,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// As [`Self::apply`], but nothing becomes of it.
+    /// As [`Self::apply`], for a dry run: changes nothing.
     async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
         let size = self.begin().expect("as for changes that are applied").record_size;
         for (change, stored) in changes.iter() {
@@ -334,7 +338,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Refuses a stream with something that is no record.
+    /// Refuses a stream with a malformed record.
     async fn refuse_record(&mut self, value: u64) -> DatasetError {
         let (what, field) = ("stream frame", "record that is none");
         let error = self.reader.refuse_last(FormatError::Field { what, field, value });
@@ -347,7 +351,8 @@ impl Receiver {
 }
 
 impl Volume {
-    /// Whether a stream is being received into it, or was cut off; the name of its snapshot.
+    /// Name of the final snapshot of an unfinished stream into the volume, being received or
+    /// interrupted.
     pub fn receiving(&self) -> Option<String> {
         let state = self.state.lock();
         if state.is_view {
@@ -356,20 +361,20 @@ impl Volume {
         descent(&state.record).receiving.as_ref().map(|receiving| receiving.snapshot.clone())
     }
 
-    /// True if the volume holds what its newest snapshot holds.
+    /// True if the volume has the content of its newest snapshot.
     pub fn is_at_newest_snapshot(&self) -> bool {
         let state = self.state.lock();
         let newest = state.snapshots.iter().rfind(|snapshot| snapshot.is_active());
         newest.is_some_and(|newest| stands_at(&state, &newest.record))
     }
 
-    /// True if this user property is set on the volume itself, to anything but nothing.
+    /// True if this user property is set on the volume itself, with a non-empty value.
     pub fn has_user_property(&self, name: &str) -> bool {
         let state = self.state.lock();
         state.record.properties.user.get(name).is_some_and(|value| !value.is_empty())
     }
 
-    /// Puts what a stream brought into the open txg, and how far it is now, as one.
+    /// Adds received data and the new resume position to the open txg as one change.
     async fn receive(&self, first: u64, payload: Payload) -> Result<(), DatasetError> {
         let blocks = match &payload {
             Payload::One(_) => 1,
@@ -407,7 +412,7 @@ impl Volume {
         }
     }
 
-    /// Changes the open txg without the intent log, which knows nothing of how far a stream is.
+    /// Changes the open txg without the intent log, which does not contain the resume position.
     fn put_received(&self, state: &mut State, first: u64, payload: Payload) {
         state.overflow = Some(self.core.open_txg());
         self.insert(state, first * BLOCK, payload);
@@ -415,7 +420,7 @@ impl Volume {
 }
 
 impl Engine {
-    /// Refuses what cannot be done with a volume that is being received into.
+    /// Refuses an operation on a volume with an unfinished stream.
     pub(crate) fn refuse_receiving(&self, state: &State) -> Result<(), DatasetError> {
         let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
         let why = format!(
@@ -426,10 +431,10 @@ impl Engine {
         Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
     }
 
-    /// The token with which the stream into a volume goes on, after a commit of what came.
+    /// Commits the received data and returns the resume token of a volume's stream.
     ///
     /// # Errors
-    /// `Unfit` where nothing is being received.
+    /// `Unfit` if the volume has no unfinished stream.
     #[boxed(?Send)]
     pub async fn receive_token(&self, volume: &str) -> Result<ResumeToken, DatasetError> {
         let found = self.volume(volume)?;
@@ -443,14 +448,14 @@ impl Engine {
         DatasetError::Unfit { name: self.full_name(volume), why }
     }
 
-    /// Gives a stream up that was cut off: a volume that was made for it goes, another one is what
-    /// it was before.
+    /// Abandons an interrupted stream. A volume created for it is destroyed; an older volume
+    /// returns to its previous content.
     ///
     /// # Durability
-    /// After a crash it is one or the other.
+    /// After a crash the volume has one state or the other.
     ///
     /// # Errors
-    /// `InUse` while the stream is under way.
+    /// `InUse` while the stream is being received.
     #[boxed(?Send)]
     pub async fn abort_receive(&self, volume: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -480,7 +485,7 @@ impl Engine {
         .await
     }
 
-    /// The record of the snapshot of this guid that a volume has, or was cloned from.
+    /// Record of the snapshot with this guid, of the volume itself or its origin.
     pub(super) fn standing_at(&self, volume: &Volume, guid: u64) -> Option<DatasetRecord> {
         let origin = {
             let state = volume.state.lock();
@@ -493,7 +498,7 @@ impl Engine {
         self.find_snapshot(|s| s.record.id == origin.snapshot && s.moment().guid == guid)
     }
 
-    /// The first snapshot that is the one.
+    /// Finds the first active snapshot that `is` accepts.
     pub(super) fn find_snapshot(&self, is: impl Fn(&Snapshot) -> bool) -> Option<DatasetRecord> {
         self.volumes().into_iter().find_map(|volume| {
             let state = volume.state.lock();
@@ -502,7 +507,7 @@ impl Engine {
     }
 }
 
-/// Whether a volume is what a snapshot shows.
+/// Whether a volume has the content of a snapshot.
 pub(crate) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
     state.open.is_empty()
         && state.syncing.is_none()

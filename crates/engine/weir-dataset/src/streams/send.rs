@@ -1,12 +1,12 @@
-//! Sending: a snapshot, or what changed since an older one, as a stream.
+//! Send: writes a snapshot, or its difference to an older one, as a stream.
 //!
-//! Not here: the stream's form (weir-format), where it goes, receiving (receive).
+//! weir-format defines the stream; the caller transfers it; `receive` applies it.
 //!
 //! Invariants:
-//! - blocks are sent as they are stored, each after its checksum was verified;
-//! - a difference holds every place at which the two snapshots are not the same: what was written
-//!   has a younger birth, what was trimmed is a hole of a node with one;
-//! - a snapshot stays while it is sent.
+//! - blocks are sent as stored, each after a check of its checksum;
+//! - an incremental stream contains every record that differs between the two snapshots: a written
+//!   record has a younger birth txg, a trimmed one is a hole in a node with a younger birth txg;
+//! - a snapshot cannot be destroyed while it is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,59 +27,60 @@ use crate::state::mark::Mark;
 use crate::state::snapshot::{Snapshot, SnapshotId, descent};
 use crate::state::volume::Volume;
 
-/// Blocks that are read together: two device reads where they lie side by side.
+/// Blocks read together: two device reads if they are adjacent.
 const BLOCKS_AT_ONCE: usize = 512;
 
-/// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory, and
-/// what is read along between blocks.
+/// Groups read concurrently. With [`BLOCKS_AT_ONCE`] they need at most 8 MiB of memory, plus the
+/// gaps that are read between blocks.
 const GROUPS_IN_FLIGHT: usize = 4;
 
-/// Pointers that an estimate of the rest of a stream looks at: 256 nodes, 1 MiB of reads.
+/// Pointers that the estimate for the rest of a stream reads: 256 nodes, 1 MiB of reads.
 const ESTIMATE_POINTERS_MAX: usize = 32_768;
 
-/// What to send.
+/// Description of a stream to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendSpec {
     /// The snapshot.
     pub snapshot: SnapshotId,
-    /// An older one that the receiver has: of the same volume, or one it was cloned from.
+    /// Base of an incremental stream: an older snapshot that the receiver has, of the same volume
+    /// or of an origin.
     pub from: Option<SendFrom>,
-    /// Where a stream that was cut off goes on; it says by itself what it is a difference to.
+    /// Resume position of an interrupted stream. The token names the base itself.
     pub resume: Option<ResumeToken>,
 }
 
-/// What a stream is a difference to.
+/// Base of an incremental stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendFrom {
-    /// A snapshot that is there.
+    /// An existing snapshot.
     Snapshot(SnapshotId),
-    /// A moment of which a bookmark is left.
+    /// A bookmark, also of a destroyed snapshot.
     Bookmark(BookmarkId),
 }
 
-/// A stream that can be sent now; the snapshot stays while this is held.
+/// Prepared stream. The snapshot cannot be destroyed while this is held.
 pub struct Sending {
     view: Arc<Volume>,
     begin: StreamBegin,
     root: TreeRoot,
-    /// What was born up to here is not sent.
+    /// Blocks born by this txg are not sent.
     after: Txg,
     estimate_bytes: u64,
 }
 
 impl Sending {
-    /// What the stream will say of itself.
+    /// Header of the stream.
     pub fn begin(&self) -> &StreamBegin {
         &self.begin
     }
 
-    /// About how much will be sent, for people: bytes as stored that were born in that time.
+    /// Approximate size of the stream, for users: stored bytes born after the base.
     pub fn estimate_bytes(&self) -> u64 {
         self.estimate_bytes
     }
 
-    /// What to look for. Nodes are passed by with everything below them if they were born before;
-    /// of the others every hole is told, as nobody knows what was there.
+    /// Parameters of the tree diff. It skips nodes born by `after`, with everything below them. In
+    /// other nodes it returns every hole, because the previous content is unknown.
     fn what(&self, bug: PlantedBug) -> Unshared {
         let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
         if bug == PlantedBug::ResumeSkips && from > 0 {
@@ -90,25 +91,25 @@ impl Sending {
     }
 }
 
-/// An older snapshot, or what is left of one, that a stream is a difference to.
+/// Base of a stream: an older snapshot, or the bookmark of one.
 struct Older {
     guid: u64,
     txg: Txg,
     is_clone: bool,
 }
 
-/// Changes that are sent together: first record, how many, and the pointer or a hole.
+/// Changes sent together: first record, number of records, and the pointer or a hole.
 type Changes = Vec<(u64, u64, BlockPtr)>;
 
-/// As [`Changes`], with verified stored bytes; `None` of a hole.
+/// As [`Changes`], with verified stored bytes; `None` for a hole.
 type Read = Result<Vec<(u64, u64, BlockPtr, Option<Stored>)>, DatasetError>;
 
 impl Engine {
-    /// Looks up what is to be sent, and keeps it.
+    /// Resolves the names and opens the snapshot, which then cannot be destroyed.
     ///
     /// # Errors
-    /// `NoSnapshot`, `NoBookmark`; `Unfit` for a pair of snapshots where none came of the other,
-    /// and for a token of another stream.
+    /// `NoSnapshot`, `NoBookmark`; `Unfit` if the snapshot does not descend from the base, or for a
+    /// token of another stream.
     pub fn prepare_send(&self, spec: &SendSpec) -> Result<Sending, DatasetError> {
         self.core.pool.check_alive()?;
         let SnapshotId { volume, name } = &spec.snapshot;
@@ -178,10 +179,10 @@ impl Engine {
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
     }
 
-    /// What somebody named; `None` for what a snapshot did not come of.
+    /// Resolves the named base. `None`: the snapshot does not descend from it.
     ///
     /// # Errors
-    /// `NoSnapshot`, `NoBookmark`: a mistyped name is told apart from one that does not fit.
+    /// `NoSnapshot` or `NoBookmark` if the named base does not exist.
     fn named_older(
         &self,
         of: &Arc<Volume>,
@@ -216,8 +217,8 @@ impl Engine {
         Some(Older { guid: mark.guid, txg: mark.txg, is_clone })
     }
 
-    /// The snapshot that `is`, among those a snapshot came of: older ones of its volume, and of
-    /// the volumes that was cloned from.
+    /// Finds the snapshot that `is` accepts among the ancestors of a snapshot: older ones of its
+    /// volume, and of the volumes of its origins.
     fn older(
         &self,
         of: &Arc<Volume>,
@@ -229,7 +230,8 @@ impl Engine {
             let origin = {
                 let state = volume.state.lock();
                 let at = state.snapshots.iter().position(|s| s.record.id == newest)?;
-                // A snapshot is no difference to itself, but a clone may be one to its origin.
+                // A snapshot cannot be the base of its own stream, but an origin can be the base of
+                // its clone's.
                 let older = &state.snapshots[..at + usize::from(is_clone)];
                 let fits = |s: &&Snapshot| s.is_active() && is(&state.record, s);
                 if let Some(found) = older.iter().find(fits) {
@@ -243,11 +245,11 @@ impl Engine {
         }
     }
 
-    /// Estimated bytes of a stream. For a resumed stream, counts the start of the rest, up to
-    /// [`ESTIMATE_POINTERS_MAX`] pointers, and extrapolates.
+    /// Estimates the bytes of a stream. For a resumed stream, reads up to [`ESTIMATE_POINTERS_MAX`]
+    /// pointers of the rest and extrapolates.
     ///
     /// # Errors
-    /// The pool is suspended, or a node cannot be read.
+    /// The pool is suspended, or a node is unreadable.
     #[boxed(?Send)]
     pub async fn estimate_send(&self, sending: &Sending) -> Result<u64, DatasetError> {
         let (first, size) = (sending.begin.first_record, sending.begin.record_size);
@@ -273,11 +275,11 @@ impl Engine {
         Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
     }
 
-    /// Sends a stream, a part at a time; `put` takes each and may wait.
+    /// Sends a stream in parts; `put` takes each part and may wait.
     ///
     /// # Errors
-    /// What `put` was told; `Damaged` where the snapshot cannot be read, and then nothing that is
-    /// not there was sent.
+    /// The error of `put`; `Damaged` if the snapshot is unreadable. Everything sent before the
+    /// error is part of the snapshot.
     pub async fn send(
         &self,
         sending: &Sending,
@@ -292,7 +294,7 @@ impl Engine {
         let mut ended = false;
         loop {
             while !ended && reads.len() < GROUPS_IN_FLIGHT {
-                // The walk passes an unreadable node by.
+                // Keep the position: the diff moves past an unreadable node.
                 let from = walk.position();
                 let next = next_changes(&mut walk, sending).await;
                 let size = sending.begin.record_size;
@@ -336,7 +338,7 @@ impl Engine {
     }
 }
 
-/// The next changes, in rising order; none at the end.
+/// Returns the next changes in ascending order; none at the end.
 async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
     let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
     let most = (BLOCKS_AT_ONCE / sending.begin.record_size.blocks() as usize).max(1);
@@ -344,7 +346,8 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
     while changes.len() < most {
         let found = walk.next().await?;
         if walk.damaged() > 0 {
-            // What is below it may have changed: leaving it out would be a silent lie.
+            // Records below the node may have changed. Leaving them out would silently corrupt the
+            // copy.
             let name = sending.view.state.lock().record.name.clone();
             let end = walk.position().min(records) * sending.begin.record_size.bytes() as u64;
             let why = format!(
@@ -360,7 +363,7 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
             let span = TreeRoot::capacity(found.level);
             let start = (found.index * span).max(sending.begin.first_record);
             let end = (found.index.saturating_add(1)).saturating_mul(span).min(records);
-            // Nodes come after what is below them, and are the receiver's own matter.
+            // Nodes follow their children. The receiver builds its own nodes.
             let told = found.level == 0 || found.ptr.is_hole();
             if told && start < end {
                 changes.push((start, end - start, found.ptr));

@@ -1,15 +1,14 @@
-//! Disks that join a pool, take another's place or leave it: the steps of weir-pool with the
-//! commits that they need in between.
+//! Disks that are attached, replaced or detached: weir-pool's steps, with the commits between them.
 //!
-//! Not here: finding and opening disks (the server), the resilver that follows (scan).
+//! The server finds and opens disks; `scan` runs the resilver that follows.
 //!
 //! Invariants:
-//! - one such change at a time, and none beside a change of volumes;
-//! - a good disk that is replaced leaves when the new one has everything, not before, unless a
-//!   person said so.
+//! - one such change runs at a time, never concurrently with a change of volumes;
+//! - a good disk that is replaced is detached only once its replacement is resilvered, unless the
+//!   administrator requested otherwise.
 //!
-//! That a disk is to leave once its successor has everything is not stored: after a crash the
-//! mirror has one leg more, until somebody detaches it.
+//! A pending replacement is not stored: after a crash the mirror has one leg more, until the
+//! administrator detaches it.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use crate::state::engine::Engine;
 use crate::state::replacement::Succession;
 
 impl Engine {
-    /// Adds a disk to the disk or mirror that `beside` is a leg of.
+    /// Adds a disk to the disk or mirror vdev of the leg `beside`.
     ///
     /// # Durability
     /// The disk belongs to the pool after any crash once this returns, and counts as up to date
@@ -42,14 +41,14 @@ impl Engine {
         self.join(beside, device, new, Replacement::Beside).await
     }
 
-    /// Lets a disk take the place of the leg `old`; tells how. With `at_once` also a good leg that
-    /// the new disk cannot stand beside leaves before that has everything.
+    /// Replaces the leg `old` by a disk, and returns how. With `at_once`, a good leg is removed
+    /// before the resilver if it cannot stay attached in addition to the new disk.
     ///
     /// # Durability
     /// As [`Self::attach_leg`].
     ///
     /// # Errors
-    /// Also where a good leg would have to leave at once.
+    /// Also if a good leg would have to be removed at once.
     #[boxed(?Send)]
     pub async fn replace_leg(
         &self,
@@ -67,7 +66,7 @@ impl Engine {
         Ok(how)
     }
 
-    /// Whether and how a disk can take the place of the leg `old`; nothing is changed.
+    /// Checks whether and how a disk can replace the leg `old`. Changes nothing.
     ///
     /// # Errors
     /// As [`Self::replace_leg`].
@@ -109,13 +108,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a leg out of a mirror for good.
+    /// Detaches a leg of a mirror permanently.
     ///
     /// # Durability
-    /// It does not belong to the pool any more after any crash once this returns.
+    /// The leg does not belong to the pool after any crash once this returns.
     ///
     /// # Errors
-    /// No other leg has everything, or the vdev is no mirror.
+    /// No other leg is complete, or the vdev is no mirror.
     #[boxed(?Send)]
     pub async fn detach_leg(&self, guid: Guid) -> Result<(), DatasetError> {
         let _admin = self.admin.lock().await;
@@ -126,7 +125,7 @@ impl Engine {
         Ok(self.pool().forget_leg(left).await?)
     }
 
-    /// Lets go of replaced legs whose successors have everything now.
+    /// Detaches replaced legs whose replacements are resilvered.
     pub(crate) async fn settle_successions(&self) {
         let waiting = self.successions.lock().clone();
         for Succession { old, new } in waiting {

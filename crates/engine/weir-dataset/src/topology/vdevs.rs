@@ -1,12 +1,13 @@
-//! Vdevs that join a pool or leave it, larger disks, and spares: the steps of weir-pool with the
-//! commits and the room that they need.
+//! Addition and removal of vdevs, larger disks, and spares: weir-pool's steps, with the commits and
+//! the space that they need.
 //!
-//! Not here: finding and opening disks (the server), what is moved and how (weir-pool's cleaner).
+//! The server finds and opens disks; weir-pool's cleaner moves data.
 //!
 //! Invariants:
-//! - one change of a pool's shape at a time, and none beside a change of volumes;
-//! - a vdev begins to leave only when what was promised to writers fits on the others;
-//! - a vdev that is leaving is emptied in the background, also after an import, and then removed.
+//! - one change of the pool's topology runs at a time, never concurrently with a change of volumes;
+//! - the evacuation of a vdev begins only if all reserved and charged space fits on the other
+//!   vdevs;
+//! - an evacuating vdev is emptied in the background, also after an import, and then removed.
 
 use std::time::Duration;
 
@@ -21,20 +22,20 @@ use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::timer::Timer;
 
-/// Commits after which a log vdev that is to leave is not needed any more: one that moves the log,
-/// and one before it for what was logged meanwhile.
+/// Maximum commits to move the intent log to or from a vdev. Normally two suffice: the first
+/// commits the changes logged meanwhile, the second moves the log.
 const LOG_MOVES_IN_TXGS: usize = 4;
-/// Between commits that only wait for places to be given up, or for room.
+/// Pause between commits that only wait for freed segments or for space.
 const EVACUATION_WAIT: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Adds a vdev on open disks; `guid` draws random identities. Returns its number.
+    /// Adds a vdev on open disks; `guid` draws random identities. Returns the vdev's number.
     ///
     /// # Durability
-    /// It belongs to the pool after any crash once this returns.
+    /// The vdev belongs to the pool after any crash once this returns.
     ///
     /// # Errors
-    /// It cannot be part of this pool, or a new disk fails: the pool is as it was.
+    /// The vdev cannot be part of this pool, or a new disk fails. The pool is then unchanged.
     #[boxed(?Send)]
     pub async fn add_vdev(
         &self,
@@ -44,8 +45,9 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.pool().check_alive()?;
         let vdev = self.pool().add_vdev(spec, guid).await?;
-        // An uberblock on the new disks, the log on a new log vdev, and the space for writers. The
-        // log moves with the first commit that finds none of its batches needed.
+        // The commits write an uberblock to the new disks, move the log to a new log vdev, and
+        // update the space for writers. The log moves with the first commit that finds none of its
+        // batches needed.
         for _ in 0..LOG_MOVES_IN_TXGS {
             self.commit_now().await?;
             if spec.role != VdevRole::Log || self.pool().log_is_on(vdev) {
@@ -55,14 +57,14 @@ impl Engine {
         Ok(vdev)
     }
 
-    /// Removes a vdev: a spare or a log vdev before this returns, one for data in the background.
-    /// Asked again, it tries again what could not be moved.
+    /// Removes a vdev. A spare or log vdev is removed before this returns, a data vdev in the
+    /// background. A repeated call retries the segments that could not be moved.
     ///
     /// # Durability
-    /// It goes on after any crash once this returns.
+    /// The removal continues after any crash once this returns.
     ///
     /// # Errors
-    /// The others have no room for what it holds, or it is the last.
+    /// The other vdevs have no space for its data, or it is the last vdev.
     #[boxed(?Send)]
     pub async fn remove_vdev(&self, vdev: u16) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -94,10 +96,10 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Takes a vdev out of the pool if nothing stands on it; returns whether it did.
+    /// Removes a vdev from the pool if it is empty. Returns whether it did.
     async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
-        // A commit under way may be moving the log there, and what a write-out gave up is given up
-        // once it is committed.
+        // A running commit may be moving the log to this vdev. Segments freed by a write-out are
+        // free only once it is committed.
         let _committer = self.core.committer.lock().await;
         let leaves = self.pool().can_leave(vdev);
         if leaves {
@@ -112,7 +114,7 @@ impl Engine {
         pool.check_removable(vdev)?;
         pool.set_vdev_open(vdev, false);
         self.core.measure_space();
-        // Writers that came between were promised room on this vdev too.
+        // Writes accepted meanwhile may have been charged against this vdev's space.
         if let Err(room_bytes) = self.core.keeps_promises() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();
@@ -123,7 +125,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a vdev that is leaving stay, with what is still on it.
+    /// Cancels the removal of a vdev. The vdev keeps the data that is still on it.
     #[boxed(?Send)]
     pub async fn cancel_removal(&self, vdev: u16) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -133,7 +135,7 @@ impl Engine {
         Ok(if stays { Outcome::Changed } else { Outcome::Unchanged })
     }
 
-    /// Lets every vdev use all of its disks; returns the bytes that data gained.
+    /// Lets every vdev use the full size of its disks. Returns the bytes gained for data.
     #[boxed(?Send)]
     pub async fn expand(&self) -> Result<u64, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -145,8 +147,8 @@ impl Engine {
         Ok(gained)
     }
 
-    /// Puts a spare, with the new identity `new`, in the place of a leg that is not in use; false
-    /// when there is none that fits.
+    /// Replaces a leg that is out of use by a spare, which gets the identity `new`. False if no
+    /// spare fits.
     ///
     /// # Errors
     /// The spare fails, or the vdev cannot take it.
@@ -165,7 +167,7 @@ impl Engine {
         joined.map(|()| true)
     }
 
-    /// One step of emptying vdevs that are leaving; false when there is nothing to do.
+    /// Makes one step of the evacuation. False if there is nothing to do.
     pub(crate) async fn evacuate(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let before = self.pool().evacuations();
         if !before.iter().any(|left| left.segments > left.stuck || left.segments == 0) {

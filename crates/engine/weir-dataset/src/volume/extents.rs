@@ -1,9 +1,10 @@
-//! Which parts of a volume hold data: NBD block status and the like.
+//! Data and hole extents of a volume, for NBD block status and similar queries.
 //!
-//! Not here: protocol flags.
+//! The protocol crates translate them to protocol flags.
 //!
-//! Invariants: extents are in order, touch each other, start where asked, and a hole reads as
-//! zeros; an answer may end early but never before its first extent. What is damaged is no hole.
+//! Invariants: extents are in order and adjacent; the first starts at the requested offset; a hole
+//! reads as zeros; an answer may end early but has at least one extent. A damaged range is never
+//! reported as a hole.
 
 use std::ops::Range;
 
@@ -17,21 +18,22 @@ use crate::objects::range_set::RangeSet;
 use crate::state::volume::Volume;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Blocks looked at per call; an answer for more ends early.
+/// Maximum records and damaged ranges visited in one call. For a longer range the answer ends
+/// early.
 const BLOCKS_MAX: usize = 1 << 18;
 
-/// A run of data or of nothing.
+/// Range of data, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Length in bytes.
     pub len: u64,
-    /// Whether nothing is stored there.
+    /// Whether the range is a hole.
     pub hole: bool,
 }
 
 impl Volume {
-    /// Ranges, in bytes, of which nothing can be read as a node of the committed tree above them is
-    /// lost: the first `max` of them, ascending.
+    /// Returns the byte ranges that are unreadable because a node of the committed tree above them
+    /// is lost: the first `max` ranges, ascending.
     ///
     /// # Errors
     /// Disks are missing; the pool is suspended.
@@ -53,7 +55,7 @@ impl Volume {
         Ok(lost.within(0..end.div_ceil(BLOCK)).map(bytes).collect())
     }
 
-    /// The extents of `offset .. offset + len`, at most `max` of them.
+    /// Returns the extents of `offset .. offset + len`, at most `max` of them.
     #[boxed(?Send)]
     pub async fn extents(
         &self,
@@ -63,7 +65,7 @@ impl Volume {
     ) -> Result<Vec<Extent>, DatasetError> {
         let first = offset / BLOCK;
         let mut end = (offset + len).div_ceil(BLOCK);
-        // The overlay is taken before the tree, with the root of the same moment.
+        // Copy the dirty ranges and the root under one lock, before the tree walk.
         let (root, size, overlay) = {
             let state = self.state.lock();
             self.check(&state, offset, len)?;
@@ -80,7 +82,7 @@ impl Volume {
         let mut insert = |records: Range<u64>| {
             let blocks = size.blocks_of(&records);
             seen += 1;
-            // Two extents per range of data: itself and the hole before it.
+            // Each data range yields two extents: itself and the hole before it.
             if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
                 stopped_at = Some(blocks.start);
                 return false;

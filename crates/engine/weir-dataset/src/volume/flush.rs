@@ -1,14 +1,15 @@
-//! Flush: group commit of queued changes to the intent log, or a wait for the txg.
+//! Flush: group commit of queued changes to the intent log, or a wait for the commit of their txg.
 //!
-//! Not here: the log's ring (weir-pool).
+//! weir-pool manages the ring of the log.
 //!
 //! Invariants:
-//! - prefix rule: a batch holds all queued changes of a volume in order, from the oldest on, so
-//!   what a crash leaves of a volume is a prefix of its acknowledged changes;
+//! - prefix rule: a batch holds queued changes of a volume in order and without gaps, from the
+//!   oldest on, so a crash leaves a prefix of the volume's acknowledged changes;
 //! - all parts of a change are in one batch;
-//! - a change logged in txg N+1 is never logged before one of txg N that is neither logged nor
+//! - a change of txg N+1 is never logged before a change of txg N that is neither logged nor
 //!   committed: a volume whose queue overflowed waits for that commit first;
-//! - one batch at a time; who waits for the writer finds its changes in the next batch.
+//! - one task at a time writes a batch; the next batch contains the changes of tasks that wait for
+//!   it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +26,14 @@ use crate::state::engine::Engine;
 use crate::state::shared::Core;
 use crate::state::volume::Volume;
 
-/// What a flush must do next.
+/// Next step of a flush.
 enum Step {
     Done,
     Commit(Txg),
     Log,
 }
 
-/// Changes of one volume that go into a batch.
+/// Changes of one volume in a batch.
 struct Taken {
     volume: Arc<Volume>,
     records: Vec<QueuedRecord>,
@@ -63,7 +64,8 @@ impl Volume {
         }
     }
 
-    /// Copies queued changes from the oldest on, each whole, up to a batch's size (one at least).
+    /// Copies queued changes from the oldest on, each with all its parts, up to the size of a
+    /// batch. Copies at least one change.
     fn take_records(&self, room: &mut usize) -> Vec<QueuedRecord> {
         let state = self.state.lock();
         if state.overflow.is_some() {
@@ -72,7 +74,7 @@ impl Volume {
         let mut records: Vec<QueuedRecord> = Vec::new();
         for record in &state.queue {
             let bytes = record.payload.queued_bytes() as usize;
-            // Only a zero has several parts: what follows its first one is two blocks at most.
+            // Only a zero has several parts; the parts after the first are two blocks at most.
             let is_begun = |last: &QueuedRecord| last.lsn == record.lsn;
             if bytes > *room && !records.last().is_none_or(is_begun) {
                 break;
@@ -83,7 +85,7 @@ impl Volume {
         records
     }
 
-    /// Notes that every change up to `lsn` is durable.
+    /// Records that every change up to `lsn` is durable.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.durable = state.durable.max(lsn);
@@ -97,13 +99,15 @@ impl Engine {
     /// Makes every change to the volume that was acknowledged before this call durable.
     ///
     /// # Durability
-    /// In the intent log or in a committed txg, on every leg in use, when this returns `Ok`.
+    /// The changes are in the intent log or in a committed txg, on every leg in use, when this
+    /// returns `Ok`.
     ///
     /// # Errors
-    /// The pool is suspended: nothing acknowledged since the last successful flush is promised.
+    /// The pool is suspended. A crash may lose all changes acknowledged since the last successful
+    /// flush.
     ///
     /// # Cancel safety
-    /// None: poll it to completion. A log write that is dropped half way suspends the pool.
+    /// None: poll it to completion. Dropping it during a log write suspends the pool.
     #[boxed(?Send)]
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         let core = &self.core;
@@ -124,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Logs one batch: the queue of `first`, and of every other volume somebody flushes.
+    /// Logs one batch: the queue of `first`, then of every other volume with a waiting flush.
     #[boxed(?Send)]
     async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
         let mut volumes: Vec<Arc<Volume>> =
@@ -184,8 +188,8 @@ fn push(builder: &mut BatchBuilder, volume: &Volume, record: &QueuedRecord) {
     }
 }
 
-/// Suspends the pool if a log write is dropped before it returned: whether the batch is on disk is
-/// then unknown, and later ones must not follow it.
+/// Suspends the pool if a log write is dropped before it returns: the batch may or may not be on
+/// disk, so later batches must not follow it.
 struct DropGuard<'a> {
     core: &'a Core,
     armed: bool,
@@ -214,10 +218,10 @@ mod tests {
 
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
-    /// A zero that begins and ends within blocks is three records. One that a batch had room for
-    /// the first of, and a crash after it, would leave a part of the zero.
+    /// A zero that begins and ends within blocks has three records. If a batch held only the first,
+    /// a crash after it would leave a part of the zero.
     #[test]
-    fn a_batch_takes_all_parts_of_a_change_or_none() {
+    fn batch_holds_all_parts_of_a_change_or_none() {
         let (_engine, _, b) = engine();
         now(b.write(0, &[1; 4 * BLOCK_BYTES])).unwrap();
         now(b.zero(10 * BLOCK + 512, 5 * BLOCK)).unwrap();

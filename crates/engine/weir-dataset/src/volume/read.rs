@@ -1,11 +1,12 @@
-//! Reading a volume.
+//! Reads of a volume.
 //!
-//! Not here: verification (weir-pool, on every read from disk).
+//! weir-pool verifies every read from disk.
 //!
 //! Invariants:
-//! - newest first: open table, table being written out, tree;
-//! - the root is taken under the same lock that found both tables empty, so no write is missed;
-//! - a root may be outlived by its segments while a read waits; the read then starts over.
+//! - newest content first: open table, syncing table, tree;
+//! - a read takes the root under the same hold of the lock that finds no newer content in the
+//!   tables, so it misses no write;
+//! - the segments of a root may be reused while a read waits; the read then restarts.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind};
@@ -20,27 +21,27 @@ use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Times a read starts over because its segments were reused under it; each needs several commits
-/// in between, so more is a fault.
+/// Maximum restarts of a read after its segments were reused. Each restart requires several commits
+/// in between, so more restarts mean a fault.
 const RESTARTS_MAX: usize = 8;
 
-/// Blocks looked up under one hold of the lock: long enough to be worth it, short enough that
-/// writers on other threads do not notice.
+/// Blocks looked up under one hold of the lock: enough to amortise it, and few enough that writers
+/// on other threads notice no delay.
 const BATCH: usize = 32;
 
-/// What memory knows of a block.
+/// Content of a block in memory.
 enum InMemory {
     Data(Block),
     Zeros,
     No,
 }
 
-/// One block of a read: where it lies in the caller's buffer.
+/// One block of a read and its position in the caller's buffer.
 struct Piece {
     block: u64,
-    /// Start inside the block.
+    /// Offset in the block.
     from: usize,
-    /// Start inside the buffer.
+    /// Offset in the buffer.
     to: usize,
     len: usize,
 }
@@ -69,11 +70,12 @@ fn fill(out: &mut [u8], piece: &Piece, block: Option<&Block>) {
 }
 
 impl Volume {
-    /// Reads if everything is in memory; `Ok(false)`: call [`Self::read`] (`out` is then garbage).
+    /// Reads if everything is in memory. On `Ok(false)` the caller uses [`Self::read`], and the
+    /// content of `out` is unspecified.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, DatasetError> {
         let mut found: [Option<Block>; BATCH] = [const { None }; BATCH];
         let mut done = 0;
-        // Handles are taken under the lock, bytes are copied without it.
+        // Take the handles under the lock; copy the bytes without it.
         while done < out.len() {
             let (mut taken, mut len) = (0, 0);
             {
@@ -99,8 +101,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Appends a handle for each block of an aligned range if everything is in memory;
-    /// `Ok(false)`: call [`Self::read`] (`blocks` then holds anything).
+    /// Appends a handle for each block of an aligned range if everything is in memory. On
+    /// `Ok(false)` the caller uses [`Self::read`], and the content of `blocks` is unspecified.
     pub fn try_share(
         &self,
         offset: u64,
@@ -125,12 +127,12 @@ impl Volume {
         Ok(true)
     }
 
-    /// The content of a block if it is in memory.
+    /// Returns the content of a block if it is in memory.
     fn in_memory(&self, state: &mut State, block: u64) -> Result<InMemory, DatasetError> {
         let part = state.record.record_size.part_of(block);
         let stored = |ptr| self.core.pool.cached(&ptr, part).map_or(InMemory::No, InMemory::Data);
         let source = match state.source(&self.core.pool, block) {
-            // The slower way meets the same error, and puts it on the list of damage.
+            // `read` finds the same error and adds the block to the list of permanent errors.
             Err(error) if error.kind() == ErrorKind::Data => return Ok(InMemory::No),
             source => source?,
         };
@@ -143,11 +145,11 @@ impl Volume {
         })
     }
 
-    /// Reads, from disk where needed.
+    /// Reads bytes, from disk where needed.
     ///
     /// # Errors
-    /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified, and what
-    /// cannot be read is on the pool's list of damage.
+    /// `Data` if a block is damaged on every leg. The rest of `out` is then unspecified, and the
+    /// pool's list of permanent errors contains the unreadable records.
     #[boxed(?Send)]
     pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
         let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
@@ -160,7 +162,8 @@ impl Volume {
                     if self.is_listed(&blocks) {
                         break;
                     }
-                    // A commit stored the tree or the record anew meanwhile, and the disk has both.
+                    // A commit rewrote the tree or the record meanwhile, and both are intact on
+                    // disk.
                 }
                 _ => break,
             }
@@ -208,7 +211,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads the leaf nodes of a range that are not in memory, all at the same time.
+    /// Reads the uncached leaf nodes of a range, all concurrently.
     async fn load_leaves(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
         let mut unknown = Vec::new();
@@ -232,7 +235,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Brings a range into the cache.
+    /// Reads a range into the cache.
     #[boxed(?Send)]
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         const STEP_BYTES: u64 = 1 << 20;

@@ -1,15 +1,15 @@
-//! Records of several blocks: what a change of a part of one needs.
+//! Records of several blocks: read-modify-write for partial changes.
 //!
-//! Not here: putting changes into a table (volume), storing records (write_table).
+//! `state::volume` puts changes into a table; `commit::write_table` stores records.
 //!
-//! A record is stored as one, so whoever changes a part of it must have the rest. That is read when
-//! the change is made, not when it is written out: a record that cannot be read fails the write
-//! that needs it, and no commit.
+//! A record is stored as a unit, so a change to a part of it needs the rest. The engine reads the
+//! rest when the change is made, not at write-out. If the record is unreadable, the write fails.
+//! Commits continue.
 //!
 //! Invariants:
-//! - a table of changes holds records whole: each as data alone, or as a hole alone;
-//! - what is put into a table to make a record whole changes nothing: it is not logged and not
-//!   acknowledged, and costs what a record costs.
+//! - a dirty table holds complete records; each is either data or a hole;
+//! - loading a record into a table changes no content: the load is neither logged nor acknowledged,
+//!   and is charged like any record.
 
 use std::ops::Range;
 
@@ -27,14 +27,14 @@ use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What was found in the place of a record under this root; `None`: a hole.
+/// Content of a record read under this root. `None`: a hole.
 type Known = (TreeRoot, Option<Vec<Block>>);
 
-/// What is in the place of a record now.
+/// Present content of a record.
 enum Old {
     Hole,
     Blocks(Vec<Block>),
-    /// To be read from under this root.
+    /// Not read yet. It must be looked up under this root.
     Unread(TreeRoot),
 }
 
@@ -43,8 +43,8 @@ impl State {
         VolumeSize { bytes: self.record.size_bytes, record: self.record.record_size }
     }
 
-    /// Whether the table of the open txg has what such a change of these blocks leaves of the
-    /// records they cut.
+    /// Whether the open txg's table already holds every record that a change of these blocks covers
+    /// only partly.
     pub(crate) fn is_ready(&self, blocks: &Range<u64>, wish: Wish) -> bool {
         let size = self.record.record_size;
         size.is_block() || size.cut(blocks).all(|record| self.has_record(record, wish))
@@ -58,13 +58,14 @@ impl State {
         }
     }
 
-    /// Most blocks that a write to these adds to the open txg beside records that they cut.
+    /// Upper bound of the blocks that a write adds to the open txg, without its partly covered
+    /// records.
     pub(crate) fn adds(&self, blocks: &Range<u64>) -> u64 {
         let whole = self.record.record_size.inside(blocks);
         (whole.end - whole.start) * self.record.record_size.blocks()
     }
 
-    /// What a record is now, as far as that is known without reading.
+    /// Present content of a record, if it is known without reading.
     fn old(&mut self, pool: &Pool, record: u64, known: Option<&Known>) -> Result<Old, PoolError> {
         let (size, root) = (self.record.record_size, self.record.root);
         Ok(match self.source(pool, size.first_block(record))? {
@@ -94,24 +95,24 @@ impl State {
 pub(crate) struct Change {
     pub(crate) blocks: Range<u64>,
     pub(crate) wish: Wish,
-    /// How many records it changes whole.
+    /// Number of records that it covers completely.
     pub(crate) whole: u64,
-    /// Records of which it changes a part, two at most: it needs what the rest of them holds.
+    /// Records that it covers partly, two at most. It needs the rest of their content.
     pub(crate) cut: Vec<u64>,
 }
 
-/// What keeps a change from being made.
+/// Reason why a change cannot be made yet.
 enum Obstacle {
-    /// A record is to be read from under this root first.
+    /// A record must be read under this root first.
     Unread(u64, TreeRoot),
-    /// A commit is to be waited for: for room, or to see a clone.
+    /// The change must wait for a commit, for space or for a block clone.
     Wait,
-    /// As [`Self::Wait`]; of a trim, which takes of a room of its own.
+    /// As [`Self::Wait`], for a TRIM, which has its own space budget.
     NoRoom,
 }
 
 impl Change {
-    /// A change of some bytes, one at least.
+    /// Describes a change of one or more bytes.
     pub(crate) fn of_bytes(size: RecordSize, offset: u64, len: u64, wish: Wish) -> Self {
         let (end, record) = (offset + len, size.bytes() as u64);
         let touched = offset / record..end.div_ceil(record);
@@ -129,11 +130,11 @@ impl Change {
 }
 
 impl Volume {
-    /// Makes a change once what it needs is known and there is room for it: `apply` puts it into
-    /// the open txg, all of it.
+    /// Makes a change once the records that it needs are loaded and there is space for it. `apply`
+    /// puts the complete change into the open txg.
     ///
     /// # Errors
-    /// `Damaged` where a record that it cuts cannot be read; `Full`, `Quota`; those of
+    /// `Damaged` if a partly covered record is unreadable; `Full`, `Quota`; the errors of
     /// [`Self::check_change`].
     pub(crate) async fn change(
         &self,
@@ -170,8 +171,9 @@ impl Volume {
             };
             match obstacle {
                 Obstacle::Unread(record, root) => match self.read_old(root, record).await {
-                    // Replaced under the read: it is looked up again. Under a root that is still
-                    // the volume's, it is a pointer to a segment that never was.
+                    // The segment was reused during the read: look the record up again. Under a
+                    // root that is still current, the pointer refers to a segment that never
+                    // existed.
                     Err(PoolError::NoSegment { .. }) if self.state.lock().record.root != root => {}
                     found => drop(known.insert(record, (root, found?))),
                 },
@@ -186,7 +188,7 @@ impl Volume {
         Err(obstacle)
     }
 
-    /// Makes the open txg ready for a change, or tells what keeps it from that.
+    /// Loads the records that a change needs into the open txg, or returns the obstacle.
     fn prepare(
         &self,
         state: &mut State,
@@ -201,7 +203,7 @@ impl Volume {
             }
             match state.old(&self.core.pool, record, known.get(&record))? {
                 Old::Unread(root) => return Ok(Some(Obstacle::Unread(record, root))),
-                // Wait until the clone of this range is complete.
+                // Wait for the clone of this range.
                 _ if state.is_becoming_clone(size.first_block(record)) => {
                     return Ok(Some(Obstacle::Wait));
                 }
@@ -232,8 +234,8 @@ impl Volume {
         Ok(None)
     }
 
-    /// Puts a record into the open txg as it is, while nobody else changes the volume, and whatever
-    /// room there is.
+    /// Loads a record unchanged into the open txg, without a check of the space budget. No other
+    /// task changes the volume during replay.
     #[boxed(?Send)]
     pub(crate) async fn load_for_replay(
         &self,
@@ -273,7 +275,7 @@ impl Volume {
         Ok(Some(pool.read_record(&ptr).await?.to_vec()))
     }
 
-    /// Puts a record whose blocks are all known into the open txg, for [`crate::commit::partial`].
+    /// Puts a record with all its blocks known into the open txg, for [`crate::commit::partial`].
     pub(crate) fn put_whole(&self, state: &mut State, record: u64, blocks: Vec<Block>) {
         self.put_loaded(state, record, Old::Blocks(blocks), Wish::Write);
     }
@@ -297,8 +299,8 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Makes blocks of the open txg holes, and of records that they cut, zeros; how many blocks of
-    /// data are no more.
+    /// Makes completely covered records of the open txg holes, and zeros the blocks of partly
+    /// covered ones. Returns the number of data blocks removed.
     pub(crate) fn zero_in_open(state: &mut State, blocks: &Range<u64>) -> usize {
         let size = state.record.record_size;
         let whole = size.blocks_of(&size.inside(blocks));
@@ -318,7 +320,7 @@ impl Volume {
         replaced
     }
 
-    /// The blocks of so many bytes, which are whole.
+    /// Block numbers of a byte range that consists of whole blocks.
     pub(crate) fn blocks_of(offset: u64, len: u64) -> Range<u64> {
         offset / BLOCK..(offset + len) / BLOCK
     }

@@ -1,15 +1,14 @@
 //! Writes, zeroes and TRIM that may have to wait, at any alignment.
 //!
-//! Not here: those that need no waiting (volume), what a change of a part of a record needs
-//! (records).
+//! `state::volume` has the calls that never wait; `records` loads partly covered records.
 //!
-//! A change goes into the open txg and into the log queue under one hold of the volume's lock, so
-//! it is part of one txg and of one log batch: a crash leaves all of it or nothing.
+//! A change joins the open txg and the log queue under one hold of the volume's lock, so it is in
+//! one txg and in one log batch: a crash leaves all of it or nothing.
 //!
 //! Invariants:
-//! - a write of up to [`ATOMIC_WRITE_BYTES_MAX`] is one change, wherever it begins and ends;
-//! - a longer one is cut into such changes at ends of records, in the order of their addresses;
-//! - a zero or TRIM is one change, however long it is.
+//! - a write of up to [`ATOMIC_WRITE_BYTES_MAX`] is one change, at any alignment;
+//! - a longer write is split at record boundaries into such changes, in address order;
+//! - a zero or TRIM is one change, at any length.
 
 use std::ops::Range;
 
@@ -29,8 +28,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// A range of bytes as a part of a block, whole blocks, and a part of a block; each may be empty.
-/// What lies inside of one block is the first.
+/// Byte range split into a partial block, whole blocks, and a partial block. Each part may be
+/// empty. A range within one block is `head`.
 struct Parts {
     head: Range<u64>,
     body: Range<u64>,
@@ -47,15 +46,16 @@ impl Parts {
 }
 
 impl Volume {
-    /// Writes bytes at any alignment; waits while too much is dirty.
+    /// Writes bytes at any alignment. Waits while too much data is dirty.
     ///
     /// # Durability
-    /// None until a flush. Up to [`ATOMIC_WRITE_BYTES_MAX`] a crash leaves all of it or nothing; of
-    /// more, some of its parts from the first on, each of which is as long at most.
+    /// None until a flush. A crash leaves all or nothing of a write of up to
+    /// [`ATOMIC_WRITE_BYTES_MAX`]. Of a longer write it leaves some parts from the first on; each
+    /// part is at most that long.
     ///
     /// # Errors
-    /// `Full` when the pool has no room: of a write that is longer than that parts may have been
-    /// taken, as a disk may have done with a write that failed.
+    /// `Full` if the pool has no space. Parts of a write longer than [`ATOMIC_WRITE_BYTES_MAX`] may
+    /// then be applied, as after a failed write to a disk.
     #[boxed(?Send)]
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
         {
@@ -96,7 +96,8 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Self::write`], of as many bytes of copies of one block, each byte at its place in it.
+    /// As [`Self::write`], with copies of one block as data. Each byte keeps its offset within the
+    /// block.
     pub(crate) async fn fill(
         &self,
         offset: u64,
@@ -121,8 +122,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Of so many bytes to be written, how many go together: all that may, else up to the last end
-    /// of a record before that, as a record that is cut would be written twice.
+    /// Number of leading bytes of a write that form one change. If the write is too long, the
+    /// change ends at the last record boundary that fits, because a split record would be written
+    /// twice.
     fn together(&self, offset: u64, len: u64) -> u64 {
         if self.core.pool.bug() == PlantedBug::WritesCut && !offset.is_multiple_of(BLOCK) {
             return len.min(offset.next_multiple_of(BLOCK) - offset);
@@ -130,9 +132,9 @@ impl Volume {
         together(self.record_size(), offset, len)
     }
 
-    /// Makes one change of whole blocks and of the parts of a block before and behind them. What
-    /// the rest of these holds is brought into the open txg; where that is becoming a clone, the
-    /// change waits to see the clone.
+    /// Makes one change of whole blocks and the partial blocks before and after them. Loads the
+    /// rest of the partial blocks into the open txg. If a block clone is about to replace them,
+    /// waits for the clone.
     async fn write_parts(
         &self,
         offset: u64,
@@ -162,13 +164,13 @@ impl Volume {
         Box::pin(self.change(&change, apply)).await
     }
 
-    /// Makes a range read as zeros and gives its space back (TRIM and WRITE ZEROES alike).
+    /// Makes a range read as zeros and frees its space (TRIM and WRITE ZEROES alike).
     ///
     /// # Durability
     /// None until a flush. A crash leaves all of it or nothing.
     ///
     /// # Errors
-    /// `Full` when not even the reserve has room for the changed nodes.
+    /// `Full` if not even the reserve has space for the changed nodes.
     #[boxed(?Send)]
     pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         {
@@ -185,7 +187,7 @@ impl Volume {
     /// Puts zeros at any alignment into the open txg, as one change.
     fn insert_zeros(&self, state: &mut State, offset: u64, len: u64) {
         let Parts { head, body, tail } = Parts::of(offset, len);
-        // Of a block that is a hole nothing is to be done.
+        // A block that is a hole needs no change.
         let part = |part: Range<u64>| {
             let zeros = &ZEROS[..(part.end - part.start) as usize];
             let merged = if zeros.is_empty() { None } else { merge(state, part.start, zeros) };
@@ -201,7 +203,7 @@ impl Volume {
     }
 }
 
-/// A block of the open txg with a part of it replaced; `None`: it is a hole.
+/// Returns a block of the open txg with a part of it replaced. `None`: the block is a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
     match state.open.get(block) {
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_write_is_cut_at_ends_of_records() {
+    fn long_write_is_split_at_record_boundaries() {
         const MIB: u64 = 1 << 20;
         for size in RecordSize::all() {
             let record = size.bytes() as u64;
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_a_part_whole_blocks_and_a_part() {
+    fn range_splits_into_partial_whole_and_partial_blocks() {
         let parts = |offset, len| {
             let Parts { head, body, tail } = Parts::of(offset, len);
             [head, body, tail]

@@ -1,9 +1,9 @@
-//! A clone and writes to the same blocks in one txg: which comes last, and what is left of a block
-//! of which a part is written.
+//! Clones and concurrent writes to the same blocks in one txg: which comes last, and the rest of a
+//! partly written block.
 //!
-//! Not here: clones as such, against a model (tests/all/references.rs).
+//! tests/all/references.rs tests clones against a model.
 //!
-//! Invariant: a test holds the right to commit, so it decides what is in one txg.
+//! Invariant: a test holds the committer lock, so it controls what joins one txg.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use crate::properties::change::PropertyChange;
 use crate::state::engine::EngineOptions;
 
 const BLOCKS: u64 = 200;
-/// Enough for any future that gets on by itself.
+/// Enough polls for any future that does not wait for another task.
 const POLLS: usize = 1000;
 
 fn try_now<T>(future: &mut Pin<&mut impl Future<Output = T>>) -> Option<T> {
@@ -87,7 +87,7 @@ fn holds(volume: &Volume, blocks: Range<u64>, fill: u8) {
     }
 }
 
-/// Two sectors of a block are threes.
+/// Asserts that two sectors of a block are threes and that its rest is `rest`.
 fn holds_part(volume: &Volume, block: u64, rest: u8) {
     let data = read(volume, block);
     let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
@@ -102,11 +102,11 @@ fn sound(engine: &Engine) {
 }
 
 #[test]
-fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_loses() {
+fn writes_during_a_clone_win_and_earlier_writes_lose() {
     let (engine, a, b) = engine();
     write(&b, 20..30, 5);
     now(b.zero(30 * BLOCK, 10 * BLOCK)).unwrap();
-    // Dirty, and acknowledged before the clone is asked for: it is committed first.
+    // The writes above are dirty and acknowledged before the request, so they are committed first.
     let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 10 * BLOCK, 100 * BLOCK));
     {
         let _committer = engine.core.committer.try_lock().unwrap();
@@ -136,14 +136,14 @@ fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_lose
     sound(&engine);
 }
 
-/// Some sectors were once merged with what their block held before a clone, where they came while
-/// the clone waited for the commit that precedes it: the merged block, of the clone's own txg, came
-/// after the clone, and the other sectors went back to what the clone had replaced.
+/// Regression: a write of some sectors during the commit that precedes a clone merged them with the
+/// block's content from before the clone. The merged block was in the clone's txg and came after
+/// the clone, so its other sectors went back to the replaced content.
 #[test]
-fn a_part_of_a_record_written_while_a_clone_waits_leaves_the_rest_to_the_clone() {
+fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {
         let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
-        // To be committed before the clone; what the block at 50 holds is in memory.
+        // This is committed before the clone; the content of block 50 is in memory.
         write(&b, 199..200, 9);
         holds(&b, 50..51, 9);
         let txg = engine.core.open_txg();
@@ -170,9 +170,9 @@ fn a_part_of_a_record_written_while_a_clone_waits_leaves_the_rest_to_the_clone()
     }
 }
 
-/// A part of a record that is written brings the rest of it into the txg, of before the clone.
+/// A partial write loads the rest of its record into the txg before the clone.
 #[test]
-fn what_fills_up_a_record_before_a_clone_is_committed_before_it() {
+fn record_completed_before_a_clone_is_committed_before_it() {
     let (engine, _, [c, d]) = engine_of(RecordSize::from_shift(2).unwrap());
     write(&d, 21..22, 5);
     let mut cloning = std::pin::pin!(engine.clone_range(&c, 0, &d, 20 * BLOCK, 20 * BLOCK));
@@ -197,9 +197,9 @@ fn what_fills_up_a_record_before_a_clone_is_committed_before_it() {
     sound(&engine);
 }
 
-/// A clone that fails, or whose caller goes, keeps no change waiting.
+/// A clone that fails or is dropped does not keep changes waiting.
 #[test]
-fn a_clone_that_ends_early_lets_parts_of_records_be_written() {
+fn dropped_clone_no_longer_blocks_partial_writes() {
     let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);
     write(&b, 199..200, 9);
     {
@@ -215,9 +215,9 @@ fn a_clone_that_ends_early_lets_parts_of_records_be_written() {
     holds_part(&b, 50, 9);
 }
 
-/// They were once applied in the order in which they were asked for, which stopped the server.
+/// Regression: clones were applied in the order of the requests, which stopped the server.
 #[test]
-fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
+fn later_of_overlapping_clones_in_one_txg_wins() {
     let (engine, a, b) = engine();
     write(&a, 50..100, 2);
     write(&a, 100..150, 3);
@@ -245,9 +245,9 @@ fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
     sound(&engine);
 }
 
-/// Holes of the source, leaves that begin elsewhere, and what is covered, against a plain copy.
+/// Compares holes of the source, unaligned leaves and covered records with a plain copy.
 #[test]
-fn a_clone_is_made_of_runs_within_leaves_and_of_the_holes_between() {
+fn clone_copies_runs_and_holes_across_leaf_boundaries() {
     let (engine, a, b) = engine();
     now(a.zero(60 * BLOCK, 3 * BLOCK)).unwrap();
     now(a.zero(100 * BLOCK, 40 * BLOCK)).unwrap();
@@ -277,10 +277,10 @@ fn a_clone_is_made_of_runs_within_leaves_and_of_the_holes_between() {
     sound(&engine);
 }
 
-/// A write of some sectors was once merged with what the block held before the clone, which the
-/// clone had replaced by the time both were acknowledged.
+/// Regression: a write of some sectors was merged with the block's content from before the clone,
+/// although the clone had replaced it by the time both were acknowledged.
 #[test]
-fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone() {
+fn partial_write_during_a_clone_keeps_the_cloned_rest() {
     let (engine, a, b) = engine();
     let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
     let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
@@ -288,10 +288,10 @@ fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone
         let _committer = engine.core.committer.try_lock().unwrap();
         assert!(try_now(&mut cloning).is_none());
         assert!(try_now(&mut writing).is_none(), "the rest of the block is not there yet");
-        // Of a block that is written whole the clone takes nothing any more.
+        // The clone takes nothing from a completely written block.
         write(&b, 60..61, 4);
         now(b.write(60 * BLOCK + 512, &[3; 1024])).unwrap();
-        // Nor of one beside it.
+        // Nor from a block outside its range.
         now(b.write(100 * BLOCK + 512, &[3; 1024])).unwrap();
     }
     now(&mut cloning).unwrap();
@@ -303,10 +303,10 @@ fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone
     sound(&engine);
 }
 
-/// Between write-out and the uberblock the rest of a record was once taken from the clone. The log
-/// kept that, and a crash left the block of a clone that was not there.
+/// Regression: between write-out and the uberblock, the rest of a record was taken from the clone.
+/// The log kept it, so after a crash the block contained data of a clone that was lost.
 #[test]
-fn a_part_of_a_record_written_before_the_uberblock_of_a_clone_waits_for_it() {
+fn partial_write_waits_for_the_uberblock_of_a_clone() {
     let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);
     faults.freeze_op(DeviceOp::Flush);
     let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));

@@ -1,11 +1,10 @@
-//! The volume of a stream: made, found or gone on with.
+//! Destination volume of a stream: created, found or resumed.
 //!
-//! Not here: what the stream brings (receive).
+//! `receive` applies the stream.
 //!
 //! Invariants:
-//! - whatever keeps a stream from being received is found before anything is changed;
-//! - a volume that is received into stands exactly at the snapshot that the stream is a difference
-//!   to, or is new.
+//! - every reason to refuse a stream is found before any change;
+//! - a destination volume has exactly the content of the stream's base snapshot, or is new.
 
 use std::sync::Arc;
 
@@ -22,21 +21,22 @@ use crate::state::snapshot::{Snapshot, descent, descent_mut, moment, newer_than}
 use crate::state::volume::{State, Volume};
 use crate::streams::receive::stands_at;
 
-/// What is to be done with a stream that can be received.
+/// Plan for a stream that can be received.
 enum Plan {
-    /// Make a volume, empty or as a clone of this.
+    /// Create a volume, empty or as a clone of this snapshot.
     Make(Option<DatasetRecord>),
-    /// Go on where an earlier part of it ended.
+    /// Resume the stream after its earlier part.
     GoOn(Arc<Volume>),
-    /// Bring a volume up to date that stands at this, or stands there again once these are gone.
+    /// Update a volume from this base snapshot. `Some`: roll it back first, which destroys these
+    /// newer snapshots and bookmarks.
     Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
 }
 
-/// A plan of a stream, for those who only want to know.
+/// Plan for a dry run.
 pub(super) struct Prospect(Plan);
 
 impl Prospect {
-    /// Whether the volume is made for the stream, now or with an earlier part of it.
+    /// Whether the stream creates the volume, now or in its earlier part.
     pub(super) fn is_of_new_volume(&self) -> bool {
         match &self.0 {
             Plan::Make(_) => true,
@@ -48,17 +48,17 @@ impl Prospect {
         }
     }
 
-    /// Whether what was changed in the volume is lost.
+    /// Whether a rollback drops changes of the volume.
     pub(super) fn rolls_back(&self) -> bool {
         matches!(self.0, Plan::Update(_, _, Some(_)))
     }
 }
 
 impl Engine {
-    /// What would be done with a stream.
+    /// Plans the receive of a stream.
     ///
     /// # Errors
-    /// Whatever keeps it from being received.
+    /// Any reason to refuse the stream.
     pub(super) async fn plan_receive(
         &self,
         spec: &ReceiveSpec,
@@ -68,11 +68,11 @@ impl Engine {
         self.plan_stream(spec, begin).await.map(Prospect)
     }
 
-    /// Makes or finds the volume of a stream, and keeps everybody else from changing it; `true`
-    /// with it where that took it back to a snapshot.
+    /// Creates or finds the destination volume and claims it. The flag is true if the volume was
+    /// rolled back.
     ///
     /// # Errors
-    /// Whatever keeps the stream from being received; nothing is changed then.
+    /// Any reason to refuse the stream; nothing has changed then.
     pub(super) async fn begin_receive(
         &self,
         spec: &ReceiveSpec,
@@ -80,7 +80,7 @@ impl Engine {
     ) -> Result<(Claim, bool), DatasetError> {
         let _admin = self.admin.lock().await;
         let plan = self.plan_stream(spec, &begin).await?;
-        // The snapshot at the end of the stream, and a new volume.
+        // Counts the final snapshot, and the new volume if there is one.
         self.refuse_too_many(1 + usize::from(matches!(plan, Plan::Make(_))))?;
         match plan {
             Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Finds what is to be done with a stream; the caller holds the admin lock.
+    /// Plans a stream. The caller holds the admin lock.
     async fn plan_stream(
         &self,
         spec: &ReceiveSpec,
@@ -130,7 +130,7 @@ impl Engine {
         let target = self.target_of(&volume, begin)?;
         check_records(name.clone(), begin, &target)?;
         check_first(&name, begin, 0)?;
-        // What is dirty would keep it from standing anywhere.
+        // With dirty data the volume would differ from every snapshot.
         self.core.want(self.core.open_txg());
         self.commit().await?;
         if stands_at(&volume.state.lock(), &target) {
@@ -146,7 +146,7 @@ impl Engine {
         Ok(Plan::Update(volume, target, Some(newer)))
     }
 
-    /// Claims a volume that stands at what a stream is a difference to.
+    /// Claims a volume that has the content of the stream's base snapshot.
     async fn update(
         &self,
         volume: &Arc<Volume>,
@@ -156,12 +156,12 @@ impl Engine {
         let claim = {
             let mut state = volume.state.lock();
             if !stands_at(&state, target) {
-                // By a client, in this moment.
+                // A client wrote to it meanwhile.
                 return Err(was_changed(self.full_name(&state.record.name), target));
             }
             let old = state.record.size_bytes;
             if begin.size_bytes < old {
-                // A smaller volume has nothing behind its end.
+                // A smaller volume has no data beyond its end.
                 if !self.core.admit_trim(0) {
                     return Err(volume.core.full());
                 }
@@ -178,7 +178,7 @@ impl Engine {
         Ok(claim)
     }
 
-    /// The snapshot that a stream into a volume that is there is a difference to.
+    /// Base snapshot of a stream into an existing volume.
     fn target_of(
         &self,
         volume: &Volume,
@@ -202,7 +202,7 @@ impl Engine {
         self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
     }
 
-    /// Refuses a stream that is not the one that is being received, or cannot go on with it.
+    /// Refuses a stream that is not the unfinished stream or cannot resume it.
     fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
         let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
@@ -216,14 +216,14 @@ impl Engine {
         check_first(&name, begin, there.next_record)
     }
 
-    /// Goes on with a stream that was cut off.
+    /// Resumes an interrupted stream.
     fn go_on(&self, volume: &Arc<Volume>, begin: StreamBegin) -> Result<Claim, DatasetError> {
         let mut state = volume.state.lock();
         self.refuse_other(&state, &begin)?;
         Ok(Claim::new(volume, &mut state, begin))
     }
 
-    /// What a volume that is made for a stream begins as, if not as nothing.
+    /// Origin of a volume that a stream creates. `None`: the volume begins empty.
     fn origin_for(
         &self,
         name: String,
@@ -232,7 +232,7 @@ impl Engine {
     ) -> Result<Option<DatasetRecord>, DatasetError> {
         let Some(guid) = begin.from else { return Ok(None) };
         let is_it = |s: &Snapshot| begin.is_clone && s.moment().guid == guid;
-        // A clone keeps its origin from being destroyed.
+        // The mark is required because a clone prevents the destruction of its origin.
         let is_allowed = |s: &Snapshot| mark.is_none_or(|mark| mark.is_on(&s.record.properties));
         if let Some(origin) = self.find_snapshot(|s| is_it(s) && is_allowed(s)) {
             return Ok(Some(origin));
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Makes the volume of a stream: empty, or as a clone of what it is a difference to.
+    /// Creates the volume of a stream, empty or as a clone of the base snapshot.
     async fn make_for(
         &self,
         spec: &ReceiveSpec,
@@ -272,7 +272,7 @@ impl Engine {
         record.kind = DatasetKind::Volume(came);
         let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let claim = {
-            // The list is locked against a freeze, as for any new volume.
+            // Lock the list against a freeze, as for any new volume.
             let mut list = self.volume_list.write();
             let mut state = volume.state.lock();
             state.overflow = Some(self.core.open_txg());
@@ -292,7 +292,7 @@ impl Engine {
     }
 }
 
-/// Refuses a difference whose base has another record size here.
+/// Refuses an incremental stream whose base has another record size here.
 fn check_records(
     name: String,
     begin: &StreamBegin,
@@ -306,7 +306,7 @@ fn check_records(
     Err(DatasetError::Unfit { name, why })
 }
 
-/// Refuses a stream that goes on behind what is there.
+/// Refuses a stream that begins after the resume position.
 fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), DatasetError> {
     if begin.first_record <= next_record {
         return Ok(());
