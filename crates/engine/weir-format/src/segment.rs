@@ -50,8 +50,8 @@ impl SegmentClass {
 
 /// A decoded segment table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    /// State of the segment.
 pub struct SegmentEntry {
+    /// State of the segment.
     pub state: SegmentState,
     /// Kind of blocks in it.
     pub class: SegmentClass,
