@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_sizes_are_refused_with_the_text() {
+    fn invalid_addresses_are_refused_with_the_text() {
         for text in [
             "",
             ":80",
