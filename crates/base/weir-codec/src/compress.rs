@@ -4,7 +4,7 @@
 //! weir-pool decides whether to compress a block at all (property and history of the volume).
 //!
 //! Invariants:
-//! - a compressed block is kept only if it saves at least an eighth ([`SAVING_SHARE`]); otherwise
+//! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise
 //!   the block is stored raw;
 //! - the stored form is a `u16` little-endian length and the LZ4 block of that length (`u32` if the
 //!   stored form can exceed 64 KiB): LZ4 has no end mark, and stored sizes are rounded up to 64
