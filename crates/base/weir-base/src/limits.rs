@@ -25,7 +25,7 @@ pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;
 /// Largest single intent log batch; bounds the time for which one flush occupies the log.
 pub const LOG_BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum time from a write to the commit of its txg (design 3).
+/// Maximum time that a dirty block waits before its txg is committed (design 3).
 pub const TXG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Size of one device write of a write head: large enough to make the cost per I/O negligible,
@@ -80,8 +80,8 @@ pub const LABELS_AT_ONCE: usize = 32;
 /// has enough other legs. No client is connected yet, so the time is shorter than in an open pool.
 pub const OPEN_SILENT: Duration = Duration::from_secs(5);
 
-/// Pauses before an import reads an unreadable part of the pool metadata again. They exceed the
-/// time of a bus reset or a path failover, and the user still waits.
+/// Pauses before an import reads an unreadable part of the pool metadata again. Together they exceed
+/// the time of a bus reset or a path failover, and are short enough for a user who waits.
 pub const IMPORT_READ_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
@@ -98,12 +98,12 @@ pub const OWNER_BEAT: Duration = Duration::from_secs(2);
 /// so that an owner whose disk or CPU is busy for some seconds does not count as dead.
 pub const OWNER_WATCH: Duration = Duration::from_secs(10);
 
-/// Interval between two reads of the slots during that time; one heartbeat is enough to detect a
-/// live owner.
+/// Interval between two reads of the owner slots during [`OWNER_WATCH`] and [`TAKEOVER_WAIT`]. It is
+/// shorter than a heartbeat, so that a live owner is detected after one heartbeat.
 pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 
-/// Time that a server waits after a forced import between its claim in the owner slot and the first
-/// read: two heartbeats, in which the previous owner finds the claim and stops.
+/// Time that a forced import waits after it wrote its claim to the owner slot, before it reads the
+/// labels again: two heartbeats, in which the previous owner finds the claim and stops.
 pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
 /// A server that has not read its owner slot for this long reads it before the next write. The time

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flipped_bit_changes_both() {
+    fn flipped_bit_changes_both_checksums() {
         let mut block = vec![0x5a_u8; 4096];
         let (small, large) = (xxh3_64(&[&block]), xxh3_128(&block));
         block[2049] ^= 4;

@@ -49,7 +49,7 @@ async fn exercise(disk: &dyn Device) {
 }
 
 #[test]
-fn file_disk_stores_all_operations() {
+fn file_disk_keeps_data_and_counts_operations() {
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let disk = open(&path).unwrap();

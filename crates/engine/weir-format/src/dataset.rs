@@ -162,7 +162,7 @@ pub struct DatasetRecord {
     pub used_blocks: u64,
     /// Stored size of those blocks, in units of 64 bytes.
     pub stored_units: u64,
-    /// Part of [`Self::stored_units`] that references blocks of other datasets or offsets.
+    /// Part of [`Self::stored_units`] whose pointers were made by sharing an existing block.
     pub shared_units: u64,
     /// Like [`Self::stored_units`], including the nodes of the tree.
     pub tree_units: u64,

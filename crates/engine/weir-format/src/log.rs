@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
-/// Unit that has a stamp: the largest unit that every disk writes atomically.
+/// Unit that has a stamp: the smallest unit that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 /// Length of a stamp.
 pub const STAMP_BYTES: usize = 24;

@@ -28,7 +28,7 @@ pub struct Owner {
     pub is_closed: bool,
     /// Identity of the machine.
     pub machine: String,
-    /// Host name, for error messages.
+    /// Host name, for messages to users.
     pub host: String,
     /// Identity of the machine's boot.
     pub boot: String,

@@ -232,7 +232,7 @@ fn raidz_labels_round_trip_and_impossible_shapes_are_refused() {
 }
 
 #[test]
-fn vdevs_of_every_role_round_trip_and_impossible_ones_are_refused() {
+fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
     let disk = |role, guid| {
         let legs = vec![LegConfig { guid: Guid(guid), path: "/dev/x".to_owned() }];
         VdevConfig { kind: VdevKind::Disk, role, disk_bytes: 1 << 30, legs }

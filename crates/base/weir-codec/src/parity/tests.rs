@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn any_loss_in_random_rows_is_reconstructed(
+    fn random_losses_are_reconstructed(
         seed in any::<u64>(), data in 1_usize..24, parity in 1_usize..=3, pick in any::<[u16; 3]>(),
     ) {
         let mut all = noise(seed, data, 2 * UNIT_BYTES);

@@ -142,7 +142,7 @@ fn rollback_past_newer_bookmarks_needs_confirmation() {
 /// A bookmark stays in the namespace of its volume. After a promotion its point in time may belong
 /// to the clone's history; streams from it are correct for both volumes.
 #[test]
-fn bookmarks_stay_with_their_volume_over_rename_clone_and_promotion() {
+fn bookmarks_stay_with_their_volume_after_rename_and_promotion() {
     let (mut source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();

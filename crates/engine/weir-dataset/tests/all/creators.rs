@@ -26,7 +26,7 @@ fn take(pool: &Pool, of: SnapshotId, by: TakenBy) {
 const SCHEDULE: TakenBy = TakenBy::Schedule(u64::MAX);
 
 #[test]
-fn record_keeps_the_creator_until_a_user_takes_the_snapshot_over() {
+fn creator_is_stored_until_a_user_takes_the_snapshot_over() {
     let mut pool = Pool::new("tank", 0);
     pool.make("v");
     pool.snap("v", "mine");
@@ -81,7 +81,7 @@ fn inherited_value_does_not_mark_snapshots_as_scheduled() {
 }
 
 #[test]
-fn stream_is_the_creator_at_the_receiver_whatever_the_sender_recorded() {
+fn received_snapshot_has_the_stream_as_its_creator() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     write(&volume, &mut Content::new(), 0..20, 1);

@@ -199,7 +199,7 @@ fn unset_properties_are_inherited_and_set_ones_persist() {
 }
 
 #[test]
-fn clone_keeps_the_compression_and_drops_the_limits_of_its_origin() {
+fn clone_inherits_compression_but_no_limits() {
     let pool = Pool::new();
     let zstd = Compression::all().last().unwrap();
     let limits = [

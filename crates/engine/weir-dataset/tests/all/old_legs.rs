@@ -167,7 +167,7 @@ fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
 // uberblock. The writes that it missed at that time were never copied to it, and the loss of the
 // other disk lost them.
 #[test]
-fn old_copy_from_an_unfinished_resilver_is_resilvered_completely() {
+fn old_copy_from_an_unfinished_resilver_is_resilvered() {
     for open_when_it_comes_back in [false, true] {
         let (a, b) = (disk("a"), disk("b"));
         let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
@@ -219,7 +219,7 @@ fn old_copy_of_a_raidz_disk_is_resilvered() {
 }
 
 #[test]
-fn disk_without_any_readable_uberblock_is_stale_from_the_beginning() {
+fn disk_without_a_readable_uberblock_is_stale_from_txg_0() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));
@@ -329,7 +329,7 @@ fn set_version(disk: &Disk, version: u8) {
 // Regression: one leg whose label had another format version made a whole mirror unavailable, while
 // any other foreign content only degraded it. The label's checksum does not cover the version.
 #[test]
-fn one_disk_of_another_format_version_leaves_the_pool_degraded() {
+fn disk_of_another_format_version_degrades_the_pool() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));

@@ -341,7 +341,7 @@ fn lost_segments_are_never_overwritten() {
 }
 
 #[test]
-fn lost_directory_records_are_reported_and_lose_only_their_datasets() {
+fn lost_directory_records_lose_only_their_datasets() {
     let mut bench = Bench::new();
     let user = |value: &str| PropertyChange::User("t:a".to_owned(), Some(value.to_owned()));
     let target = PropertyTarget::Pool;
@@ -527,7 +527,7 @@ fn metadata_survives_the_loss_of_two_copies() {
 }
 
 #[test]
-fn scrub_repairs_each_copy_of_the_pools_own_trees() {
+fn scrub_repairs_each_copy_of_metadata_trees() {
     for bad in 0..3 {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |_| true);

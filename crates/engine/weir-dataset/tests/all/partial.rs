@@ -166,7 +166,7 @@ const KNOWN: Option<bool> = Some(true);
 // was missing. When the leg returned, a repair restored the record without the write, and the
 // damage list was empty.
 #[test]
-fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
+fn flushed_part_survives_an_import_without_its_record() {
     let mut pool = Pool::new(2);
     pool.log(BAD * 4 + 1, 2, 7);
     Pool::flip(&pool.disks[..1]);

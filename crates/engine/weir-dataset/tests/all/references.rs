@@ -342,7 +342,7 @@ impl Bench {
 }
 
 #[test]
-fn shared_blocks_match_the_model_until_their_last_reference_is_dropped() {
+fn shared_blocks_live_until_their_last_reference_is_dropped() {
     let (mut shared, mut hits, mut moved) = (0, 0, 0);
     for seed in 1..=24 {
         // Even seeds use the smallest pool that fits, so that the cleaner works all the time.

@@ -332,7 +332,7 @@ fn promotions_of_a_snapshot_chain_are_limited() {
 }
 
 #[test]
-fn volumes_snapshots_and_bookmarks_of_a_pool_are_limited_together() {
+fn datasets_and_bookmarks_of_a_pool_are_limited_together() {
     let pool = Pool::new();
     pool.make("v");
     pool.snap("v", "a");

@@ -282,7 +282,7 @@ fn flushes_use_the_log_vdev_and_survive_its_failure() {
     assert!(holds(&with_both, &[1; 4096]));
     drop(with_both);
 
-    // The pool above was dropped, which is a crash. Now the log disk fails.
+    // These imports superseded the first engine. Next, the log disk of a new import fails.
     let engine = open(&[&a, &log]).unwrap();
     drop(engine);
     let (device, faults2) = faulty(&log);

@@ -105,7 +105,7 @@ fn stream_round_trips_in_pieces_of_any_size() {
 }
 
 #[test]
-fn damaged_cut_or_reordered_stream_is_refused_at_the_faulty_frame() {
+fn bad_stream_is_refused_at_the_faulty_frame() {
     let (bytes, frames) = stream();
     assert!(frames.len() > 4, "{}", frames.len());
     for (number, place) in frames.iter().enumerate() {
