@@ -17,9 +17,9 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// would write the data twice without a gain (design 3.2).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
-/// Largest write that is atomic at any offset: after a crash, either all or none of it is there. It
-/// is as long as the largest record. Together with the two records that it may change in part, it
-/// fits into the space reserved for volumes with a reservation, and into the log of a small pool.
+/// Largest write that is atomic at any offset: a crash leaves either all or none of it. It is as
+/// long as the largest record. Together with the two records that it may change in part, it fits
+/// into the space reserved for volumes with a reservation, and into the log of a small pool.
 pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// Largest single intent log batch; bounds the time for which one flush occupies the log.
@@ -80,8 +80,8 @@ pub const LABELS_AT_ONCE: usize = 32;
 /// has enough other legs. No client is connected yet, so the time is shorter than in an open pool.
 pub const OPEN_SILENT: Duration = Duration::from_secs(5);
 
-/// Pauses before an import reads an unreadable part of the pool metadata again. Together they exceed
-/// the time of a bus reset or a path failover, and are short enough for a user who waits.
+/// Pauses before an import reads an unreadable part of the pool metadata again. Together they
+/// exceed the time of a bus reset or a path failover, and are short enough for a user who waits.
 pub const IMPORT_READ_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
@@ -98,8 +98,8 @@ pub const OWNER_BEAT: Duration = Duration::from_secs(2);
 /// so that an owner whose disk or CPU is busy for some seconds does not count as dead.
 pub const OWNER_WATCH: Duration = Duration::from_secs(10);
 
-/// Interval between two reads of the owner slots during [`OWNER_WATCH`] and [`TAKEOVER_WAIT`]. It is
-/// shorter than a heartbeat, so that a live owner is detected after one heartbeat.
+/// Interval between two reads of the owner slots during [`OWNER_WATCH`] and [`TAKEOVER_WAIT`]. It
+/// is shorter than a heartbeat, so that a live owner is detected after one heartbeat.
 pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 
 /// Time that a forced import waits after it wrote its claim to the owner slot, before it reads the
