@@ -104,7 +104,7 @@ pub struct DamagedPart {
 pub struct DamageRecord {
     /// Its number in the dataset directory.
     pub id: DatasetId,
-    /// Number of further damages that did not fit into the list.
+    /// Number of damaged ranges and parts that did not fit into the list.
     pub more: u64,
     /// Ranges of volumes.
     pub ranges: Vec<DamagedRange>,
