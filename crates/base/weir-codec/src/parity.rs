@@ -15,7 +15,7 @@
 //! reconstructed.
 //!
 //! This is our own code, because the crates for Reed-Solomon codes use other matrices or other
-//! codes. Their P is not a plain XOR, which makes raidz1 and most reconstructions cheap.
+//! codes. Their P is not a plain XOR. A plain XOR makes raidz1 and most reconstructions cheap.
 //!
 //! Invariants: the equations are part of the on-disk format and never change; every kernel gives
 //! the same bytes.
