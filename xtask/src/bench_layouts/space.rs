@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_gives_the_table_of_the_design() {
+    fn write_amplification_model_matches_the_design() {
         for (v, amplification) in [(0.7, 1.9), (0.8, 2.7), (0.9, 5.2), (0.95, 10.2)] {
             assert!((model(v) / amplification - 1.0).abs() < 0.03, "{v}: {}", model(v));
         }

@@ -1,18 +1,18 @@
-//! Replaces a file whole, so that a crash leaves the old content or the new.
+//! Atomic replacement of a file: a crash leaves either the old content or the new.
 //!
-//! Not here: content and permissions of files.
+//! The callers define content and permissions.
 //!
-//! Invariant: no name of the file ever shows a part of the new content.
+//! Invariant: no name of the file ever refers to a part of the new content.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file whole. The new content goes to a file in the same directory with the extension
-/// `json.new`.
+/// Replaces a file atomically. Writes the new content to a file in the same directory with the
+/// extension `json.new`, and renames it.
 ///
 /// # Durability
-/// The new content is found after any crash once this returns.
+/// The new content survives any crash after this returns.
 ///
 /// # Errors
 /// The file cannot be written, synced or renamed.

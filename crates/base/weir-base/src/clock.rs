@@ -1,35 +1,36 @@
-//! Time as a value that is handed in, so that the simulator runs the engine in virtual time.
+//! Time as a dependency that is passed in, so that the simulator can run the engine in virtual
+//! time.
 //!
-//! Not here: the timers themselves; whoever drives the engine (server or simulator) owns those and
-//! hands them in through [`Clock::sleep`].
+//! The driver of the engine (server or simulator) owns the timers and provides them through
+//! [`Clock::sleep`].
 //!
-//! Invariant: no other crate of the engine asks the system for the time.
+//! Invariant: no other crate of the engine reads the system clock.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A wait that is under way; it belongs to the thread that started it.
+/// A running timer; it belongs to the thread that started it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since an arbitrary fixed point; never goes back.
+    /// Time since an arbitrary fixed point; never decreases.
     fn monotonic(&self) -> Duration;
     /// Milliseconds since 1970-01-01 UTC; may jump.
     fn unix_ms(&self) -> u64;
-    /// Ready after `duration`. A clock without timers never is, so waiting for the disk alone is
-    /// what is left: nothing may depend on it for being right, only for being quick.
+    /// Completes after `duration`. With a clock without timers it never completes. Callers may use
+    /// it only to react faster, and their correctness must not depend on it.
     fn sleep(&self, _duration: Duration) -> Sleep {
         Box::pin(std::future::pending())
     }
-    /// Whether a [`Self::sleep`] ends.
+    /// True if [`Self::sleep`] completes.
     fn has_timers(&self) -> bool {
         false
     }
 }
 
-/// The machine's own clock.
+/// The clock of the operating system.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
@@ -47,7 +48,7 @@ impl Clock for SystemClock {
     }
 
     fn unix_ms(&self) -> u64 {
-        // A clock set before 1970 reads as 1970: the value is only printed.
+        // A time before 1970 is returned as 1970; the value is only displayed.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
     }
 }

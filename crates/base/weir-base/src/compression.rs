@@ -1,54 +1,54 @@
-//! Compression as settings name it.
+//! Values of the `compression` property.
 //!
-//! Not here: compressing (weir-codec).
+//! The compressors are in weir-codec.
 //!
 //! Invariants:
 //! - zstd supports each level;
-//! - a code on disk is never given another meaning.
+//! - an on-disk code never gets another meaning.
 
-/// How hard the compressor tries: 1 (fast) to 19 (small).
+/// Compression level of zstd: 1 (fast) to 19 (small).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZstdLevel(u8);
 
 impl ZstdLevel {
-    /// The fastest.
+    /// The fastest level.
     pub const MIN: Self = Self(1);
-    /// What `zstd` alone means, as with the tool of that name.
+    /// Level of the setting `zstd`; also the default of the `zstd` tool.
     pub const DEFAULT: Self = Self(3);
-    /// The smallest; higher ones want windows that no block fills.
+    /// The level with the best ratio. Higher levels use windows that are larger than any block.
     pub const MAX: Self = Self(19);
 
-    /// A level, if there is one of this number.
+    /// The level of this number, if it exists.
     pub const fn new(level: u8) -> Option<Self> {
         if Self::MIN.0 <= level && level <= Self::MAX.0 { Some(Self(level)) } else { None }
     }
 
-    /// Its number.
+    /// Number of the level.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// All of them, fastest first.
+    /// All levels, fastest first.
     pub fn all() -> impl Iterator<Item = Self> {
         (Self::MIN.0..=Self::MAX.0).map(Self)
     }
 }
 
-/// The compression of new blocks of a dataset, where it saves enough.
+/// Compression of new blocks of a dataset. A block is stored compressed only if that saves enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     Off,
     /// LZ4.
     Lz4,
-    /// LZ4, but not while clients would wait for it.
+    /// LZ4, except while clients would have to wait for it.
     Auto,
-    /// Zstd of this level.
+    /// Zstd at this level.
     Zstd(ZstdLevel),
 }
 
-/// The code of zstd is this and its level.
+/// The code of a zstd level is this value plus the level.
 const ZSTD_CODE: u8 = 32;
 
 const ZSTD_NAMES: [&str; ZstdLevel::MAX.0 as usize] = [
@@ -58,7 +58,7 @@ const ZSTD_NAMES: [&str; ZstdLevel::MAX.0 as usize] = [
 ];
 
 impl Compression {
-    /// The word for it.
+    /// Text form of the value.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -68,7 +68,7 @@ impl Compression {
         }
     }
 
-    /// The value of a word; `zstd` alone is `zstd-3`.
+    /// Parses the text form; `zstd` is `zstd-3`.
     pub fn find(text: &str) -> Option<Self> {
         if text == "zstd" {
             return Some(Self::Zstd(ZstdLevel::DEFAULT));
@@ -76,7 +76,7 @@ impl Compression {
         Self::all().find(|known| known.name() == text)
     }
 
-    /// Code on disk; a code is never given another meaning.
+    /// On-disk code. A code never gets another meaning.
     pub const fn code(self) -> u8 {
         match self {
             Self::Off => 0,
@@ -86,7 +86,7 @@ impl Compression {
         }
     }
 
-    /// The value of a code on disk.
+    /// The value for an on-disk code.
     pub const fn of_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Off),
@@ -100,7 +100,7 @@ impl Compression {
         }
     }
 
-    /// Every value.
+    /// All values.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Lz4, Self::Auto, Self::Off].into_iter().chain(ZstdLevel::all().map(Self::Zstd))
     }

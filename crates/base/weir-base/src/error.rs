@@ -1,40 +1,41 @@
-//! The one list of error kinds that every crate's errors fold into at a border.
+//! The error kinds to which the errors of all crates are mapped at an interface.
 //!
-//! Not here: the errors themselves (one `thiserror` enum per crate) and the codes of protocols
-//! (each border holds one exhaustive match from kind to code).
+//! Each crate has one `thiserror` enum for its errors. Each interface has one exhaustive match from
+//! kind to its own code.
 //!
-//! Invariant: a kind tells the user what to do; a new kind is added only where the advice differs.
+//! Invariant: a kind tells the user what to do. A new kind is added only if it needs different
+//! advice.
 
-/// What went wrong, by what the caller can do about it.
+/// Kind of an error, by the action that the caller can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The request itself is wrong: correct it.
+    /// The request is wrong: correct it.
     Invalid,
-    /// What was named does not exist: check the name.
+    /// The named object does not exist: check the name.
     NotFound,
-    /// What was to be made is there already: pick another name, or use what is there.
+    /// An object to be created exists already: choose another name, or use the existing object.
     Exists,
-    /// In use by somebody else: stop that use first.
+    /// In use by another user or operation: stop that use first.
     Busy,
-    /// No room: free space or add disks. Reads and TRIM still work.
+    /// No space: free space or add disks. Reads and TRIM still work.
     NoSpace,
-    /// The thing may only be read: make it writable, or write elsewhere.
+    /// The object is read-only: make it writable, or write to another one.
     ReadOnly,
-    /// A disk or the service cannot be reached now: look at its state, then try again.
+    /// A disk or the service is unreachable: check its state, then try again.
     Unavailable,
-    /// Stored data is damaged beyond what redundancy repairs: restore it from a copy.
+    /// Stored data is damaged beyond repair by redundancy: restore it from a copy.
     Data,
-    /// The pool was shut after a failure to keep acknowledged data safe: look at its disks and
+    /// The pool was suspended after a failure to keep acknowledged data safe: check its disks and
     /// import it again.
     Poisoned,
-    /// The caller may not do this: run with more rights or change the file's mode.
+    /// The caller lacks permission: use an account with more rights or change the mode of the file.
     Permission,
-    /// A fault in Weir: report it.
+    /// A bug in Weir: report it.
     Internal,
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of the documentation table.
+    /// All kinds, in the order of the documentation table.
     pub const ALL: [Self; 11] = [
         Self::Invalid,
         Self::NotFound,
@@ -49,7 +50,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// The kind's name as JSON and logs print it.
+    /// Name of the kind in JSON and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",

@@ -1,9 +1,9 @@
 //! Hash tables of the engine.
 //!
-//! Not here: tables of names that clients choose; those need a hasher with a random seed.
+//! They are not for names that clients choose; those need a hasher with a random seed.
 //!
-//! Invariants: a table that was filled in the same order is walked in the same order in every run,
-//! so that a simulation can be replayed.
+//! Invariants: tables that were filled in the same order iterate in the same order in every run, so
+//! that a simulation can be replayed.
 
 pub use foldhash::quality::FixedState;
 

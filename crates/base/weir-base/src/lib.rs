@@ -1,11 +1,11 @@
-//! What every other crate shares: units, identifiers, error kinds, limits and clocks.
+//! Shared basics of all crates: units, identifiers, error kinds, limits and clocks.
 //!
-//! Not here: anything that does I/O, allocates buffers or knows a protocol or an on-disk layout.
+//! I/O, buffers, protocols and on-disk layouts are in other crates.
 //!
 //! Invariants:
-//! - depends on no other crate of the workspace;
-//! - a public function elsewhere takes these types, not a bare integer, where two could be mixed
-//!   up.
+//! - this crate depends on no other crate of the workspace;
+//! - public functions of other crates take these types instead of bare integers wherever a caller
+//!   could confuse two arguments.
 
 mod atomic_file;
 pub mod clock;

@@ -1,28 +1,29 @@
-//! Reading of files that a caller or the configuration names.
+//! Reads files that a caller or the configuration names.
 //!
-//! Not here: which files a caller may name (bin/weir), permissions of secrets (private).
+//! bin/weir decides which files a caller may name; `private` checks the permissions of secrets.
 //!
 //! Invariants:
-//! - a pipe, a device or a socket in place of the file is an error; opening one waits for nothing;
-//! - the type is checked on the descriptor that is read, so the file cannot be replaced between;
-//! - a read takes at most the given number of bytes.
+//! - a pipe, a device or a socket in place of the file is an error, and opening one never waits;
+//! - the type is checked on the descriptor from which the file is read, so that the file cannot be
+//!   replaced in between;
+//! - a read returns at most the given number of bytes.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Maximum length of a file with certificates: the certificates of all public authorities fit.
+/// Maximum length of a certificate file; the certificates of all public authorities fit into it.
 pub const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
-/// `O_NONBLOCK`: without it, open waits for a writer of a FIFO.
+/// `O_NONBLOCK`: without it, opening a FIFO waits for a writer.
 const NONBLOCK: i32 = 0o4000;
 
 /// Reads a regular file of at most `bytes_max` bytes; also returns its metadata.
 ///
 /// # Errors
 /// `InvalidInput` for anything but a regular file, `FileTooLarge` for a longer one, and the errors
-/// of the system.
+/// of the operating system.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<(Metadata, Vec<u8>)> {
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
     let meta = file.metadata()?;
@@ -32,7 +33,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<(Metadata, Vec<u8>)> {
     let mut bytes = Vec::new();
     if meta.len() <= bytes_max {
         bytes.reserve_exact(meta.len() as usize);
-        // The file may grow meanwhile, and files of /proc have no length.
+        // The file may grow in the meantime, and files of /proc report a length of 0.
         file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     }
     if meta.len().max(bytes.len() as u64) > bytes_max {
@@ -61,16 +62,16 @@ mod tests {
         assert_eq!(read(&link, 100).unwrap().1.len(), 100);
     }
 
-    // A FIFO stopped the management interface: open waited for a writer for ever.
+    // Regression: a FIFO blocked the management interface, because open waited for a writer.
     #[test]
-    fn anything_else_is_refused_at_once() {
+    fn fifo_directory_and_device_are_refused_without_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for path in [fifo.as_path(), dir.path(), Path::new("/dev/zero")] {
             assert_eq!(read(path, 100).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
-        // A file that never ends.
+        // A file that reports a length of 0.
         let endless = read(Path::new("/proc/self/maps"), 10).unwrap_err();
         assert_eq!(endless.kind(), io::ErrorKind::FileTooLarge);
     }

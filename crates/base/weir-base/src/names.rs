@@ -1,31 +1,33 @@
-//! Rules for the names of pools, volumes, snapshots, bookmarks, exports and iSCSI targets.
+//! Rules for names of pools, volumes, snapshots, bookmarks, exports and iSCSI targets.
 //!
-//! Not here: whether a name is taken; whoever owns the list knows.
+//! The owner of a list of names checks whether a name is in use.
 //!
 //! Invariants:
-//! - a name that passes is safe in a path, a URI and a terminal: letters, digits and `_ . : -`;
-//! - a pool cannot be called like a word of the layout grammar;
-//! - `/` ends a pool's name, `@` and `#` a dataset's, so a full name falls apart in one way only;
-//! - every rule is checked by the command line and again by the server, through this file.
+//! - a valid name is safe in a path, a URI and a terminal: letters, digits and `_ . : -`;
+//! - a pool cannot have a keyword of the layout grammar as its name;
+//! - `/` ends a pool's name, and `@` or `#` ends a dataset's, so that a full name can be split in
+//!   one way only;
+//! - the command line and the server both check every rule, with the functions of this file.
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// Words of the layout grammar, which a pool may not be called.
+/// Keywords of the layout grammar, which are no valid pool names.
 const RESERVED: [&str; 7] = ["cache", "dedup", "disk", "log", "mirror", "spare", "special"];
 
-/// Beginnings of words of the layout grammar, which a pool may not begin with.
+/// Prefixes of keywords of the layout grammar; no pool name may begin with them.
 const RESERVED_PREFIXES: [&str; 2] = ["draid", "raidz"];
 
-/// Longest tag that holds a snapshot: what its record on disk has room for.
+/// Maximum length of a hold tag: the space for it in the snapshot's record.
 pub const TAG_BYTES_MAX: usize = 64;
 
-/// Longest iSCSI name (RFC 7143 4.2.7.1).
+/// Maximum length of an iSCSI name (RFC 7143 4.2.7.1).
 pub const ISCSI_BYTES_MAX: usize = 223;
 
-/// Longest name of an export: the full name of a snapshot is the usual one, so it must fit.
+/// Maximum length of an export name; the full name of a snapshot must fit, because exports are
+/// usually named like that.
 const EXPORT_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
 
-/// Why a name is refused.
+/// A name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad {what} name {name:?}: {why}")]
 pub struct NameError {
@@ -60,19 +62,20 @@ enum Why {
     SeveralPercents,
 }
 
-/// Some snapshots of one volume, as `@a`, `@a%b`, `@a%`, `@%b` or `@%` names them.
+/// Selected snapshots of one volume, in the notation `@a`, `@a%b`, `@a%`, `@%b` or `@%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picked<'a> {
-    /// The one of this name.
+    /// The snapshot with this name.
     One(&'a str),
-    /// From the first to the last in the order of time, both included; without one to the end.
+    /// From the first to the last snapshot by age, both included. Without a first or last one, the
+    /// range is open at that end.
     Range(Option<&'a str>, Option<&'a str>),
 }
 
 /// Checks a pool's name.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn pool(name: &str) -> Result<(), NameError> {
     let bad = |why| NameError { what: "pool", name: name.to_owned(), why };
     part(name, char::is_ascii_alphabetic, Why::FirstNotLetter).map_err(bad)?;
@@ -86,10 +89,10 @@ pub fn pool(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Checks a volume's full name and splits it into the pool's name and the volume's own.
+/// Checks the full name of a volume, and splits it into the names of the pool and the volume.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn volume(name: &str) -> Result<(&str, &str), NameError> {
     let bad = |why| NameError { what: "volume", name: name.to_owned(), why };
     if name.is_empty() {
@@ -101,10 +104,11 @@ pub fn volume(name: &str) -> Result<(&str, &str), NameError> {
     Ok((in_pool, own))
 }
 
-/// Checks the full name of a snapshot and splits it into the volume's full name and its own.
+/// Checks the full name of a snapshot, and splits it into the volume's full name and the snapshot's
+/// own.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn snapshot(name: &str) -> Result<(&str, &str), NameError> {
     let (of, own) = at(name, "tank/vm1@monday")?;
     volume(of)?;
@@ -112,10 +116,11 @@ pub fn snapshot(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks the full name of a bookmark and splits it into the volume's full name and its own.
+/// Checks the full name of a bookmark, and splits it into the volume's full name and the bookmark's
+/// own.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn bookmark(name: &str) -> Result<(&str, &str), NameError> {
     let bad = |why| NameError { what: "bookmark", name: name.to_owned(), why };
     let (of, own) = name.split_once('#').ok_or_else(|| bad(Why::NoAt("tank/vm1#monday")))?;
@@ -124,10 +129,10 @@ pub fn bookmark(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks `POOL@NAME`, which means a snapshot of each volume of a pool, and splits it.
+/// Checks `POOL@NAME`, which selects a snapshot of each volume of a pool, and splits it.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn pool_snapshot(name: &str) -> Result<(&str, &str), NameError> {
     let (of, own) = at(name, "tank@monday")?;
     pool(of)?;
@@ -135,11 +140,11 @@ pub fn pool_snapshot(name: &str) -> Result<(&str, &str), NameError> {
     Ok((of, own))
 }
 
-/// Checks a list of snapshots of one volume, such as `tank/vm1@a,c%e`, and splits it into the
-/// volume's full name and what is picked.
+/// Checks a list of snapshots of one volume, such as `tank/vm1@a,c%e`. Splits it into the volume's
+/// full name and the selected snapshots.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn snapshots(name: &str) -> Result<(&str, Vec<Picked<'_>>), NameError> {
     let (of, list) = at(name, "tank/vm1@monday")?;
     volume(of)?;
@@ -157,11 +162,11 @@ pub fn snapshots(name: &str) -> Result<(&str, Vec<Picked<'_>>), NameError> {
     Ok((of, picked?))
 }
 
-/// Checks the full name of a volume or a snapshot and splits it into the volume's full name and the
-/// snapshot's own.
+/// Checks the full name of a volume or snapshot. Splits it into the volume's full name and the
+/// snapshot's own name.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn dataset(name: &str) -> Result<(&str, Option<&str>), NameError> {
     if name.contains('@') {
         return snapshot(name).map(|(of, own)| (of, Some(own)));
@@ -169,7 +174,7 @@ pub fn dataset(name: &str) -> Result<(&str, Option<&str>), NameError> {
     volume(name).map(|_| (name, None))
 }
 
-/// What has properties.
+/// Kind of an object with properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyOf {
     /// A pool.
@@ -181,7 +186,7 @@ pub enum PropertyOf {
 }
 
 impl PropertyOf {
-    /// The word for it.
+    /// Name of the kind.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pool => "pool",
@@ -191,10 +196,10 @@ impl PropertyOf {
     }
 }
 
-/// Checks the full name of a pool, a volume or a snapshot, and tells which it is of.
+/// Checks the full name of a pool, volume or snapshot, and returns its kind.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn property_of(name: &str) -> Result<PropertyOf, NameError> {
     if name.contains('@') {
         return snapshot(name).map(|_| PropertyOf::Snapshot);
@@ -205,21 +210,21 @@ pub fn property_of(name: &str) -> Result<PropertyOf, NameError> {
     pool(name).map(|()| PropertyOf::Pool)
 }
 
-/// Checks a tag that holds a snapshot.
+/// Checks a hold tag.
 ///
 /// # Errors
-/// The first rule the tag breaks, with the character that breaks it.
+/// The first rule that the tag breaks, with the offending character.
 pub fn tag(tag: &str) -> Result<(), NameError> {
     let bad = |why| NameError { what: "tag", name: tag.to_owned(), why };
     part(tag, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric).map_err(bad)?;
     if tag.len() > TAG_BYTES_MAX { Err(bad(Why::TooLong(TAG_BYTES_MAX))) } else { Ok(()) }
 }
 
-/// Checks an export's name: parts that each could be a volume's own name, joined by `/`, and after
-/// an `@` one that could be a snapshot's.
+/// Checks the name of an export: valid own names of volumes, joined by `/`, and optionally `@` and
+/// a valid own name of a snapshot.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn export(name: &str) -> Result<(), NameError> {
     let bad = |why| NameError { what: "export", name: name.to_owned(), why };
     if name.len() > EXPORT_BYTES_MAX {
@@ -236,7 +241,7 @@ pub fn export(name: &str) -> Result<(), NameError> {
 /// domain, `eui.` or `naa.`, in lower case.
 ///
 /// # Errors
-/// The first rule the name breaks, with the character that breaks it.
+/// The first rule that the name breaks, with the offending character.
 pub fn iscsi(name: &str) -> Result<(), NameError> {
     known_iscsi(name)?;
     match name.strip_prefix("iqn.") {
@@ -247,10 +252,10 @@ pub fn iscsi(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Checks an iSCSI name in use: earlier versions accepted any text after `iqn.`.
+/// Checks an iSCSI name that is already in use: earlier versions accepted any text after `iqn.`.
 ///
 /// # Errors
-/// As [`iscsi`].
+/// Like [`iscsi`].
 pub fn known_iscsi(name: &str) -> Result<(), NameError> {
     let bad = |why| NameError { what: "iSCSI", name: name.to_owned(), why };
     if name.len() > ISCSI_BYTES_MAX {
@@ -270,7 +275,7 @@ pub fn known_iscsi(name: &str) -> Result<(), NameError> {
     if fits { Ok(()) } else { Err(bad(Why::NotIscsi)) }
 }
 
-/// Whether the rest of an iqn name begins with a month such as `2026-01`, a dot, and a domain (RFC
+/// True if the rest of an iqn name begins with a month such as `2026-01`, a dot and a domain (RFC
 /// 7143 4.2.7.3).
 fn is_dated(rest: &str) -> bool {
     let Some((month, domain)) = rest.split_once('.') else { return false };
@@ -285,12 +290,12 @@ fn bad_snapshot(name: &str, why: Why) -> NameError {
     NameError { what: "snapshot", name: name.to_owned(), why }
 }
 
-/// Splits the name of a snapshot at the `@`, which must be there.
+/// Splits the name of a snapshot at its `@`, which is required.
 fn at<'a>(name: &'a str, such_as: &'static str) -> Result<(&'a str, &'a str), NameError> {
     name.split_once('@').ok_or_else(|| bad_snapshot(name, Why::NoAt(such_as)))
 }
 
-/// Checks a snapshot's own name, which is a part of `name`.
+/// Checks a snapshot's own name, which is a part of the full name `name`.
 fn own_snapshot(name: &str, own: &str) -> Result<(), NameError> {
     part(own, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric)
         .map_err(|why| bad_snapshot(name, why))
@@ -302,7 +307,7 @@ fn part(name: &str, first_ok: fn(&char) -> bool, first_bad: fn(char) -> Why) -> 
         return Err(Why::TooLong(NAME_BYTES_MAX));
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '-');
-    // A first character that is nowhere allowed is reported as such: that is the nearer mistake.
+    // Report a character that is invalid in every position as such, also at the start.
     if let Some(wrong) = name.chars().find(|c| !allowed(*c)) {
         return Err(Why::Character(wrong));
     }
@@ -314,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_usual_names() {
+    fn common_names_are_accepted() {
         for name in ["tank", "T2", "a", "my-pool_1.b:c", "logs", "mirrored"] {
             assert_eq!(pool(name), Ok(()), "{name}");
         }
@@ -335,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn iscsi_names_are_of_three_sorts() {
+    fn iscsi_names_have_one_of_three_formats() {
         for name in ["iqn.2026-01.org.weir:vms", "eui.02004567a425678d", "naa.52004567ba64678d"] {
             assert_eq!(iscsi(name), Ok(()), "{name}");
         }
         let long = format!("iqn.2026-01.{}", "a".repeat(ISCSI_BYTES_MAX));
         let bad = ["", "vms", "iqn.", "eui.0", "naa.5200", "iqn.A", "iqn.a b", "iqn.a*", &long];
-        // Wrong months, missing domains.
+        // Invalid months or missing domains.
         let undated = [
             "iqn.2026-13.org.weir:vms",
             "iqn.2026-00.org.weir:vms",
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_broken_rule() {
+    fn error_of_a_pool_volume_or_export_name_states_the_rule() {
         let long = "a".repeat(NAME_BYTES_MAX + 1);
         for (name, part) in [
             ("", "empty"),
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_broken_rule_of_a_snapshot() {
+    fn error_of_a_snapshot_or_bookmark_name_states_the_rule() {
         let long = format!("tank/a@{}", "s".repeat(NAME_BYTES_MAX + 1));
         for (name, part) in [
             ("", "tank/vm1@monday"),
@@ -436,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_fall_apart() {
+    fn snapshot_lists_and_ranges_are_split() {
         use Picked::{One, Range};
         let picked = |list| snapshots(list).expect(list).1;
         assert_eq!(picked("tank/v@a"), [One("a")]);

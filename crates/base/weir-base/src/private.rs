@@ -1,11 +1,13 @@
-//! Files and directories that hold secrets: whether other users may read them.
+//! Files and directories with secrets: checks that other users cannot read them.
 //!
-//! Not here: what the secrets mean.
+//! The callers interpret the secrets.
 //!
 //! Invariants:
-//! - a file is judged by the descriptor that it is read through, so it cannot be another one then;
-//! - a file that others may read or write is refused with the command that mends it;
-//! - no error carries any of the content.
+//! - the permissions are checked on the descriptor from which the file is read, so that the file
+//!   cannot be replaced in between;
+//! - a file that others may read or write is refused, and the error gives the command that corrects
+//!   it;
+//! - no error includes any of the content.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -17,44 +19,44 @@ use crate::{ErrorKind, named_file};
 /// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Longest file of a secret: keys and certificates fit, a disk does not.
+/// Maximum length of a secret file; keys and certificates fit into it.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Why a file with a secret is not used.
+/// Reason for which a secret file is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the secret file {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is no file, or one that holds more than a secret.
+    /// Not a regular file, or too long for a secret.
     #[error(
         "{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes",
         path.display()
     )]
     NoFile {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Others may read or change it.
+    /// Other users may read or change it.
     #[error("{} is open to other users (mode {mode:04o})", path.display())]
     Open {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits.
         mode: u32,
-        /// Whether it is a directory.
+        /// True for a directory.
         is_dir: bool,
     },
 }
 
 impl PrivateError {
-    /// The error by what can be done about it.
+    /// Error kind, by the action that the user can take.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { source, .. } => match source.kind() {
@@ -67,7 +69,7 @@ impl PrivateError {
         }
     }
 
-    /// What to do about it.
+    /// Corrective action for the user.
     pub fn action(&self) -> String {
         match self {
             Self::Read { .. } => "check the path and its mode".to_owned(),
@@ -102,10 +104,10 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
     Ok(bytes)
 }
 
-/// Checks that a directory is closed to other users.
+/// Checks that other users have no access to a directory.
 ///
 /// # Errors
-/// [`PrivateError::Open`] where others may list, read or change what is in it.
+/// [`PrivateError::Open`] if others may list, read or change its content.
 pub fn check_dir(path: &Path) -> Result<(), PrivateError> {
     let read = |source| PrivateError::Read { path: path.to_owned(), source };
     let meta = File::open(path).and_then(|dir| dir.metadata()).map_err(read)?;
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_file_that_others_may_read_is_refused_with_the_command() {
+    fn secret_file_that_others_may_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secret");
         write(&path, "s3cret").unwrap();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_secret_is_refused() {
+    fn directory_or_large_file_is_refused_as_a_secret() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(read_secret(dir.path()), Err(PrivateError::NoFile { .. })));
         let absent = read_secret(&dir.path().join("absent")).expect_err("absent");

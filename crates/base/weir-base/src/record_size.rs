@@ -1,10 +1,10 @@
-//! The record size of a volume: how much is checksummed, compressed and pointed to as one.
+//! The record size of a volume: the unit of checksums, compression and block pointers.
 //!
-//! Not here: making records of blocks and blocks of records (weir-dataset, weir-pool).
+//! weir-dataset and weir-pool convert between blocks and records.
 //!
 //! Invariants:
 //! - a record is a power of two of blocks, from one block to 1 MiB;
-//! - a volume's record size never changes, and its size is whole records.
+//! - a volume's record size never changes, and its size is a multiple of it.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,37 +12,37 @@ use std::ops::Range;
 use crate::BLOCK_BYTES;
 use crate::size::Human;
 
-/// Blocks of a record, as a power of two.
+/// Blocks of a record, stored as their log2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSize(u8);
 
 impl RecordSize {
-    /// One block: what a volume has unless another size was asked for.
+    /// One block: the default record size.
     pub const BLOCK: Self = Self(0);
     /// 1 MiB.
     pub const MAX: Self = Self(8);
 
-    /// The size of so many bytes; `None` unless that is a power of two from 4 KiB to 1 MiB.
+    /// The record size of `bytes` bytes; `None` unless it is a power of two from 4 KiB to 1 MiB.
     pub fn from_bytes(bytes: u64) -> Option<Self> {
         Self::all().find(|size| size.bytes() as u64 == bytes)
     }
 
-    /// As [`Self::shift`] says it.
+    /// The record size for a value of [`Self::shift`].
     pub const fn from_shift(shift: u8) -> Option<Self> {
         if shift <= Self::MAX.0 { Some(Self(shift)) } else { None }
     }
 
-    /// All of them, smallest first.
+    /// All record sizes, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         (0..=Self::MAX.0).map(Self)
     }
 
-    /// log2 of its blocks.
+    /// log2 of the number of blocks in a record.
     pub const fn shift(self) -> u8 {
         self.0
     }
 
-    /// Blocks of a record.
+    /// Number of blocks in a record.
     pub const fn blocks(self) -> u64 {
         1 << self.0
     }
@@ -52,17 +52,17 @@ impl RecordSize {
         BLOCK_BYTES << self.0
     }
 
-    /// Whether a record is a block.
+    /// True if a record is one block.
     pub const fn is_block(self) -> bool {
         self.0 == 0
     }
 
-    /// The record that a block is in.
+    /// The record that contains a block.
     pub const fn record_of(self, block: u64) -> u64 {
         block >> self.0
     }
 
-    /// Where in its record a block is.
+    /// Index of a block in its record.
     pub const fn part_of(self, block: u64) -> usize {
         (block & (self.blocks() - 1)) as usize
     }
@@ -72,24 +72,25 @@ impl RecordSize {
         record << self.0
     }
 
-    /// The blocks of records.
+    /// The blocks of a range of records.
     pub const fn blocks_of(self, records: &Range<u64>) -> Range<u64> {
         self.first_block(records.start)..self.first_block(records.end)
     }
 
-    /// The records that a range of blocks touches.
+    /// The records that a range of blocks overlaps.
     pub const fn touched(self, blocks: &Range<u64>) -> Range<u64> {
         self.record_of(blocks.start)..blocks.end.div_ceil(self.blocks())
     }
 
-    /// The records that lie wholly in a range of blocks; empty, with its start kept, if none does.
+    /// The records that are completely in a range of blocks. If there is none, the result is empty
+    /// and keeps its start.
     pub const fn inside(self, blocks: &Range<u64>) -> Range<u64> {
         let start = blocks.start.div_ceil(self.blocks());
         let end = self.record_of(blocks.end);
         if end > start { start..end } else { start..start }
     }
 
-    /// The records of which a range of blocks takes a part: two at most.
+    /// The records that a range of blocks covers partly: at most two.
     pub fn cut(self, blocks: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         let touched = if blocks.is_empty() { 0..0 } else { self.touched(blocks) };
         let last = touched.end.saturating_sub(1);
@@ -101,7 +102,7 @@ impl RecordSize {
         first.into_iter().chain((last > touched.start).then_some(last)).filter(is_cut)
     }
 
-    /// Records of a volume of this size, which is whole ones.
+    /// Number of records in a volume of this size, which is a multiple of the record size.
     pub const fn records_in(self, size_bytes: u64) -> u64 {
         size_bytes / self.bytes() as u64
     }

@@ -1,18 +1,18 @@
-//! Rate limit for log lines that clients can cause as often as they like.
+//! Rate limiter for log lines whose number depends on clients.
 //!
-//! Not here: the text of the lines.
+//! The callers write the lines.
 //!
-//! Invariant: one line of each kind passes per interval, with the number of suppressed lines before
-//! it.
+//! Invariant: each interval, one line of each kind passes, with the number of lines suppressed
+//! before it.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Interval of the lines about requests, connections and their ends.
+/// Interval for lines about requests and about connections that open or close.
 pub const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// See the file's head. `K` is a kind of line; there are few.
+/// Log rate limiter, see the module documentation. `K` is the kind of a line; there are few kinds.
 pub struct Sieve<K> {
     interval: Duration,
     kinds: Mutex<Vec<Kind<K>>>,
@@ -25,12 +25,12 @@ struct Kind<K> {
 }
 
 impl<K: Eq> Sieve<K> {
-    /// Lets one of each kind pass per `interval`.
+    /// Allows one line of each kind per `interval`.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, kinds: Mutex::new(Vec::new()) }
     }
 
-    /// Number of suppressed lines of this kind, if the line passes.
+    /// Returns the number of suppressed lines of this kind if the line may be logged, else `None`.
     pub fn pass(&self, key: K) -> Option<u64> {
         let mut kinds = self.kinds.lock();
         let Some(kind) = kinds.iter_mut().find(|kind| kind.key == key) else {

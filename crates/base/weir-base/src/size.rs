@@ -1,16 +1,16 @@
-//! Sizes as people write them: `10GiB`, `512M`, `4096`.
+//! Text forms of sizes: `10GiB`, `512M`, `4096`.
 //!
-//! Not here: rounding to blocks; the caller knows its unit and says so in its own error.
+//! Rounding to blocks is up to the caller, which knows its unit and names it in its own errors.
 //!
 //! Invariants:
-//! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9, and so for the other units; no sign, no
-//!   overflow, nothing after the unit;
-//! - every size that [`Human`] prints can be read: a fraction of a unit that is no whole number of
-//!   bytes counts as the next whole number.
+//! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9; the other units are analogous. A sign, an
+//!   overflow or text after the unit is an error;
+//! - every size that [`Human`] prints can be parsed: a fraction of a unit is rounded up to a whole
+//!   number of bytes.
 
 use std::fmt;
 
-/// Why a size could not be read.
+/// The text is no valid size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad size {text:?}: {why}; write a number and a unit, such as 10GiB, 512M or 4096")]
 pub struct SizeError {
@@ -18,7 +18,7 @@ pub struct SizeError {
     why: &'static str,
 }
 
-/// Reads a size in bytes. A fraction of a unit is rounded up to a whole number of bytes.
+/// Parses a size in bytes. A fraction of a unit is rounded up to a whole number of bytes.
 ///
 /// # Errors
 /// Empty text, a sign, an unknown unit, a fraction of a byte, or more than 2^64-1 bytes.
@@ -57,8 +57,8 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
     u64::try_from(scaled.div_ceil(scale)).map_err(|_| bad("more than 2^64 bytes"))
 }
 
-/// True for a size written in a unit of ten or with a fraction, such as `10GB` or `9.31GiB`: it may
-/// be no whole number of blocks, and its writer did not mean to count them.
+/// True for a size in a decimal unit or with a fraction, such as `10GB` or `9.31GiB`. Such a size
+/// may be no multiple of a block, and the user did not intend an exact number of blocks.
 pub fn is_rounded(text: &str) -> bool {
     if text.contains('.') {
         return true;
@@ -68,7 +68,7 @@ pub fn is_rounded(text: &str) -> bool {
     unit.len() == 2 && unit.ends_with('b')
 }
 
-/// Both forms of a size: `10GiB (10,737,418,240 bytes)`.
+/// The rounded and the exact form of a size: `10GiB (10,737,418,240 bytes)`.
 pub fn both_forms(bytes: u64) -> String {
     let digits = bytes.to_string();
     let mut grouped = String::new();
@@ -81,7 +81,7 @@ pub fn both_forms(bytes: u64) -> String {
     format!("{} ({grouped} bytes)", Human(bytes))
 }
 
-/// Prints a size with at most two decimals, the way `zpool list` does: `10GiB`, `1.50MiB`, `512B`.
+/// Displays a size with at most two decimals, like `zpool list`: `10GiB`, `1.50MiB`, `512B`.
 pub struct Human(pub u64);
 
 impl fmt::Display for Human {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn common_size_notations_are_parsed() {
         for (text, bytes) in [
             ("4096", 4096),
             ("10GiB", 10 << 30),
@@ -120,9 +120,9 @@ mod tests {
         }
     }
 
-    // `weir get` printed refreservation=201.58MiB, and `weir set` refused it.
+    // Regression: `weir get` printed refreservation=201.58MiB, and `weir set` refused it.
     #[test]
-    fn sizes_that_are_printed_can_be_read() {
+    fn printed_sizes_can_be_parsed() {
         assert_eq!(parse("201.58MiB"), Ok(211_371_951));
         for bytes in [1, 1023, 1025, 1500, 211_371_212, (3 << 40) + 1, u64::MAX >> 14] {
             let text = Human(bytes).to_string();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_why() {
+    fn invalid_sizes_are_refused_with_the_text() {
         for text in ["", "GiB", "10GG", "-1", "1.2.3G", "0.3b", "99999999999P", "1e9", ".5G"] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_ten_are_told_apart_and_both_forms_are_said() {
+    fn decimal_units_are_recognised_and_both_forms_are_printed() {
         assert!(["10GB", "1.5 tb", "9.31GiB"].iter().all(|text| is_rounded(text)));
         assert!(["10G", "10GiB", "4096", "512b"].iter().all(|text| !is_rounded(text)));
         assert_eq!(both_forms(10 << 30), "10GiB (10,737,418,240 bytes)");

@@ -1,12 +1,12 @@
-//! Units and identifiers as newtypes, so that a txg is never passed where a block number belongs.
+//! Units and identifiers as newtypes, so that a txg cannot be passed in place of a block number.
 //!
-//! Not here: their encoding (weir-format).
+//! weir-format encodes them.
 //!
 //! Invariants: identifiers are plain numbers in memory; widths in comments are on-disk widths.
 
 use std::fmt;
 
-/// Bytes in one volume block: what is checksummed, compressed and mapped as a unit (design 2).
+/// Bytes of a volume block: the unit of checksums, compression and mapping (design 2).
 pub const BLOCK_BYTES: usize = 4096;
 
 macro_rules! id {
@@ -24,19 +24,19 @@ macro_rules! id {
 }
 
 id!(
-    /// Transaction group number; grows by one per commit (44 bits on disk).
+    /// Transaction group number; each commit increments it (44 bits on disk).
     Txg, u64
 );
 id!(
-    /// Block number inside a dataset object: byte offset / [`BLOCK_BYTES`].
+    /// Block number in a dataset object: byte offset / [`BLOCK_BYTES`].
     BlockId, u64
 );
 id!(
-    /// Dataset number inside a pool; never reused.
+    /// Dataset number in a pool; never reused.
     DatasetId, u64
 );
 id!(
-    /// Log sequence number: the order in which one pool acknowledged writes since its import.
+    /// Log sequence number: the order of acknowledged writes of a pool since its import.
     Lsn, u64
 );
 id!(
@@ -44,11 +44,11 @@ id!(
     VsegId, u64
 );
 id!(
-    /// Physical segment number inside one vdev.
+    /// Physical segment number in one vdev.
     PsegIndex, u32
 );
 id!(
-    /// Random identity of a pool or a disk, drawn once at create.
+    /// Random identity of a pool or a disk, chosen at creation.
     Guid, u64
 );
 

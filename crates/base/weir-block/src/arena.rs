@@ -1,15 +1,15 @@
-//! 4 KiB cells, reference counted: the one kind of memory that dirty data and caches are made of.
+//! Reference-counted 4 KiB cells: the memory of dirty data and caches.
 //!
-//! Not here: who may use how much (each user has a budget of cells; the arena only counts).
+//! Each user has its own budget of cells; the arena only counts them.
 //!
 //! Invariants:
-//! - a cell is aligned to its size, so no cell wastes space on a header (a heap `Arc<[u8; 4096]>`
-//!   would fall into a 5 KiB size class);
-//! - a [`Block`] that is shared is never written: whoever holds one may read it without a lock, for
-//!   ever; its only holder may change it;
+//! - a cell is aligned to its size, and no cell wastes space for a header (the allocator would
+//!   round a heap `Arc<[u8; 4096]>` up to 5 KiB);
+//! - a shared [`Block`] is never written, so that every holder may read it at any time without a
+//!   lock; a sole holder may change it;
 //! - a [`BlockMut`] is the only handle to its cell;
-//! - memory is taken from the system in chunks of 2 MiB and kept: resident memory is the peak
-//!   number of live cells.
+//! - the arena allocates chunks of 2 MiB and keeps them: resident memory is the peak number of live
+//!   cells.
 //!
 //! ```text
 //! chunk (2 MiB, aligned to 2 MiB): | cell 0: 511 reference counts | cell 1 | ... | cell 511 |
@@ -25,13 +25,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
 
-/// One huge page: the arena costs few TLB entries where the system backs it with huge pages.
+/// Size of a huge page: if the system backs the arena with huge pages, it uses few TLB entries.
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 
 /// Free cells of the process.
 static FREE: Mutex<Vec<Cell>> = Mutex::new(Vec::new());
-/// Cells handed out and not yet returned.
+/// Cells in use.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// The process-wide pool of cells.
@@ -39,7 +39,7 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 pub struct Arena;
 
 impl Arena {
-    /// Bytes in cells now held by anybody.
+    /// Bytes in cells that are in use now.
     pub fn live_bytes() -> usize {
         LIVE.load(Ordering::Relaxed) * BLOCK_BYTES
     }
@@ -48,7 +48,7 @@ impl Arena {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Cell(NonNull<u8>);
 
-// SAFETY: a Cell is an address; what may be done with it is decided by Block and BlockMut.
+// SAFETY: a Cell is only an address; Block and BlockMut control the access to it.
 unsafe impl Send for Cell {}
 
 impl Cell {
@@ -62,7 +62,7 @@ impl Cell {
         free.pop().expect("a new chunk has cells")
     }
 
-    /// As many cells, under one hold of the lock.
+    /// Takes `count` cells and locks the free list once.
     fn take_many(count: usize) -> Vec<Self> {
         LIVE.fetch_add(count, Ordering::Relaxed);
         let mut free = FREE.lock();
@@ -79,8 +79,8 @@ impl Cell {
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
-        // Without huge pages every access to a random cell costs a page walk. A kernel that has
-        // none says no, and nothing is lost.
+        // Without huge pages, each access to a random cell needs a page walk. A kernel without huge
+        // pages returns an error, which is harmless.
         // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
         let advised = unsafe {
             rustix::mm::madvise(
@@ -94,7 +94,8 @@ impl Cell {
         }
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
-        // Highest address last out: allocation walks the chunk from its start.
+        // The lowest address is taken first, so that allocations go through the chunk in ascending
+        // order.
         free.extend((1..CELLS_PER_CHUNK).rev().map(|index| {
             // SAFETY: index < CELLS_PER_CHUNK, so the address is inside the chunk.
             Self(unsafe { chunk.add(index * BLOCK_BYTES) })
@@ -123,7 +124,7 @@ impl Cell {
     }
 }
 
-/// A 4 KiB cell that one holder may write.
+/// A 4 KiB cell that its only holder may write.
 pub struct BlockMut(Cell);
 
 // SAFETY: BlockMut owns its cell exclusively.
@@ -145,14 +146,14 @@ impl BlockMut {
         Self::fill(Cell::take(), bytes)
     }
 
-    /// Makes a taken cell a block.
+    /// Fills a taken cell.
     fn fill(cell: Cell, bytes: &[u8; BLOCK_BYTES]) -> Self {
-        // SAFETY: as in `zeroed`; the source cannot overlap a cell nobody else has.
+        // SAFETY: as in `zeroed`; the source cannot overlap a cell that no other handle refers to.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.0.as_ptr(), BLOCK_BYTES) };
         Self(cell)
     }
 
-    /// Ends writing; from now on the block can be shared.
+    /// Ends the write access; from now on the block can be shared.
     pub fn freeze(self) -> Block {
         let cell = self.0;
         std::mem::forget(self);
@@ -182,7 +183,8 @@ impl DerefMut for BlockMut {
     }
 }
 
-/// A 4 KiB cell that its holders may read; cloning shares it, and nobody writes a shared cell.
+/// A 4 KiB cell that its holders may read. A clone shares the cell, and a shared cell is never
+/// written.
 pub struct Block(Cell);
 
 // SAFETY: shared content is immutable and the count is atomic.
@@ -196,23 +198,23 @@ impl Block {
         BlockMut::copy_of(bytes).freeze()
     }
 
-    /// A block for each of these contents.
+    /// Creates a block for each of these contents.
     pub fn copies_of(contents: &[[u8; BLOCK_BYTES]]) -> Vec<Self> {
         let cells = Cell::take_many(contents.len()).into_iter();
         cells.zip(contents).map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect()
     }
 
-    /// The content, to be changed, if this is the cell's only handle.
+    /// Write access to the content if this is the only handle to the cell.
     pub fn get_mut(&mut self) -> Option<&mut [u8; BLOCK_BYTES]> {
-        // Acquire: what other holders read happened before they gave their handles up.
+        // Acquire: reads of other holders happened before they dropped their handles.
         if self.0.count().load(Ordering::Acquire) != 1 {
             return None;
         }
-        // SAFETY: a handle is only made from a handle; this is the only one and it is borrowed.
+        // SAFETY: handles are made only from handles; this one is the only one and is borrowed.
         Some(unsafe { self.0.0.cast().as_mut() })
     }
 
-    /// Whether both are the same cell (not merely equal content).
+    /// True if both refer to the same cell; equal content is not enough.
     pub fn same_cell(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -228,7 +230,8 @@ impl Clone for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // As std's Arc: release our reads, and acquire everybody's before the cell is reused.
+        // Like std's Arc: release our reads, and acquire those of all other holders before the cell
+        // is reused.
         if self.0.count().fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             self.0.give_back();
@@ -255,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_reused_only_after_its_last_holder() {
+    fn cell_is_reused_only_after_its_last_holder_is_dropped() {
         let mut first = BlockMut::zeroed();
         first[0] = 1;
         let first = first.freeze();
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn many_blocks_are_all_different_cells() {
+    fn blocks_of_several_contents_use_different_cells() {
         let contents: Vec<_> = (0..1000_u32).map(|n| [n as u8; BLOCK_BYTES]).collect();
         let blocks = Block::copies_of(&contents);
         assert!(blocks.iter().map(|block| **block).eq(contents));
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_may_share_and_drop() {
+    fn threads_can_clone_and_drop_a_shared_block() {
         let block = Block::copy_of(&[9; BLOCK_BYTES]);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,12 +1,12 @@
 //! Heap buffers aligned for direct I/O.
 //!
-//! Not here: 4 KiB cache cells (the arena).
+//! 4 KiB cache cells are in `arena`.
 //!
 //! Invariants: the start is aligned to [`IoBuf::ALIGN`]; the length never changes; all bytes are
-//! initialised, and zero at first but in a buffer that is made to be read into.
+//! initialised, to zero except in a buffer for reads.
 //!
-//! Large buffers that are dropped are kept for the next ones of their thread: to clear a mebibyte,
-//! or to get it from the kernel anew, takes about as long as to verify what is read into it.
+//! Each thread keeps its large dropped buffers for reuse: clearing 1 MiB, or getting it from the
+//! kernel again, takes about as long as verifying the data that is read into it.
 
 #![expect(unsafe_code, reason = "an aligned allocation has no safe form in std")]
 
@@ -16,12 +16,12 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::NonNull;
 
-/// Bytes of a buffer that is worth keeping.
+/// Sizes of buffers that are kept.
 const SPARE_BYTES: RangeInclusive<usize> = 32 << 10..=2 << 20;
-/// Bytes that a thread keeps: what a scan or the cleaner reads at the same time, about.
+/// Maximum bytes that a thread keeps: about the reads in flight of a scan or the cleaner.
 const SPARES_BYTES_MAX: usize = 8 << 20;
 
-/// Dropped buffers of one thread, the oldest first.
+/// Dropped buffers of one thread, oldest first.
 #[derive(Default)]
 struct Spares {
     buffers: VecDeque<Allocation>,
@@ -42,7 +42,7 @@ impl Spares {
         }
     }
 
-    /// One that holds `len` bytes and not many more.
+    /// Takes a buffer of at least `len` bytes that is not much larger.
     fn take(&mut self, len: usize) -> Option<Allocation> {
         let fits = |spare: &Allocation| spare.bytes >= len && spare.bytes / 2 <= len;
         let index = self.buffers.iter().rposition(fits)?;
@@ -52,7 +52,7 @@ impl Spares {
     }
 }
 
-/// Aligned memory, all of it initialised.
+/// Aligned memory; all of it is initialised.
 struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
@@ -75,7 +75,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout, and owned by nobody else.
+        // SAFETY: allocated in `zeroed` with the same layout, and exclusively owned.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.bytes)) }
     }
 }
@@ -84,7 +84,7 @@ impl Drop for Allocation {
 pub struct IoBuf {
     start: NonNull<u8>,
     len: usize,
-    /// Bytes allocated: `len` or more.
+    /// Allocated bytes: `len` or more.
     allocated: usize,
 }
 
@@ -94,7 +94,7 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// Alignment of the start: covers the strictest direct I/O rule Linux has.
+    /// Alignment of the start; satisfies the strictest rule for direct I/O in Linux.
     pub const ALIGN: usize = 4096;
 
     /// A buffer of `len` zero bytes; `len > 0`.
@@ -108,8 +108,8 @@ impl IoBuf {
         }
     }
 
-    /// A buffer of `len` bytes for a read, which fills all of it or fails; `len > 0`. What it holds
-    /// before may be anything that this process had in memory.
+    /// A buffer of `len` bytes for a read, which fills all of it or fails; `len > 0`. Before the
+    /// read it may have any bytes from this process's memory.
     pub fn for_read(len: usize) -> Self {
         Self::spare(len).unwrap_or_else(|| Self::owning(Allocation::zeroed(len), len))
     }
@@ -134,7 +134,7 @@ impl Drop for IoBuf {
     fn drop(&mut self) {
         let allocation = Allocation { start: self.start, bytes: self.allocated };
         if SPARE_BYTES.contains(&self.allocated) {
-            // While the thread ends, nothing is kept any more: the memory is given back.
+            // During the exit of the thread no buffer is kept; the memory is freed.
             SPARES.try_with(move |spares| spares.borrow_mut().keep(allocation)).ok();
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_aligned_zeroed_and_writable() {
+    fn buffer_is_aligned_zeroed_and_writable() {
         let mut buf = IoBuf::zeroed(8192);
         assert_eq!(buf.as_ptr() as usize % IoBuf::ALIGN, 0);
         assert!(buf.iter().all(|b| *b == 0));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_buffers_serve_again_and_are_bounded() {
+    fn dropped_buffers_are_reused_up_to_a_limit() {
         let mut first = IoBuf::zeroed(1 << 20);
         first.fill(7);
         let start = first.as_ptr();

@@ -1,9 +1,9 @@
 //! Blocks in memory, buffers for I/O and replies, and the interface between a block protocol and
-//! the storage behind it.
+//! its storage.
 //!
-//! Not here: disks (weir-device), sockets (weir-net).
+//! Disks are in weir-device, sockets in weir-net.
 //!
-//! Invariant: no async runtime: a user of a buffer needs none.
+//! Invariant: this crate uses no async runtime, so that the users of a buffer need none.
 
 mod arena;
 mod export;

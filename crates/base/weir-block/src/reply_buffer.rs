@@ -1,14 +1,14 @@
-//! The buffer that replies are put together in.
+//! The buffer in which a session collects its replies.
 //!
-//! Not here: when it is sent (`outgoing`), what replies look like (each protocol).
+//! `outgoing` sends it; each protocol encodes its own replies.
 //!
-//! Invariant: its bytes are initialised once, when it grows, so that space for read data costs
+//! Invariant: bytes are initialised once, when the buffer grows, so that space for read data costs
 //! nothing per reply.
 
-/// Buffers double as they grow, up to this: as much as replies gather for one send.
+/// Up to this size, a growing buffer doubles; one send rarely has more replies than this.
 const DOUBLED_BYTES_MAX: usize = 256 << 10;
 
-/// A buffer that only grows and hands out space without clearing it.
+/// A buffer that grows and provides space without clearing it.
 #[derive(Debug, Default)]
 pub struct OutBuf {
     bytes: Vec<u8>,
@@ -16,37 +16,37 @@ pub struct OutBuf {
 }
 
 impl OutBuf {
-    /// An empty one with room for `len` bytes.
+    /// Creates an empty buffer with a capacity of `len` bytes.
     pub fn with_room(len: usize) -> Self {
         Self { bytes: vec![0; len], used: 0 }
     }
 
-    /// Bytes put in.
+    /// Length of the content.
     pub const fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether nothing was put in.
+    /// True if there is no content.
     pub const fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Bytes it has room for without growing.
+    /// Capacity in bytes.
     pub const fn room(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What was put in.
+    /// The content.
     pub fn filled(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
 
-    /// Forgets everything from `len` on.
+    /// Discards the content from `len` on.
     pub fn truncate(&mut self, len: usize) {
         self.used = self.used.min(len);
     }
 
-    /// Appends `len` bytes of stale content and hands them out to be overwritten.
+    /// Appends `len` bytes of stale content and returns them to be overwritten.
     pub fn space(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         let end = start + len;
@@ -57,10 +57,10 @@ impl OutBuf {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
-    /// Fresh zeroed memory comes from the system for nothing where the buffer is large; clearing
-    /// what a reallocation adds would not.
+    /// The system provides large zeroed buffers at no cost; clearing the new part of a reallocation
+    /// would cost time.
     fn grow(&mut self, len: usize) {
-        // Doubling a buffer that is large already would waste more than copying it costs.
+        // Doubling a large buffer would waste more memory than the copies are worth.
         let now = self.bytes.len();
         let doubled = if now < DOUBLED_BYTES_MAX { 2 * now } else { now + now / 4 };
         let mut bytes = vec![0; len.max(doubled).max(4096)];
@@ -70,7 +70,7 @@ impl OutBuf {
         self.bytes = bytes;
     }
 
-    /// Gives memory back where there is more than `keep` and less than half of it is used.
+    /// Frees capacity if it exceeds `keep` and less than half of it is used.
     pub fn give_up_room(&mut self, keep: usize) {
         if self.bytes.len() > keep && self.used < self.bytes.len() / 2 {
             self.bytes.truncate(self.used);
@@ -83,7 +83,7 @@ impl OutBuf {
         self.space(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Appends bytes of a known number.
+    /// Appends an array of bytes.
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         self.put(&bytes);
     }

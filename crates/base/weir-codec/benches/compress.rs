@@ -1,11 +1,12 @@
-//! Space and speed of each compression on the blocks of files, one core:
-//! `cargo bench -p weir-codec --bench compress -- FILE...`.
+//! Benchmark of each compression on the blocks of files: space and speed on one core: `cargo bench
+//! -p weir-codec --bench compress -- FILE...`.
 //!
-//! Not here: what the pool does around it (checksums, packing, history), and advice for one volume
-//! (`weir volume advise`).
+//! It omits the pool's own work (checksums, packing, history). `weir volume advise` gives advice
+//! for one volume.
 //!
-//! Invariants: blocks are 4 KiB, and a block counts as stored: rounded up to 64 bytes, raw where
-//! too little is saved; blocks of zeros are holes and count nowhere. At most 256 MiB of each file.
+//! Invariants: blocks are 4 KiB. A block counts with its stored size: rounded up to 64 bytes, raw
+//! if the saving is too small. Blocks of zeros are holes and are not counted. At most 256 MiB of
+//! each file are read.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -39,7 +40,7 @@ fn measure(blocks: &[&[u8; BLOCK_BYTES]]) {
         let mut pack = |raw: &[u8], out: &mut [u8]| packer.pack(level, raw, out);
         let mut unpack = |stored: &[u8], raw: &mut [u8]| unpacker.unpack(stored, raw).is_ok();
         let missed = row(&format!("zstd-{}", level.get()), blocks, &mut pack, &mut unpack);
-        // What trying lz4 first, and nothing where it fails, would lose.
+        // Loss of savings if blocks that LZ4 does not compress were stored raw without trying zstd.
         let both: Vec<bool> = missed.iter().zip(&lz4_missed).map(|(a, b)| *a || *b).collect();
         let (mut lost, mut saved) = (0, 0);
         let mut out = vec![0; 2 * BLOCK_BYTES];
@@ -59,7 +60,7 @@ fn measure(blocks: &[&[u8; BLOCK_BYTES]]) {
 type Pack<'a> = &'a mut dyn FnMut(&[u8], &mut [u8]) -> Option<usize>;
 type Unpack<'a> = &'a mut dyn FnMut(&[u8], &mut [u8]) -> bool;
 
-/// Prints a line and tells which blocks stay raw.
+/// Prints a line and returns which blocks stay raw.
 fn row(name: &str, blocks: &[&[u8; BLOCK_BYTES]], pack: Pack<'_>, unpack: Unpack<'_>) -> Vec<bool> {
     let mut out = vec![0; 2 * BLOCK_BYTES];
     let start = Instant::now();

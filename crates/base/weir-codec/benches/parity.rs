@@ -1,9 +1,9 @@
-//! Speed of the parity kernels on one core: `cargo bench -p weir-codec`.
+//! Benchmark of the parity kernels on one core: `cargo bench -p weir-codec`.
 //!
-//! Not here: what the pool does around them (copies, device writes).
+//! It omits the pool's own work (copies, device writes).
 //!
-//! Invariant: figures count data bytes, parity not included; the best of several rounds, since
-//! anything else on the machine can only make a round slower.
+//! Invariant: figures count data bytes without parity. The best of several rounds counts, because
+//! other load can only make a round slower.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -15,7 +15,7 @@ const DATA_STRIPS: usize = 4;
 const ROUNDS: usize = 20;
 const ROWS_PER_ROUND: usize = 400;
 
-/// Best bytes per nanosecond of `work`, which handles `bytes`.
+/// Highest throughput of `work` in bytes per nanosecond; one call processes `bytes`.
 fn best(bytes: usize, mut work: impl FnMut()) -> f64 {
     (0..ROUNDS)
         .map(|_| {

@@ -1,12 +1,14 @@
-//! LZ4 of single blocks and of log batches, with the early abort that keeps incompressible data
-//! cheap; zstd of single blocks below it.
+//! LZ4 and zstd compression of single blocks, and LZ4 of log batches. Incompressible data is
+//! abandoned early, so that it costs little.
 //!
-//! Not here: the decision to try at all (per-volume property and history, weir-pool).
+//! weir-pool decides whether to compress a block at all (property and history of the volume).
 //!
 //! Invariants:
-//! - a result that is kept saves at least [`SAVING_BYTES_MIN`]; otherwise the block stays raw;
-//! - stored form = `u16` little-endian length of the LZ4 block, then the block (LZ4 has no end
-//!   mark, and stored sizes are rounded up to 64 bytes).
+//! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise
+//!   the block is stored raw;
+//! - the stored form is a `u16` little-endian length and the LZ4 block of that length (`u32` if the
+//!   stored form can exceed 64 KiB): LZ4 has no end mark, and stored sizes are rounded up to 64
+//!   bytes.
 //!
 //! Spec: LZ4 Block Format Description.
 
@@ -16,43 +18,43 @@ use lz4_flex::block;
 
 pub use zstd::{ZstdPacker, ZstdUnpacker};
 
-/// What is stored compressed saves at least this part of it, as a divisor: less is not worth the
-/// decompression on every read (design 6: >= 12.5 %).
+/// Divisor: the compressed form must save at least this fraction. A smaller saving does not justify
+/// decompression on each read (design 6: >= 12.5 %).
 const SAVING_SHARE: usize = 8;
 
-/// Most bytes that the stored form of so many may have.
+/// Maximum stored length of a block with `raw_bytes` bytes.
 const fn keep_max(raw_bytes: usize) -> usize {
     raw_bytes - raw_bytes / SAVING_SHARE
 }
 
-/// Bytes in front of the compressed ones that tell how many these are: 2, or 4 where the stored
-/// form may be longer than 2 can say.
+/// Size of the length field before the compressed bytes: 2, or 4 if the stored form may be too long
+/// for 2.
 const fn len_bytes(raw_bytes: usize) -> usize {
     if keep_max(raw_bytes) <= u16::MAX as usize { 2 } else { 4 }
 }
 
-/// Puts the length in front.
+/// Writes the length field.
 fn put_len(place: &mut [u8], packed: usize) {
     let packed = (packed as u32).to_le_bytes();
     place.iter_mut().zip(packed).for_each(|(to, from)| *to = from);
 }
 
-/// The compressed bytes of the stored form of `raw_bytes`.
+/// The compressed bytes in the stored form of a block with `raw_bytes` bytes.
 fn packed_of(stored: &[u8], raw_bytes: usize) -> Result<&[u8], MalformedError> {
     let (place, body) = stored.split_at_checked(len_bytes(raw_bytes)).ok_or(MalformedError)?;
     let len = place.iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
     body.get(..len).ok_or(MalformedError)
 }
-/// A byte of an LZ4 block stands for 255 bytes of a match at most.
+/// One byte of an LZ4 block extends a match by at most 255 bytes.
 const LZ4_RATIO_MAX: usize = 255;
 
-/// Stored bytes that are no compressed block.
+/// The stored bytes are no valid compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("compressed block is malformed")]
 pub struct MalformedError;
 
-/// Compresses `raw`, at most 1 MiB, into `stored` and returns the stored length, or `None` when it
-/// would not save an eighth.
+/// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if that
+/// would save less than an eighth.
 ///
 /// `stored`: scratch of at least [`stored_bytes_max`] bytes.
 pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
@@ -66,15 +68,16 @@ pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
     Some(stored)
 }
 
-/// Scratch that [`lz4`] needs for `raw_bytes` of input.
+/// Scratch size that [`lz4`] needs for `raw_bytes` of input.
 pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
     len_bytes(raw_bytes) + block::get_maximum_output_size(raw_bytes)
 }
 
-/// Decompresses a stored block; `raw` must be filled exactly.
+/// Decompresses a stored block; the content must fill `raw` exactly.
 ///
 /// # Errors
-/// Anything that is not what [`lz4`] wrote for a block of `raw.len()` bytes. `raw` is then garbage.
+/// The bytes are not the output of [`lz4`] for a block of `raw.len()` bytes. The content of `raw`
+/// is then undefined.
 pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
     let packed = packed_of(stored, raw.len())?;
     match block::decompress_into(packed, raw) {
@@ -83,15 +86,15 @@ pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
     }
 }
 
-/// Bytes of a long input that decide whether the rest is tried.
+/// Length of the start of a long input that is compressed as a test.
 const PROBE_BYTES: usize = 16 << 10;
 
-/// Compresses `raw`, however long, into one LZ4 block of at most `packed_max` bytes; `None` where
-/// that is not reached, or not to be expected from how its first 16 KiB compress.
+/// Compresses `raw`, of any length, into one LZ4 block of at most `packed_max` bytes. Returns
+/// `None` if the result is longer, or if the ratio of the first 16 KiB predicts that.
 pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
     if raw.len() > PROBE_BYTES {
         let probe = block::compress(&raw[..PROBE_BYTES]);
-        // As much of the whole as is wanted of it.
+        // The ratio of the test must be at least the wanted ratio of the whole input.
         if probe.len() as u64 * raw.len() as u64 > packed_max as u64 * PROBE_BYTES as u64 {
             return None;
         }
@@ -100,11 +103,11 @@ pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
     (packed.len() <= packed_max).then_some(packed)
 }
 
-/// Decompresses what [`lz4_pack`] made of `raw_bytes` bytes.
+/// Decompresses the output of [`lz4_pack`] for `raw_bytes` bytes.
 ///
 /// # Errors
-/// Anything else, also a length that no LZ4 block of these bytes can have: what is allocated is
-/// bounded by what is read.
+/// Any other bytes, or a length that no LZ4 block of this size can have: the size of the input
+/// bounds the allocation.
 pub fn lz4_unpack(packed: &[u8], raw_bytes: usize) -> Result<Vec<u8>, MalformedError> {
     if raw_bytes > packed.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(MalformedError);
@@ -113,7 +116,7 @@ pub fn lz4_unpack(packed: &[u8], raw_bytes: usize) -> Result<Vec<u8>, MalformedE
     if raw.len() == raw_bytes { Ok(raw) } else { Err(MalformedError) }
 }
 
-/// Whether every byte is zero; reads 64 bytes a step and stops at the first that is not.
+/// True if every byte is zero. Compares 64 bytes at a time and stops at the first difference.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|b| *b == 0)
@@ -127,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn text_shrinks_and_noise_stays_raw() {
+    fn text_is_compressed_and_noise_stays_raw() {
         let mut stored = vec![0; stored_bytes_max(4096)];
         let text: Vec<u8> = b"weir pools the river ".iter().copied().cycle().take(4096).collect();
         let len = lz4(&text, &mut stored).expect("repetitive text compresses");
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_every_size_come_back() {
+    fn records_of_every_size_round_trip() {
         for shift in 0..=8 {
             let raw_bytes = 4096 << shift;
             let raw: Vec<u8> = (0..raw_bytes as u64).map(|at| (at * at % 251 / 3) as u8).collect();
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_test_sees_every_byte() {
+    fn zero_test_checks_every_byte() {
         let mut block = [0; 200];
         assert!(is_zero(&block));
         for at in [0, 63, 64, 199] {
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn long_inputs_are_packed_only_as_far_as_wanted() {
+    fn packing_fails_above_the_wanted_size() {
         let text: Vec<u8> = b"weir pools the river ".iter().copied().cycle().take(99_999).collect();
         let packed = lz4_pack(&text, 50_000).expect("repetitive text compresses");
         assert!(packed.len() < 2000, "{}", packed.len());

@@ -1,9 +1,9 @@
-//! Checksums, compression and parity: pure functions.
+//! Checksums, compression and parity; pure functions.
 //!
-//! Not here: which block gets which (weir-pool).
+//! weir-pool decides which block gets which.
 //!
-//! Invariants: no I/O, no state between calls but the scratch tables a caller owns; every decoder
-//! takes hostile bytes and answers with an error, never a panic.
+//! Invariants: no I/O, and no state between calls except scratch tables that the caller owns; every
+//! decoder accepts hostile bytes and returns an error instead of a panic.
 
 pub mod checksum;
 pub mod compress;

@@ -1,36 +1,38 @@
-//! Parity of raidz rows: up to three parity strips over any number of data strips, and the strips
-//! back from what is left.
+//! Parity of raidz rows: computes up to three parity strips for any number of data strips, and
+//! reconstructs lost strips.
 //!
-//! Not here: which disk holds which strip, and which strips are to be believed (weir-pool).
+//! weir-pool knows which disk has which strip, and which strips are valid.
 //!
-//! Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third): bytes
-//! are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2. With
-//! data strips D0 ... Dk-1,
+//! Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third strip):
+//! bytes are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2.
+//! With data strips D0 ... Dk-1,
 //! ```text
 //! P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
 //! ```
-//! byte by byte. By Horner's rule that needs no multiplication but by 2 and 4. Lost data strips are
-//! the unknowns of as many of these equations; for up to 255 data strips the coefficients form a
-//! regular matrix whichever equations and strips are chosen, so any p lost strips come back.
+//! byte by byte. By Horner's rule this needs only multiplications by 2 and 4. Lost data strips are
+//! the unknowns of as many of these equations. For up to 255 data strips the coefficients form a
+//! regular matrix for any choice of equations and strips, so that any p lost strips can be
+//! reconstructed.
 //!
-//! Own code, since the crates for Reed-Solomon codes use other matrices or other codes: P would not
-//! be plain XOR, which is what makes raidz1 and most reconstructions cheap.
+//! This is our own code, because the crates for Reed-Solomon codes use other matrices or other
+//! codes. Their P is not a plain XOR. A plain XOR makes raidz1 and most reconstructions cheap.
 //!
-//! Invariants: part of the on-disk format, fixed for ever; every path gives the same bytes.
+//! Invariants: the equations are part of the on-disk format and never change; every kernel gives
+//! the same bytes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod field;
 mod portable;
 
-/// Most parity strips of a row.
+/// Maximum number of parity strips of a row.
 pub const PARITY_STRIPS_MAX: usize = 3;
-/// Most data strips for which the equations stay independent: 2 has order 255.
+/// Maximum number of data strips for which the equations are independent: 2 has order 255.
 pub const DATA_STRIPS_MAX: usize = 255;
-/// Lengths of strips are whole multiples of this.
+/// The length of a strip is a multiple of this.
 pub const UNIT_BYTES: usize = 64;
 
-/// Which instructions do the work.
+/// Instruction set of the implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     Portable,
@@ -39,7 +41,7 @@ enum Kernel {
 }
 
 impl Kernel {
-    /// The fastest that this machine has.
+    /// The fastest kernel that this machine supports.
     fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -66,10 +68,10 @@ impl Kernel {
     }
 }
 
-/// Fills the parity strips of a row.
+/// Computes the parity strips of a row.
 ///
-/// `data`: the data strips in order, 1 to [`DATA_STRIPS_MAX`] of them; `parity`: P, then Q, then R,
-/// 1 to [`PARITY_STRIPS_MAX`] of them. All of one length, a multiple of [`UNIT_BYTES`].
+/// `data`: the data strips in order, 1 to [`DATA_STRIPS_MAX`]; `parity`: P, then Q, then R, 1 to
+/// [`PARITY_STRIPS_MAX`]. All strips have the same length, a multiple of [`UNIT_BYTES`].
 pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
     encode_with(Kernel::best(), data, parity);
 }
@@ -88,7 +90,7 @@ fn encode_with(kernel: Kernel, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     }
 }
 
-/// How to compute the lost strips of a row from the others.
+/// The equations that compute the lost strips of a row from the others.
 ///
 /// Strips are numbered data first: 0 ... k-1, then P = k, Q = k+1, R = k+2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,12 +101,13 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LostStrip {
     strip: usize,
-    /// The strips it is the sum of, each with its factor; none of them is lost.
+    /// Strips and factors whose sum it is; none of them is lost.
     sources: Vec<(usize, u8)>,
 }
 
 impl Recovery {
-    /// `data`, `parity`: strips of a row; `lost`: which are unknown, sorted, at most `parity`.
+    /// `data`, `parity`: numbers of strips in a row; `lost`: the unknown strips, sorted, at most
+    /// `parity`.
     pub fn new(data: usize, parity: usize, lost: &[usize]) -> Self {
         assert!((1..=DATA_STRIPS_MAX).contains(&data) && parity <= PARITY_STRIPS_MAX);
         assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|strip| *strip < data + parity));
@@ -129,8 +132,8 @@ impl Recovery {
 
     /// Computes one lost strip into `out`.
     ///
-    /// `strips`: by number, the same bytes of each; only those that were not named as lost are
-    /// looked at, and only where they are a source.
+    /// `strips`: the same bytes of each strip, by strip number. Only strips that are not lost and
+    /// that are a source are read.
     pub fn strip(&self, strip: usize, strips: &[Option<&[u8]>], out: &mut [u8]) {
         self.strip_with(Kernel::best(), strip, strips, out);
     }
@@ -151,10 +154,10 @@ fn factor(row: usize, index: usize) -> u8 {
     field::power(1 << row, index)
 }
 
-/// For each unknown data strip, the factors of all strips of the row (those of lost ones are 0).
+/// For each unknown data strip, the factors of all strips of the row; lost strips have factor 0.
 ///
-/// From `sum over unknown x of g^x Dx = parity + sum over known i of g^i Di` for each equation, by
-/// Gauss-Jordan elimination of a matrix of at most 3 x 3.
+/// Starts from `sum over unknown x of g^x Dx = parity + sum over known i of g^i Di` for each
+/// equation, and uses Gauss-Jordan elimination of a matrix of at most 3 x 3.
 fn solve(data: usize, unknown: &[usize], equations: &[usize]) -> Vec<Vec<u8>> {
     let width = data + PARITY_STRIPS_MAX;
     let mut left: Vec<Vec<u8>> = equations
@@ -193,7 +196,7 @@ fn scale(row: &mut [u8], by: u8) {
     row.iter_mut().for_each(|value| *value = field::multiply(*value, by));
 }
 
-/// Adds `times` the row `source` to the row `destination`.
+/// Adds `times` times the row `source` to the row `destination`.
 fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8) {
     let source = rows[source].clone();
     for (value, add) in rows[destination].iter_mut().zip(source) {
@@ -201,8 +204,8 @@ fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8
     }
 }
 
-/// Factors of a lost parity strip: its equation, with the unknown data strips replaced by what they
-/// were solved to.
+/// Factors of a lost parity strip: its equation, in which the solutions replace the unknown data
+/// strips.
 fn parity_factors(data: usize, row: usize, unknown: &[usize], solved: &[Vec<u8>]) -> Vec<u8> {
     let mut factors = vec![0; data + PARITY_STRIPS_MAX];
     for (index, slot) in factors[..data].iter_mut().enumerate() {

@@ -1,12 +1,14 @@
-//! Which way the kernel does I/O for this process, and a runtime that uses it.
+//! The I/O backend of this process, and runtimes that use it.
 //!
-//! Not here: what runs on the runtime, and how many there are (one per thread that does I/O).
+//! Each thread that does I/O has one runtime; the callers run their own tasks on it.
 //!
 //! Invariants:
-//! - the choice is made once per process and never changes: every runtime of the process is alike;
-//! - a refused io_uring is said once in the log, with the system's answer, and never stops Weir;
-//! - `DEFER_TASKRUN` never goes without `TASKRUN_FLAG`: a task that yields in a loop would keep a
-//!   finished read waiting for ever (docs/decisions/0001).
+//! - the backend is chosen once per process and never changes, so that all runtimes of the process
+//!   are alike;
+//! - if the kernel refuses io_uring, this is logged once with the kernel's error, and Weir
+//!   continues without it;
+//! - `DEFER_TASKRUN` is never used without `TASKRUN_FLAG`: a task that yields in a loop would delay
+//!   a completed read indefinitely (docs/decisions/0001).
 
 use std::io;
 use std::sync::OnceLock;
@@ -14,17 +16,17 @@ use std::sync::OnceLock;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
 
-/// How the kernel is asked for I/O.
+/// Kernel interface for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoBackend {
     /// io_uring: one ring per runtime.
     IoUring,
-    /// epoll for sockets and a thread pool for disks, where io_uring is refused.
+    /// epoll for sockets and a thread pool for disks; the fallback if io_uring is refused.
     Polling,
 }
 
 impl IoBackend {
-    /// The name logs and the API print.
+    /// Name in logs and the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IoUring => "io_uring",
@@ -39,15 +41,15 @@ impl std::fmt::Display for IoBackend {
     }
 }
 
-/// The backend of every runtime of this process; the first call finds out and logs it.
+/// The backend of every runtime of this process; the first call chooses and logs it.
 pub fn io_backend() -> IoBackend {
     choice().backend
 }
 
-/// A runtime for the calling thread, where [`crate::Device`] futures can be awaited.
+/// Creates a runtime for the calling thread, on which [`crate::Device`] futures can be awaited.
 ///
 /// # Errors
-/// The system has no descriptors or memory left for a ring or an epoll instance.
+/// The system has no descriptors or no memory left for a ring or an epoll instance.
 pub fn new_runtime() -> io::Result<Runtime> {
     let choice = choice();
     let mut driver = ProactorBuilder::new();
@@ -61,14 +63,15 @@ pub fn new_runtime() -> io::Result<Runtime> {
     RuntimeBuilder::new().with_proactor(driver).build()
 }
 
-/// Kernel 6.1 can leave completion work to the moment the thread asks for it: fewer interruptions.
+/// A kernel from 6.1 on can defer completion work until the thread asks for it, which saves
+/// interruptions.
 fn defer_completions(driver: &mut ProactorBuilder) {
     driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
 }
 
 struct Choice {
     backend: IoBackend,
-    /// Whether the kernel knows the flags of `defer_completions`.
+    /// True if the kernel supports the flags of `defer_completions`.
     deferred: bool,
 }
 
@@ -80,7 +83,8 @@ fn choice() -> &'static Choice {
             if deferred {
                 defer_completions(&mut driver);
             }
-            // Without a fixed driver type the library also checks the operations it needs.
+            // Without a fixed driver type the library also checks that the kernel has the
+            // operations it needs.
             if driver.build().is_ok_and(|built| built.driver_type().is_iouring()) {
                 tracing::info!(deferred, "disks and sockets use io_uring");
                 return Choice { backend: IoBackend::IoUring, deferred };
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_has_the_announced_backend() {
+    fn runtime_uses_the_reported_backend() {
         let runtime = new_runtime().unwrap();
         assert_eq!(runtime.driver_type().is_iouring(), io_backend() == IoBackend::IoUring);
         assert_eq!(runtime.driver_type().is_polling(), io_backend() == IoBackend::Polling);

@@ -1,12 +1,13 @@
-//! The `Device` trait: all that the engine asks of a disk.
+//! The `Device` trait: the operations of a disk that the engine uses.
 //!
-//! Not here: which disks there are, and what a failure means for a pool.
+//! The implementations are in other modules; weir-pool handles failures of disks.
 //!
 //! Invariants:
 //! - offsets and lengths are whole sectors of the device ([`Geometry::sector_bytes`]);
-//! - operations issued together may be done in any order; only [`Device::flush`] orders;
-//! - what is durable: a write whose [`Durability`] is `Durable` when its future returns `Ok`, and
-//!   every write that returned `Ok` before a flush was issued once that flush returns `Ok`.
+//! - concurrent operations may complete in any order; only [`Device::flush`] is a barrier;
+//! - durability: a write with [`Durability::Durable`] is durable when its future returns `Ok`.
+//!   Every write that returned `Ok` before a flush was issued is durable when that flush returns
+//!   `Ok`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,31 +19,31 @@ use weir_block::IoBuf;
 
 use crate::watch::DiskWatch;
 
-/// A device operation under way; not `Send`, it completes on the thread that started it.
+/// A device operation in progress; not `Send`, because it completes on the thread that started it.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A read under way: gives the buffer back whatever happened.
+/// A read in progress; returns the buffer also after an error.
 pub type ReadFuture<'a> = IoFuture<'a, (Result<(), DeviceError>, IoBuf)>;
 
-/// What a disk is like.
+/// Length and sector size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Usable length, a whole number of sectors.
+    /// Usable length in bytes, a multiple of the sector size.
     pub len_bytes: u64,
-    /// Smallest unit that can be read or written: 512 or 4096.
+    /// Smallest unit of reads and writes: 512 or 4096 bytes.
     pub sector_bytes: u32,
 }
 
-/// What must hold when a write returns.
+/// Required durability of a write when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The disk may keep it in its volatile cache until the next flush.
+    /// The disk may keep the data in its volatile cache until the next flush.
     Cached,
-    /// On stable media (FUA, or a write followed by a flush where the disk has no FUA).
+    /// The data is on stable media (FUA, or a write and a flush if the disk has no FUA).
     Durable,
 }
 
-/// Which operation failed.
+/// Operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOp {
     /// Opening, creating or probing.
@@ -69,22 +70,22 @@ impl std::fmt::Display for DeviceOp {
     }
 }
 
-/// A disk said no.
+/// Error of a disk operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {op}{} failed: {source}", At(*.op, *.offset))]
 pub struct DeviceError {
-    /// The disk, by the path the user gave.
+    /// Path of the disk as the user gave it.
     pub path: String,
-    /// What was asked.
+    /// Operation that failed.
     pub op: DeviceOp,
-    /// Where on the disk; 0 for open, and for a flush that is no part of a write.
+    /// Byte offset on the disk; 0 for open, and for a flush that is not part of a write.
     pub offset: u64,
-    /// What the system answered.
+    /// Error of the operating system.
     #[source]
     pub source: std::io::Error,
 }
 
-/// The place of an operation, where it has one.
+/// Displays the offset of an operation that has one.
 struct At(DeviceOp, u64);
 
 impl std::fmt::Display for At {
@@ -99,7 +100,7 @@ impl std::fmt::Display for At {
 }
 
 impl DeviceError {
-    /// The kind this folds into at a border.
+    /// Error kind for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self.source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -123,52 +124,52 @@ impl DeviceError {
     }
 }
 
-/// Operations a device was asked for since it was opened; counted by the device itself.
+/// Operation counters since the device was opened; the device itself updates them.
 #[derive(Debug, Default)]
 pub struct DeviceStats {
-    /// Reads issued.
+    /// Number of reads issued.
     pub reads: AtomicU64,
     /// Bytes read.
     pub read_bytes: AtomicU64,
-    /// Writes issued.
+    /// Number of writes issued.
     pub writes: AtomicU64,
     /// Bytes written.
     pub written_bytes: AtomicU64,
-    /// Flushes issued, those inside durable writes included.
+    /// Number of flushes issued, including those inside durable writes.
     pub flushes: AtomicU64,
 }
 
-/// One disk, or what behaves like one.
+/// A disk, or an object with the interface of one.
 pub trait Device: Send + Sync {
-    /// The path or name the user knows it by.
+    /// Path or name by which the user knows the disk.
     fn path(&self) -> &str;
 
-    /// Length and sector size; fixed while open.
+    /// Length and sector size; constant while the disk is open.
     fn geometry(&self) -> Geometry;
 
-    /// Length of the disk now, where that can be asked without waiting: a file may be truncated and
-    /// a volume shrunk while they are open.
+    /// Present length of the disk if it is available without waiting. A file may be truncated and a
+    /// volume shrunk while they are open.
     fn current_len(&self) -> Option<u64> {
         None
     }
 
-    /// Counters since open.
+    /// Counters since the disk was opened.
     fn stats(&self) -> &DeviceStats;
 
-    /// What is seen of it in use, if it is watched ([`crate::WatchedDevice`]).
+    /// Latency statistics of the disk, if it is monitored ([`crate::WatchedDevice`]).
     fn watch(&self) -> Option<&DiskWatch> {
         None
     }
 
-    /// Reads `buf.len()` bytes at `offset` into `buf`; both whole sectors. A short read is an
+    /// Reads `buf.len()` bytes at `offset` into `buf`; both are whole sectors. A short read is an
     /// error.
     fn read_at(&self, offset: u64, buf: IoBuf) -> ReadFuture<'_>;
 
-    /// Writes `data[range]` at `offset`; both whole sectors. The data is shared, so that all legs
-    /// of a mirror write from one buffer.
+    /// Writes `data[range]` at `offset`; both are whole sectors. The data is shared, so that all
+    /// legs of a mirror write from one buffer.
     ///
     /// # Durability
-    /// See [`Durability`]. After an error nothing is known about the range.
+    /// See [`Durability`]. After an error the content of the range is undefined.
     fn write_at(
         &self,
         offset: u64,
@@ -177,9 +178,10 @@ pub trait Device: Send + Sync {
         durability: Durability,
     ) -> IoFuture<'_, Result<(), DeviceError>>;
 
-    /// Makes every write that returned before this call durable.
+    /// Makes every write durable that returned before this call.
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>>;
 
-    /// Tells the disk that a range is unused. A hint: the content afterwards is undefined.
+    /// Tells the disk that a range is unused. The content of the range is undefined afterwards, and
+    /// the disk may ignore the call.
     fn discard(&self, offset: u64, len_bytes: u64) -> IoFuture<'_, Result<(), DeviceError>>;
 }

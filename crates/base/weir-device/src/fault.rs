@@ -1,13 +1,13 @@
-//! A disk that fails when told to, in front of a real one: for tests of the whole server.
+//! Fault injection in front of another disk, for tests of the whole server.
 //!
-//! Not here: crashes, torn and lost writes; weir-sim has the disk for those.
+//! Crashes, torn writes and lost writes are in weir-sim's disk.
 //!
 //! Invariants:
-//! - without a fault set it behaves as the disk behind it;
-//! - an operation that is failed does not reach the disk behind, except the write of a durable
-//!   write whose flush is failed;
-//! - faults may be set and cleared from any thread at any time; an operation sees those that are
-//!   set when it is first polled.
+//! - without faults it behaves like the underlying disk;
+//! - a failed operation does not reach the underlying disk. The exception is a durable write whose
+//!   flush fails: its write is executed;
+//! - any thread may set and clear faults at any time; an operation uses the faults that are set at
+//!   its first poll.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
 
-/// Which operations of a [`FaultDevice`] fail, and how long each takes at least.
+/// Faults of a [`FaultDevice`]: the operations that fail, and the minimum time of each operation.
 #[derive(Debug, Default)]
 pub struct Faults {
     failing: Mutex<Vec<(DeviceOp, Range<u64>)>>,
@@ -35,12 +35,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// From now on every `op` fails with EIO.
+    /// Every later `op` fails with EIO.
     pub fn fail(&self, op: DeviceOp) {
         self.fail_in(op, 0..u64::MAX);
     }
 
-    /// From now on every `op` that touches `bytes` of the disk fails with EIO. A flush touches all.
+    /// Every later `op` that overlaps `bytes` of the disk fails with EIO. A flush overlaps every
+    /// range.
     pub fn fail_in(&self, op: DeviceOp, bytes: Range<u64>) {
         self.failing.lock().push((op, bytes));
     }
@@ -50,17 +51,17 @@ impl Faults {
         self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// From now on no operation that starts completes.
+    /// No operation that starts from now on completes.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }
 
-    /// From now on no `op` that starts completes. It takes the place of another one.
+    /// No `op` that starts from now on completes. Replaces the previous frozen kind of operation.
     pub fn freeze_op(&self, op: DeviceOp) {
         *self.frozen_op.lock() = Some(op);
     }
 
-    /// Ends all faults and the delay; what was frozen goes on.
+    /// Removes all faults and the delay; frozen operations resume.
     pub fn clear(&self) {
         self.failing.lock().clear();
         self.frozen.store(false, Ordering::Release);
@@ -69,7 +70,7 @@ impl Faults {
         self.delay(Duration::ZERO);
     }
 
-    /// Operations failed so far.
+    /// Number of operations that failed because of a fault.
     pub fn injected_count(&self) -> u64 {
         self.injected_count.load(Ordering::Relaxed)
     }
@@ -102,14 +103,14 @@ impl Faults {
     }
 }
 
-/// A disk with switchable faults in front of another.
+/// A disk with fault injection in front of another disk.
 pub struct FaultDevice {
     behind: Arc<dyn Device>,
     faults: Arc<Faults>,
 }
 
 impl FaultDevice {
-    /// Puts `faults` in front of `behind`.
+    /// Creates a disk that forwards to `behind` unless one of the `faults` applies.
     pub fn new(behind: Arc<dyn Device>, faults: Arc<Faults>) -> Self {
         Self { behind, faults }
     }
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn fails_what_is_set_and_nothing_else() {
+    fn only_matching_operations_fail() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             write(&disk, 0, 1).await.unwrap();
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_fails_durable_writes_too() {
+    fn failed_flush_fails_durable_writes_too() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             faults.fail(DeviceOp::Flush);
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_by_the_timer() {
+    fn delay_applies_to_each_operation() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             faults.delay(Duration::from_millis(20));

@@ -1,14 +1,14 @@
 //! Real disks: files and block devices.
 //!
-//! Not here: the checks on opening (open.rs) and the kernel operations (submit.rs).
+//! `open` checks a disk, `submit` executes the kernel operations.
 //!
 //! Invariants:
-//! - a disk may be used from several threads at the same time, each with a runtime of its own;
-//! - nothing is read or written outside the length the disk had when it was opened, and a file that
-//!   was truncated since is not made longer;
-//! - a durable write goes through a descriptor with `O_DSYNC`, where the kernel knows best: FUA if
-//!   the disk has it, else a flush behind the write; measured at half the cost of a write and an
-//!   `fdatasync` of our own, which is what it falls back to.
+//! - several threads may use a disk concurrently, each with its own runtime;
+//! - no read or write exceeds the length that the disk had when it was opened, and a write never
+//!   extends a file that was truncated since;
+//! - a durable write uses a descriptor with `O_DSYNC`. The kernel then chooses the fastest method:
+//!   FUA if the disk has it, else a flush after the write. It takes half the time of a write and
+//!   our own `fdatasync`, which is the fallback.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -34,23 +34,24 @@ pub struct FileDevice {
     name: String,
     disk: Arc<OpenDisk>,
     stats: DeviceStats,
-    /// Set when the disk says it cannot discard, so that it is not asked again.
+    /// Set if the disk does not support discards, so that further calls skip it.
     discard_refused: AtomicBool,
 }
 
 impl FileDevice {
-    /// Opens a disk. Blocks; a busy block device is tried again for up to a second.
+    /// Opens a disk. Blocks; if another process holds the lock of the disk, it retries for up to 2
+    /// s.
     ///
     /// # Errors
     /// The path is missing, a directory, neither file nor block device, not permitted, read-only
-    /// (for `ReadWrite`), in use by this or another process, or smaller than `len_bytes_min`.
-    /// Nothing is changed.
+    /// (for `ReadWrite`), in use by this or another process, or smaller than `len_bytes_min`. The
+    /// disk is unchanged.
     pub fn open(path: &Path, mode: OpenMode, len_bytes_min: u64) -> Result<Self, DeviceError> {
         Self::open_at(path, path, mode, len_bytes_min)
     }
 
-    /// As [`Self::open`], for a disk that was found already: `place` leads to it, such as the
-    /// `/proc/self/fd` name of a descriptor, and `path` is how it is called.
+    /// Like [`Self::open`], for a disk that was already found. `place` is a path to it, such as the
+    /// `/proc/self/fd` name of a descriptor; `path` is its name in messages.
     pub fn open_at(
         place: &Path,
         path: &Path,
@@ -69,11 +70,11 @@ impl FileDevice {
         }
     }
 
-    /// Makes a file of `len_bytes` that takes space only as it is written. Blocks.
+    /// Creates a sparse file of `len_bytes`. Blocks.
     ///
     /// # Errors
-    /// The path exists, its directory cannot be written, or the filesystem does not allow files of
-    /// this length; no file is left behind.
+    /// The path exists, its directory is not writable, or the filesystem does not allow files of
+    /// this length. No file is left behind.
     ///
     /// # Durability
     /// The file and its name are on stable media.
@@ -86,7 +87,7 @@ impl FileDevice {
         })
     }
 
-    /// Whether data bypasses the system's cache; false where the filesystem refused direct I/O.
+    /// True if data bypasses the page cache; false if the filesystem refused direct I/O.
     pub fn is_direct(&self) -> bool {
         self.disk.is_direct
     }
@@ -96,7 +97,7 @@ impl FileDevice {
         move |source| DeviceError { path, op, offset, source }
     }
 
-    /// Asserts whole sectors; a range beyond the end is an error, for lengths come from labels.
+    /// Asserts whole sectors. A range past the end is an error, because lengths come from labels.
     fn check(&self, op: DeviceOp, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let Geometry { len_bytes: end, sector_bytes } = self.disk.geometry;
         let sector = u64::from(sector_bytes);
@@ -110,8 +111,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Refuses a write beyond the end of a file that was truncated: it would make the file as long
-    /// as before, with a hole of zeros that no length shows.
+    /// Refuses a write past the end of a truncated file. The write would restore the file's length
+    /// with a hole of zeros, which no later check could detect.
     fn check_not_truncated(&self, end: u64) -> io::Result<()> {
         if self.disk.is_block_device || self.disk.current_len()? >= end {
             return Ok(());
@@ -209,7 +210,7 @@ impl Device for FileDevice {
                 }
             });
             match discarded.await {
-                // A hint: a disk that cannot take it is as good as one that ignores it.
+                // A discard is only a hint: a disk that does not support it may ignore it.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     self.discard_refused.store(true, Ordering::Relaxed);
                     Ok(())

@@ -1,20 +1,19 @@
-//! Measures how long a disk takes to write and to flush, before it is trusted with a pool.
+//! Measures the write and flush times of a disk before it becomes part of a pool.
 //!
-//! Not here: what the times say (flush_verdict.rs).
+//! `flush_verdict` evaluates the times.
 //!
 //! Invariants:
-//! - overwrites [`FLUSH_PROBE_BYTES`] of each disk at the place it is given, and nothing else;
-//! - every operation is awaited to its end: one that was given up could overwrite, later, what the
-//!   pool wrote there meanwhile. A disk that does not answer keeps the caller waiting, who watches
-//!   its disks for that;
-//! - no sample begins once the time is up, and there is at least one;
-//! - a write or flush that fails ends the measurement and is never tried again.
+//! - the probe overwrites [`FLUSH_PROBE_BYTES`] of each disk at the given offset, and nothing else;
+//! - it awaits every operation to its end, because an abandoned write could later overwrite data of
+//!   the pool. An unresponsive disk blocks the caller, which must monitor its disks;
+//! - it starts no sample after its time limit, and takes at least one;
+//! - a failed write or flush ends the measurement and is never retried.
 //!
-//! Theory: all samples overwrite one place and wait for it to be durable each time. A platter
-//! passes the head once per revolution, 4 ms at 15,000 rpm and more below, so no honest one does
-//! that in much less; flash has to program a page, 100 us and more. What is quicker has it in a
-//! cache: one that survives a power cut (capacitors, battery), or one that does not. No time can
-//! tell these two apart, only the data sheet or pulling the plug.
+//! Theory: all samples overwrite one location and wait until it is durable each time. A location on
+//! a platter passes the head once per revolution, 4 ms at 15,000 rpm and more below, so that no
+//! correct disk is much faster. Flash must program a page, which takes 100 us or more. A faster
+//! disk keeps the data in a cache, which either survives a power cut (capacitors, battery) or does
+//! not. Times cannot distinguish these two; only the data sheet or pulling the plug can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,43 +24,44 @@ use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, Durability};
 
-/// How much of a disk is overwritten.
+/// Number of bytes of a disk that the probe overwrites.
 pub const FLUSH_PROBE_BYTES: usize = 4096;
 
-/// Samples of one disk: enough for a median that one odd sample does not move.
+/// Maximum samples of one disk: enough for a median that one outlier does not move.
 const SAMPLES_MAX: usize = 32;
-/// No sample begins later than this: with the last one it stays below half a second where a flush
-/// takes 50 ms, and a spinning disk gives some fifteen.
+/// No sample starts later than this. Including the last sample the probe takes less than 0.5 s if a
+/// flush takes 50 ms, and a spinning disk gives about 15 samples.
 const TIME_MAX: Duration = Duration::from_millis(300);
-/// Disks quicker than this are measured once more, one by one: the time that one thread takes to
-/// serve the others would hide a flush that is too quick.
+/// Faster disks are measured again, one by one: the time in which one thread serves the other disks
+/// would hide a flush that is too fast.
 const ALONE_BELOW: Duration = Duration::from_micros(500);
 
 /// Median times of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushFigures {
-    /// How often each was measured; at least once.
+    /// Number of samples; at least one.
     pub samples: usize,
-    /// A write of [`FLUSH_PROBE_BYTES`] into the disk's cache.
+    /// Time of a write of [`FLUSH_PROBE_BYTES`] into the disk's cache.
     pub write: Duration,
-    /// The flush after that write.
+    /// Time of the flush after that write.
     pub flush: Duration,
-    /// A write that is durable when it returns: FUA where the disk has it, else write and flush.
+    /// Time of a write that is durable when it returns: FUA if the disk has it, else a write and a
+    /// flush.
     pub sync: Duration,
 }
 
 impl FlushFigures {
-    /// The quickest way in which the disk says that data is durable.
+    /// The shorter of the two ways to make data durable.
     pub fn durable(&self) -> Duration {
         self.sync.min(self.write + self.flush)
     }
 }
 
-/// Measures disks side by side. Overwrites [`FLUSH_PROBE_BYTES`] at `offset`, whole sectors, of
-/// each with what `noise` gives: bytes that no disk can take for what it has already.
+/// Measures disks concurrently. Overwrites [`FLUSH_PROBE_BYTES`] at `offset`, whole sectors, of
+/// each disk. `noise` supplies the bytes, which must differ from any content of the disk.
 ///
 /// # Errors
-/// The first disk on which a write or flush failed; what was overwritten stays so.
+/// The first disk on which a write or flush failed; overwritten bytes are not restored.
 pub async fn probe_flushes(
     disks: &[Arc<dyn Device>],
     offset: u64,
@@ -69,7 +69,7 @@ pub async fn probe_flushes(
     noise: &dyn Fn(&mut [u8]),
 ) -> Result<Vec<FlushFigures>, DeviceError> {
     let each = disks.iter().map(|disk| probe(&**disk, offset, clock, noise));
-    // All are awaited, also when one fails: see the invariant.
+    // Await all of them, also if one fails: see the second invariant.
     let all = join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>();
     let mut all = all?;
     if disks.len() > 1 {
@@ -98,8 +98,8 @@ async fn probe(
     while samples.len() < SAMPLES_MAX && in_time() {
         samples.push(sample(disk, offset, clock, noise).await?);
     }
-    // Counted only where there is no other: in a file the first write allocates, and a disk may
-    // have to wake up.
+    // The first sample counts only if it is the only one: the first write allocates space in a
+    // file, and a disk may have to wake up.
     if samples.is_empty() {
         samples.push(first);
     }

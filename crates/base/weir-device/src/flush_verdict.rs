@@ -1,11 +1,11 @@
-//! Judges measured flush times: what a disk of that kind can do, and what it cannot.
+//! Evaluates measured flush times against the physical limits of the disk's medium.
 //!
-//! Not here: measuring (flush_probe.rs), and finding out what the disk is (medium.rs).
+//! `flush_probe` measures, and `medium` finds out the kind of disk.
 //!
 //! Invariants:
-//! - a disk is suspected only against a bound that its own kind cannot beat; where the kind is
-//!   not known (virtual, remote, stacked disks) nothing is concluded;
-//! - a suspicion says what was measured, why that cannot be, and what to do.
+//! - a disk is suspected only if it is faster than the physical limit of its kind. For an unknown
+//!   kind (virtual, remote, stacked disks) the result is no verdict;
+//! - a warning states the measurement, the reason why it is impossible, and a remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use std::time::Duration;
 use crate::flush_probe::FlushFigures;
 use crate::medium::{CacheMode, Medium, MediumKind};
 
-/// A quarter of a revolution at 15,000 rpm, the quickest ever sold: rewriting one place takes a
-/// whole one. Also far below what the flash of USB sticks takes.
+/// A quarter of a revolution at 15,000 rpm, the fastest disk ever sold; rewriting one location
+/// takes a whole revolution. It is also far below the time of the flash in USB sticks.
 const ROTATING_MIN: Duration = Duration::from_millis(1);
-/// Programming a flash page takes 100 us and more, writing the flash's own map not counted.
-/// Flash sold for less has capacitors and says that it has no volatile cache.
+/// Programming a flash page takes 100 us or more, without the update of the flash translation
+/// layer. Faster flash disks have capacitors and report that they have no volatile cache.
 const FLASH_MIN: Duration = Duration::from_micros(100);
 
-/// What the times of a disk say.
+/// Result of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushVerdict {
-    /// As quick as such a disk can be, or it declares that it has nothing to flush.
+    /// The disk is within the limits of its kind, or declares that it has no volatile cache.
     Plausible,
-    /// Quicker than a disk with a volatile cache can make anything durable.
+    /// Faster than a disk with a volatile cache can make data durable.
     TooFast,
-    /// What the times should be is not known.
+    /// The limits of the disk are unknown.
     NotJudged,
-    /// There is nothing durable: it keeps its data in memory.
+    /// The disk keeps its data in memory.
     NotDurable,
 }
 
 impl FlushVerdict {
-    /// Judges what was measured on a disk.
+    /// Evaluates the measurement of a disk.
     pub fn of(figures: &FlushFigures, medium: &Medium) -> Self {
         match (medium.kind, least(medium)) {
             (MediumKind::Memory, _) => Self::NotDurable,
@@ -45,7 +45,7 @@ impl FlushVerdict {
         }
     }
 
-    /// What the user must know, if anything; `path` is the disk.
+    /// Warning for the user, if there is one; `path` is the disk.
     pub fn warning(self, path: &str, figures: &FlushFigures, medium: &Medium) -> Option<String> {
         match self {
             Self::Plausible | Self::NotJudged => None,
@@ -59,10 +59,10 @@ impl FlushVerdict {
     }
 }
 
-/// The least time in which such a disk makes a write durable, where that is known.
+/// The physical minimum time of a durable write on such a disk, if it is known.
 fn least(medium: &Medium) -> Option<Duration> {
     match (medium.kind, medium.cache) {
-        // Sticks call themselves rotating, and bridges hide caches; neither is quick.
+        // USB sticks report that they rotate, and USB bridges hide caches; none of them is fast.
         (MediumKind::Rotating, _) => Some(ROTATING_MIN),
         (MediumKind::SolidState, _) if medium.usb => Some(ROTATING_MIN),
         (MediumKind::SolidState, Some(CacheMode::WriteBack)) => Some(FLASH_MIN),
@@ -96,7 +96,7 @@ fn too_fast(path: &str, figures: &FlushFigures, medium: &Medium) -> String {
     )
 }
 
-/// A short time for people.
+/// Displays a short time in us or ms.
 struct Micros(Duration);
 
 impl fmt::Display for Micros {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn suspects_only_what_cannot_be() {
+    fn only_impossible_times_are_suspected() {
         use CacheMode::{WriteBack, WriteThrough};
         use FlushVerdict::{NotDurable, NotJudged, Plausible, TooFast};
         use MediumKind::{
@@ -141,7 +141,7 @@ mod tests {
             (Rotating, None, flash, TooFast),
             (SolidState, Some(WriteBack), flash, Plausible),
             (SolidState, Some(WriteBack), liar, TooFast),
-            // It declares power-loss protection: the kernel sends it no flushes.
+            // The disk declares power-loss protection, so the kernel sends it no flushes.
             (SolidState, Some(WriteThrough), liar, Plausible),
             (SolidState, None, liar, NotJudged),
             (PersistentMemory, Some(WriteThrough), liar, Plausible),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usb_bridge_that_hides_the_cache_is_not_believed() {
+    fn usb_bridge_that_hides_the_cache_is_suspected() {
         let kind = MediumKind::SolidState;
         let hidden = Medium { usb: true, ..medium(kind, Some(CacheMode::WriteThrough)) };
         let verdict = FlushVerdict::of(&figures(200, 2, 200), &hidden);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_names_what_was_measured_and_what_to_do() {
+    fn warning_states_the_measurement_and_a_remedy() {
         let medium = medium(MediumKind::SolidState, Some(CacheMode::WriteBack));
         let measured = figures(15, 20, 40);
         let text = FlushVerdict::TooFast.warning("/dev/sda", &measured, &medium).unwrap();

@@ -1,13 +1,14 @@
-//! Disks as Weir sees them: one trait, the buffers that go through it, and the real disks.
+//! Disks: one trait, and its implementations for files, block devices and tests.
 //!
-//! Not here: redundancy, layout, caching (weir-pool, weir-cache) and simulated disks (weir-sim).
+//! Redundancy, layout and caching are in weir-pool and weir-cache, simulated disks in weir-sim.
 //!
 //! Invariants:
-//! - a future of a [`Device`] stays on the thread that made it, and is polled to completion: a
-//!   dropped one leaves the kernel writing into a buffer nobody waits for, so the buffer is owned
-//!   by the operation, never borrowed;
-//! - a buffer handed to a device is aligned for direct I/O, whatever the disk;
-//! - no operation is retried here. A failed flush stays failed; the caller decides.
+//! - a future of a [`Device`] stays on the thread that made it, and is polled to completion. If a
+//!   caller drops a future, the kernel may still write into the buffer, so the operation owns its
+//!   buffer and never borrows it;
+//! - a buffer passed to a device is aligned for direct I/O, whatever the disk;
+//! - this crate never retries an operation. A failed flush is an error, and the caller decides what
+//!   to do.
 
 mod backend;
 mod device;

@@ -1,10 +1,10 @@
-//! What a disk keeps its data on, as far as the kernel tells.
+//! The storage medium of a disk, as reported by the kernel.
 //!
-//! Not here: measuring it (flush_probe.rs), and what a time says about it (flush_verdict.rs).
+//! `flush_probe` measures a disk, `flush_verdict` evaluates the times.
 //!
 //! Invariants:
-//! - waits for no disk: only names and attributes are read;
-//! - a claim nobody made is not made up: what is not known is [`MediumKind::Unknown`].
+//! - it waits for no disk: it reads only names and attributes;
+//! - it makes no assumptions: without a report of the kernel the kind is [`MediumKind::Unknown`].
 //!
 //! Spec: Linux Documentation/ABI/stable/sysfs-block (`rotational`, `write_cache`); statfs(2).
 
@@ -13,46 +13,46 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What stands behind a disk.
+/// Kind of medium behind a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumKind {
     /// Platters: a sector passes the head once per revolution.
     Rotating,
-    /// Flash, or what says of itself that it does not rotate.
+    /// Flash, or a disk that reports that it does not rotate.
     SolidState,
     /// Memory that keeps its content without power.
     PersistentMemory,
-    /// Ordinary memory: nothing outlives the power.
+    /// Ordinary memory: the content is lost without power.
     Memory,
-    /// A disk a hypervisor makes of something it does not name.
+    /// A disk of a hypervisor on an unknown medium.
     Virtual,
     /// A disk of another machine.
     Remote,
-    /// The kernel does not tell.
+    /// The kernel does not report the medium.
     Unknown,
 }
 
-/// What the kernel believes of a disk's volatile cache.
+/// State of a disk's volatile cache, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheMode {
-    /// There is one, and the kernel sends flushes.
+    /// There is a volatile cache, and the kernel sends flushes.
     WriteBack,
-    /// There is none, or it is protected; the kernel sends no flush at all.
+    /// There is no volatile cache, or it is protected; the kernel sends no flushes.
     WriteThrough,
 }
 
-/// What a disk keeps its data on.
+/// Medium and cache of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Medium {
-    /// The sort of medium; that of the disk below, for a file or a loop device.
+    /// Kind of medium; for a file or a loop device, the kind of the disk below.
     pub kind: MediumKind,
-    /// The cache of that disk; `None` where the kernel does not tell.
+    /// Cache of that disk; `None` if the kernel does not report it.
     pub cache: Option<CacheMode>,
-    /// Whether it is attached by USB, whose bridges often hide what the disk says of its cache.
+    /// True if the disk is attached by USB; USB bridges often hide the cache of the disk.
     pub usb: bool,
-    /// Name of the disk or the file system in memory; empty if unknown.
+    /// Name of the disk or the in-memory filesystem; empty if unknown.
     pub name: String,
-    /// Whether a file system is in between.
+    /// True for a file on a filesystem.
     pub is_file: bool,
 }
 
@@ -83,10 +83,10 @@ impl fmt::Display for Medium {
     }
 }
 
-/// Devices that stand on devices are followed this deep; real stacks have three or four layers.
+/// Maximum depth of stacked devices that is followed; real stacks have three or four layers.
 const DEPTH_MAX: u32 = 8;
 
-/// Marks of hypervisors in a disk's vendor and model, in capitals.
+/// Names of hypervisors in a disk's vendor and model, in capitals.
 const HYPERVISORS: [&str; 9] = [
     "QEMU",
     "VBOX",
@@ -100,12 +100,12 @@ const HYPERVISORS: [&str; 9] = [
 ];
 
 impl Medium {
-    /// Looks up what the disk at `path`, a file or a block device, keeps its data on.
+    /// Finds out the medium of the disk at `path`, a file or a block device.
     pub fn of(path: &Path) -> Self {
         Sysfs(PathBuf::from("/sys")).of_path(path, DEPTH_MAX)
     }
 
-    /// A medium about which nothing is known.
+    /// An unknown medium.
     pub fn unknown() -> Self {
         Self {
             kind: MediumKind::Unknown,
@@ -117,7 +117,7 @@ impl Medium {
     }
 }
 
-/// Where the kernel's attributes are; elsewhere in tests.
+/// Root directory of the kernel's attributes; tests use another one.
 struct Sysfs(PathBuf);
 
 impl Sysfs {
@@ -136,14 +136,14 @@ impl Sysfs {
     fn of_number(&self, number: u64, depth: u32) -> Medium {
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let link = self.0.join(format!("dev/block/{major}:{minor}"));
-        // A file system over several disks, or over none, has a number that is no disk's.
+        // A filesystem on several disks, or on none, has a device number that belongs to no disk.
         match fs::canonicalize(link) {
             Ok(node) => self.of_node(&node, depth),
             Err(_) => Medium::unknown(),
         }
     }
 
-    /// `node`: the directory of a disk or partition, without links.
+    /// `node`: the directory of a disk or partition, with symbolic links resolved.
     fn of_node(&self, node: &Path, depth: u32) -> Medium {
         let Some(depth) = depth.checked_sub(1) else { return Medium::unknown() };
         let disk = match node.parent() {
@@ -194,7 +194,7 @@ fn own_kind(disk: &Path, name: &str) -> MediumKind {
     let words = ["device/vendor", "device/model"].map(|file| read(&disk.join(file)));
     let words = words.into_iter().flatten().collect::<String>().to_uppercase();
     if is(&["vd", "xvd"]) || HYPERVISORS.iter().any(|mark| words.contains(mark)) {
-        // Most call themselves rotating, whatever they are.
+        // Most virtual disks report that they rotate, whatever their medium.
         return MediumKind::Virtual;
     }
     match read(&disk.join("queue/rotational")).as_deref() {
@@ -204,7 +204,8 @@ fn own_kind(disk: &Path, name: &str) -> MediumKind {
     }
 }
 
-/// Parts of the paths of disks reached by iSCSI, Fibre Channel and NVMe over fabrics.
+/// True for a path component of disks that are attached by iSCSI, Fibre Channel or NVMe over
+/// fabrics.
 fn is_network(part: &str) -> bool {
     let numbered = |prefix: &str| {
         part.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -220,7 +221,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The name of the file system `path` is on, if that keeps nothing without power.
+/// Name of the filesystem of `path` if it is in memory.
 fn memory_filesystem(path: &Path) -> Option<&'static str> {
     /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of linux/magic.h.
     const NAMES: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
@@ -233,7 +234,7 @@ fn memory_filesystem(path: &Path) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A tree like the kernel's, with disks at the given places.
+    /// A directory tree like the kernel's, with disks at the given paths.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -263,7 +264,7 @@ mod tests {
         &[("queue/rotational", "0"), ("queue/write_cache", "write through")];
 
     #[test]
-    fn tells_media_apart_by_what_the_kernel_says() {
+    fn media_are_recognised_from_kernel_attributes() {
         use MediumKind::{Memory, PersistentMemory, Remote, Rotating, SolidState, Virtual};
 
         let tree = Tree::new();
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_as_its_disk_and_usb_is_seen() {
+    fn partition_has_the_medium_of_its_disk() {
         let tree = Tree::new();
         tree.disk("pci0/usb1/1-1/block/sde", PLATTER);
         let medium = tree.of(&tree.disk("pci0/usb1/1-1/block/sde/sde1", &[("partition", "1")]));
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_what_all_its_disks_are() {
+    fn stacked_device_has_the_common_medium_of_its_disks() {
         let tree = Tree::new();
         let (flash, platter) = (tree.disk("a/nvme0n1", FLASH), tree.disk("b/sda", PLATTER));
         let stack = |name: &str, below: &[&Path]| {
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(stack("dm-0", &[&platter]), MediumKind::Rotating);
         assert_eq!(stack("md0", &[&platter, &flash]), MediumKind::Unknown);
         assert_eq!(stack("dm-1", &[]), MediumKind::Unknown);
-        // A stack that contains itself ends.
+        // A stack that contains itself must end.
         let own = tree.disk("virtual/block/dm-2", PLATTER);
         fs::create_dir(own.join("slaves")).unwrap();
         std::os::unix::fs::symlink(&own, own.join("slaves/0")).unwrap();
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_is_as_the_file_behind_it() {
+    fn loop_device_has_the_medium_of_its_file() {
         let tree = Tree::new();
         let shm = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let backing = [("loop/backing_file", shm.path().to_str().unwrap())];
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_there_is_unknown() {
+    fn missing_path_is_an_unknown_medium() {
         assert_eq!(Medium::of(Path::new("/no/such/disk")), Medium::unknown());
     }
 }

@@ -1,8 +1,8 @@
-//! A disk in memory, for unit tests of what stands on a disk.
+//! A disk in memory, for unit tests of the layers above a disk.
 //!
-//! Not here: faults and crashes; weir-sim has the disk that lies, tears and forgets.
+//! Faults and crashes are in weir-sim's disk.
 //!
-//! Invariant: everything is durable at once and every operation completes at its first poll.
+//! Invariant: everything is durable at once, and every operation completes at its first poll.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct MemoryDevice {
 impl MemoryDevice {
     const SECTOR_BYTES: u32 = 512;
 
-    /// A disk of `len_bytes` zeros.
+    /// Creates a disk of `len_bytes` zeros.
     pub fn new(path: impl Into<String>, len_bytes: usize) -> Self {
         Self {
             path: path.into(),
@@ -34,7 +34,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Changes bytes behind the engine's back, as bit rot does.
+    /// Changes bytes without the engine's knowledge, like bit rot.
     pub fn corrupt(&self, range: Range<usize>, change: impl Fn(&mut u8)) {
         self.content.lock()[range].iter_mut().for_each(change);
     }

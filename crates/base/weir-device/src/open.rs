@@ -1,14 +1,14 @@
-//! Opening a disk: every check that can be made before a byte is read or written.
+//! Opens a disk, with every check that is possible before the first read or write.
 //!
-//! Not here: what is on the disk (probe.rs, weir-format) and the I/O itself (file.rs).
+//! The content of the disk is checked in `probe` and weir-format; `file` does the I/O.
 //!
 //! Invariants:
-//! - a refusal names the path and the reason, and leaves the disk as it was;
-//! - a disk open for writing is open once: in this process by the table of open disks, between
-//!   processes by `flock`, and against mounts and other storage software by `O_EXCL` on block
-//!   devices;
+//! - a refusal names the path and the reason, and leaves the disk unchanged;
+//! - a disk is open for writing only once: within this process because of the table of open disks,
+//!   between processes because of `flock`, and against mounts and other storage software because of
+//!   `O_EXCL` on block devices;
 //! - a loop device is locked together with the file behind it;
-//! - the lock and the table entry live until the last operation in flight is done, because they
+//! - the lock and the table entry live until the last operation in flight is complete, because they
 //!   belong to the descriptor that the operation shares.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -30,16 +30,16 @@ use weir_block::IoBuf;
 
 use crate::device::Geometry;
 
-/// What a disk is opened for.
+/// Access mode of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// To be used: nobody else may have it open.
+    /// Exclusive access for reads and writes.
     ReadWrite,
-    /// To be looked at: others may look too, and a block device may be in use.
+    /// Shared access for reads; a block device may be in use.
     ReadOnly,
 }
 
-/// Why a disk was not opened, where the system itself gave no error.
+/// Reason of a refusal for which the operating system returned no error.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("is a directory; name a file or a block device")]
@@ -64,7 +64,7 @@ fn refuse(kind: ErrorKind, why: Refusal) -> io::Error {
     io::Error::new(kind, why)
 }
 
-/// What one inode or block device is, whatever path led to it.
+/// Identity of an inode or block device, independent of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     File { filesystem: u64, inode: u64 },
@@ -86,7 +86,7 @@ impl Identity {
     }
 }
 
-/// A disk's entry in the table of disks this process has open.
+/// Entry of a disk in the table of disks that this process has open.
 struct Entry {
     identity: Identity,
     mode: OpenMode,
@@ -95,7 +95,7 @@ struct Entry {
 
 static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// The right to have a disk open; given back when dropped.
+/// Entry in the table of open disks; removed when dropped.
 #[derive(Debug)]
 struct Claim {
     identity: Identity,
@@ -126,25 +126,25 @@ impl Drop for Claim {
     }
 }
 
-/// An open, checked and locked disk.
+/// A disk that was checked, opened and locked.
 #[derive(Debug)]
 pub(crate) struct OpenDisk {
-    // Closed before the claim ends: fields drop in this order.
+    // Fields drop in this order: the file is closed before the claim ends.
     file: File,
-    /// The same disk opened with `O_DSYNC`, for durable writes; absent where data passes through
-    /// the system's cache.
+    /// The same disk opened with `O_DSYNC`, for durable writes; absent if data passes through the
+    /// page cache.
     durable: Option<File>,
-    /// The file behind a loop device, locked as if it were the disk.
+    /// The file behind a loop device, locked like the disk itself.
     _behind: Option<(File, Claim)>,
     _claim: Claim,
     pub(crate) geometry: Geometry,
     pub(crate) is_block_device: bool,
-    /// False: the filesystem refused direct I/O and data passes through the system's cache.
+    /// False if the filesystem refused direct I/O, so that data passes through the page cache.
     pub(crate) is_direct: bool,
 }
 
 impl OpenDisk {
-    /// Length of the disk now; asks the system, and no disk.
+    /// Present length of the disk; asks the kernel without I/O to the disk.
     pub(crate) fn current_len(&self) -> io::Result<u64> {
         if self.is_block_device {
             return (&self.file).seek(SeekFrom::End(0));
@@ -159,11 +159,11 @@ impl AsFd for OpenDisk {
     }
 }
 
-/// A disk seen through its `O_DSYNC` descriptor.
+/// A disk, accessed through its `O_DSYNC` descriptor.
 pub(crate) struct DurableDisk(Arc<OpenDisk>);
 
 impl DurableDisk {
-    /// `None` where the disk has no such descriptor.
+    /// Returns `None` if the disk has no such descriptor.
     pub(crate) fn of(disk: &Arc<OpenDisk>) -> Option<Arc<Self>> {
         disk.durable.as_ref().map(|_| Arc::new(Self(Arc::clone(disk))))
     }
@@ -176,7 +176,7 @@ impl AsFd for DurableDisk {
 }
 
 impl OpenDisk {
-    /// Opens `path`; `name` is how messages call it. May block for a second on a busy block device.
+    /// Opens `path`; messages use `name`. May block for 2 s if another process holds the lock.
     pub(crate) fn open(
         path: &Path,
         name: &str,
@@ -224,11 +224,11 @@ impl OpenDisk {
     }
 }
 
-/// A file or block device that was found by its path and is not open for reading yet.
+/// A file or block device that was found by its path and is not open for I/O yet.
 ///
 /// Opening a FIFO waits for a writer, and opening a tape rewinds it. So the type is read from a
-/// descriptor that opens nothing (`O_PATH`), and the open for I/O goes through this descriptor: the
-/// path may name another file by then.
+/// descriptor that opens nothing (`O_PATH`). The open for I/O uses this descriptor, because the
+/// path may refer to another file by then.
 struct Found {
     file: File,
     metadata: Metadata,
@@ -250,8 +250,8 @@ impl Found {
     }
 }
 
-/// Opens an open disk once more, for writes that are durable when they return. `None` where the
-/// system does not let us; such a write is then followed by a flush.
+/// Opens an open disk again, for writes that are durable when they return. Returns `None` if the
+/// kernel refuses; durable writes then consist of a write and a flush.
 fn open_durable(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
@@ -259,10 +259,10 @@ fn open_durable(file: &File) -> Option<File> {
     opened.inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor")).ok()
 }
 
-/// Whether the disk says that it is not to be written. Asked because root may write anyway.
+/// True if the disk is marked as read-only. This is checked because root may write anyway.
 fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     match identity {
-        // A file that may not even be read is a matter of permission: opening it tells.
+        // If even reading is not permitted, the open fails with a permission error instead.
         Identity::File { .. } => metadata.permissions().readonly() && metadata.mode() & 0o444 != 0,
         Identity::Block { number } => {
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -272,7 +272,7 @@ fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     }
 }
 
-/// Opens for direct I/O, or through the system's cache where the filesystem has none.
+/// Opens for direct I/O, or through the page cache if the filesystem does not support direct I/O.
 fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let exclusive = is_block_device && mode == OpenMode::ReadWrite;
@@ -296,19 +296,21 @@ fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result
     Ok((open(OFlags::empty())?, false))
 }
 
-/// Whether aligned buffers and 4096-byte sectors satisfy the filesystem's rules for direct I/O.
+/// True if aligned buffers and 4096-byte sectors satisfy the filesystem's rules for direct I/O.
 fn fits_direct(file: &File) -> bool {
     let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
-    // A kernel before 6.1 or a filesystem that does not say: the open was accepted, so trust it.
+    // A kernel before 6.1 or the filesystem does not report the rules. The open succeeded, so
+    // assume that they are satisfied.
     let says = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
     let fits = |align: u32| (1..=IoBuf::ALIGN as u32).contains(&align);
     !says || (fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align))
 }
 
-/// Tells other processes that the disk is taken; refuses if one of them has said so.
+/// Locks the disk against other processes; fails if one of them has locked it.
 fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
-    // Two locks pass by themselves: udev's, which looks at a block device after every change, and
-    // that of a killed process, which the kernel keeps until its last operation is done.
+    // Two kinds of locks disappear without action: udev's, which reads a block device after every
+    // change, and the lock of a killed process, which the kernel keeps until its last operation is
+    // complete.
     const WAIT: Duration = Duration::from_millis(50);
     const TRIES: u32 = 40;
 
@@ -329,12 +331,12 @@ fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
     Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
 }
 
-/// Locks the file behind a loop device: `flock` does not pass through it, so a server that uses
-/// the file would not be noticed. A file that cannot be found, because it was deleted or is in
-/// another mount namespace, is left to the owner slot in the pool's labels.
+/// Locks the file behind a loop device. A `flock` of the device does not affect the file, so that a
+/// server that uses the file would not be detected. If the file was deleted or is in another mount
+/// namespace, it cannot be found, and only the owner slot in the pool's labels protects it.
 fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
     let Some(path) = file_behind(number) else { return Ok(None) };
-    // The file may have been renamed, and anything may be at its path now.
+    // The file may have been renamed, and the path may refer to another file now.
     let opened = Found::at(&path).and_then(|found| Ok((File::open(found.path())?, found.identity)));
     let Ok((file, identity)) = opened else {
         let path = path.display();
@@ -347,7 +349,7 @@ fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
 }
 
 fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
-    // Files: what every filesystem and every disk below it accepts for direct I/O.
+    // Files: the unit that every filesystem, and every disk below it, accepts for direct I/O.
     let sector_bytes = if is_block_device {
         sector_bytes(ioctl_blksszget(file)?, ioctl_blkpbszget(file)?)?
     } else {
@@ -357,11 +359,11 @@ fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
     Ok(Geometry { len_bytes: len_bytes - len_bytes % u64::from(sector_bytes), sector_bytes })
 }
 
-/// The unit to use on a disk that addresses `logical` and stores `physical` bytes as a unit.
+/// Sector size for a disk with `logical` bytes per address and `physical` bytes per stored unit.
 fn sector_bytes(logical: u32, physical: u32) -> io::Result<u32> {
     match (logical, physical) {
         (512, 0..=512) => Ok(512),
-        // Writing less than the disk stores as a unit would make it read first.
+        // A write smaller than the stored unit would make the disk read first.
         (512..=4096, _) => Ok(4096),
         _ => Err(refuse(ErrorKind::Unsupported, Refusal::Sectors(logical))),
     }
@@ -372,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sector_is_what_the_disk_stores_as_a_unit() {
+    fn sector_size_follows_the_physical_sector() {
         for (logical, physical, unit) in
             [(512, 512, 512), (512, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 4096)]
         {

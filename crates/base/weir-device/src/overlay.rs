@@ -1,15 +1,15 @@
-//! A disk that is only looked at: what is written stays in memory, over the disk as it is.
+//! A read-only view of a disk: writes stay in memory, on top of the unchanged disk.
 //!
-//! Not here: who looks (the offline tools).
+//! The offline tools use it.
 //!
-//! The engine replays its log and commits when it opens a pool. On overlays it can do so, and show
-//! what a client would see, without a byte changed on the disks.
+//! The engine replays its log and commits when it imports a pool. On overlays it can do so, and
+//! show the data that a client would see, without changing a byte on the disks.
 //!
 //! Invariants:
-//! - the disk below is never written, flushed or trimmed;
-//! - a read sees every write that returned before it, until [`Overlay::freeze`], and the disk
-//!   elsewhere;
-//! - nothing is durable, whatever was asked for.
+//! - the underlying disk is never written, flushed or trimmed;
+//! - a read returns every write that completed before it, until [`Overlay::freeze`], and elsewhere
+//!   the content of the disk;
+//! - nothing is durable, whatever durability was requested.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,26 +21,26 @@ use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, ReadFuture};
 
-/// See the file's head.
+/// Overlay of a disk, see the module documentation.
 pub struct Overlay {
     disk: Arc<dyn Device>,
     sector_bytes: usize,
-    /// Written sectors by number.
+    /// Written sectors, by sector number.
     written: Mutex<HashMap<u64, Box<[u8]>>>,
     frozen: AtomicBool,
     stats: DeviceStats,
 }
 
 impl Overlay {
-    /// Lays an empty overlay over a disk.
+    /// Creates an empty overlay on a disk.
     pub fn new(disk: Arc<dyn Device>) -> Self {
         let sector_bytes = disk.geometry().sector_bytes as usize;
         let (written, frozen) = (Mutex::default(), AtomicBool::new(false));
         Self { disk, sector_bytes, written, frozen, stats: DeviceStats::default() }
     }
 
-    /// From here on writes leave no trace, though they succeed: memory does not grow, and what is
-    /// bad stays bad.
+    /// Discards all later writes, although they succeed: memory use does not grow, and damaged data
+    /// stays damaged.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }
@@ -87,7 +87,7 @@ impl Device for Overlay {
                     None => missing += 1,
                 }
             }
-            // A damaged place of the disk that was written since does not matter.
+            // A read error does not matter if all of its sectors were written since.
             (if missing == 0 { Ok(()) } else { done }, buf)
         })
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::memory::MemoryDevice;
 
-    /// Memory disks complete at the first poll.
+    /// Polls a future of a memory device, which completes at the first poll.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_seen_and_the_disk_stays_as_it_is() {
+    fn reads_return_writes_and_the_disk_is_unchanged() {
         let disk = Arc::new(MemoryDevice::new("d", 8192));
         write(&*disk, 0, &[1; 8192]);
         let overlay = Overlay::new(Arc::clone(&disk) as Arc<dyn Device>);

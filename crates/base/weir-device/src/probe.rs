@@ -1,21 +1,22 @@
-//! Recognises what a disk holds already, so that it is not overwritten by mistake.
+//! Recognises existing content of a disk, so that it is not overwritten by mistake.
 //!
-//! Not here: Weir's own labels (weir-format), and reading anything of what is found.
+//! Weir's own labels are in weir-format. The probe reads no data of the formats that it finds.
 //!
 //! Invariants:
-//! - any bytes give an answer, never a panic: the content belongs to somebody else;
-//! - only bytes inside [`PROBE_BYTES`] of either end of the disk are looked at;
-//! - order matters where one format carries another's mark: a boot sector of NTFS or FAT also looks
-//!   like an MBR, so a partition table is asked for last.
+//! - arbitrary bytes give a result and never a panic, because the content is untrusted;
+//! - the probe reads only [`PROBE_BYTES`] at each end of the disk;
+//! - the order matters if one format has the magic number of another: a boot sector of NTFS or FAT
+//!   also looks like an MBR, so partition tables are checked last.
 
 use weir_block::IoBuf;
 
 use crate::device::{Device, DeviceError};
 
-/// How much of each end of a disk is looked at; ZFS labels reach furthest, 768 KiB from the end.
+/// Number of bytes that are read at each end of a disk; ZFS labels extend furthest, to 768 KiB from
+/// the end.
 pub const PROBE_BYTES: usize = 1 << 20;
 
-/// Where a mark is.
+/// Position of a magic number.
 #[derive(Clone, Copy)]
 enum At {
     /// Bytes from the start of the disk.
@@ -36,7 +37,7 @@ impl At {
     }
 }
 
-/// One mark of one format.
+/// A magic number of one format.
 struct Mark {
     name: &'static str,
     at: At,
@@ -52,7 +53,7 @@ const RAID_BIG_ENDIAN: &[u8] = &0xa92b_4efc_u32.to_be_bytes();
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
 
-/// Formats with one telling constant at one place.
+/// Formats with one unique constant at one position.
 const MARKS: &[Mark] = &[
     mark("LUKS encryption", At::Start(0), b"LUKS\xba\xbe"),
     mark("LUKS encryption", At::Start(0x4000), b"SKUL\xba\xbe"),
@@ -92,7 +93,7 @@ const MARKS: &[Mark] = &[
     mark("GPT partition table", At::Start(4096), b"EFI PART"),
     mark("GPT partition table", At::End { back: 512, unit: 1, plus: 0 }, b"EFI PART"),
     mark("GPT partition table", At::End { back: 4096, unit: 1, plus: 0 }, b"EFI PART"),
-    // First version 1.0, then 0.90, which is in the byte order of the machine that made it.
+    // First version 1.0, then 0.90, which has the byte order of the machine that created it.
     mark("Linux RAID member", At::End { back: 8192, unit: 4096, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID),
     mark("Linux RAID member", At::End { back: 1 << 16, unit: 1 << 16, plus: 0 }, RAID_BIG_ENDIAN),
@@ -108,7 +109,7 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// `len` bytes at `offset`, if they lie inside one of the ends.
+    /// Returns `len` bytes at `offset` if they are inside one of the ends.
     fn at(&self, offset: u64, len: usize) -> Option<&'a [u8]> {
         let inside = |bytes: &'a [u8], start: u64| {
             let from = usize::try_from(offset.checked_sub(start)?).ok()?;
@@ -129,13 +130,14 @@ impl<'a> Ends<'a> {
     fn ext(&self) -> Option<&'static str> {
         const SUPER: u64 = 1024;
         const HAS_LOG: u32 = 0x4;
-        // What ext3 knows: file types, recovery, meta block groups; sparse, large file, b-tree.
+        // Features of ext3: file types, recovery, meta block groups; sparse, large file, b-tree.
         const INCOMPATIBLE_EXT3: u32 = 0x2 | 0x4 | 0x10;
         const READ_ONLY_EXT3: u32 = 0x1 | 0x2 | 0x4;
         const LOG_DEVICE: u32 = 0x8;
 
         let block_shift = self.u32_le(SUPER + 0x18)?;
-        // Two bytes are a weak mark, so the counts and the block size must make sense as well.
+        // A magic number of two bytes is weak, so the counts and the block size must be plausible
+        // too.
         let sane = self.u32_le(SUPER + 4)? > 0 && block_shift <= 6;
         if !self.has(SUPER + 0x38, b"\x53\xef") || !sane {
             return None;
@@ -154,7 +156,8 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// Swap marks end the first memory page, whose size is that of the machine that made it.
+    /// The magic number is at the end of the first memory page. The machine that created the swap
+    /// space determines the page size.
     fn swap(&self) -> Option<&'static str> {
         const MARKS: [(&[u8], &str); 5] = [
             (b"SWAPSPACE2", "swap space"),
@@ -175,7 +178,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// A ZFS member has four labels of 256 KiB, the second half of each a ring of uberblocks.
+    /// A ZFS member has four labels of 256 KiB; the second half of each is a ring of uberblocks.
     fn zfs(&self) -> bool {
         const LABEL: u64 = 256 << 10;
         const RING: std::ops::Range<u64> = (128 << 10)..LABEL;
@@ -191,7 +194,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// Boot signature, and at least one used entry among four that make sense.
+    /// Requires the boot signature, four plausible entries, and at least one used entry.
     fn mbr(&self) -> bool {
         const ENTRIES: [u64; 4] = [446, 462, 478, 494];
         if !self.has(510, b"\x55\xaa") {
@@ -208,7 +211,8 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// What a disk of `disk_bytes` holds, by its first and its last bytes (up to [`PROBE_BYTES`] each).
+/// Recognises the content of a disk of `disk_bytes` from its first and last bytes, up to
+/// [`PROBE_BYTES`] each.
 pub fn probe_content(head: &[u8], tail: &[u8], disk_bytes: u64) -> Option<&'static str> {
     let ends = Ends { head, tail, disk_bytes };
     let marked = |mark: &&Mark| {
@@ -226,13 +230,13 @@ pub fn probe_content(head: &[u8], tail: &[u8], disk_bytes: u64) -> Option<&'stat
         .or_else(|| named(ends.mbr(), "MBR partition table"))
 }
 
-/// What a disk holds; `None` if nothing known.
+/// Recognises the content of a disk; `None` if it is unknown.
 ///
 /// # Errors
 /// An end of the disk cannot be read.
 pub async fn probe_device(device: &dyn Device) -> Result<Option<String>, DeviceError> {
     let disk_bytes = device.geometry().len_bytes;
-    // Whole sectors: both are multiples of every sector size.
+    // These are whole sectors: both lengths are multiples of every sector size.
     let len = disk_bytes.min(PROBE_BYTES as u64);
     let (head, tail) = futures_util::join!(
         device.read_at(0, IoBuf::zeroed(len as usize)),

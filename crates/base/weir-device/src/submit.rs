@@ -1,12 +1,12 @@
-//! Single kernel operations on an open disk, repeated until all bytes are moved.
+//! Single kernel operations on an open disk, repeated until all bytes are transferred.
 //!
-//! Not here: ranges, alignment, statistics and error context (file.rs).
+//! `file` handles ranges, alignment, statistics and error context.
 //!
 //! Invariants:
-//! - an operation owns its buffer and a share of the descriptor, so dropping a future early leaves
-//!   nothing dangling: the runtime keeps both until the kernel has answered;
-//! - operations are submitted to the runtime of the calling thread; there must be one;
-//! - only a short transfer and an interruption are continued, a failure never is.
+//! - an operation owns its buffer and a reference to the descriptor. If its future is dropped
+//!   early, the runtime keeps both until the kernel has completed the operation;
+//! - operations are submitted to the runtime of the calling thread, which must have one;
+//! - only a short transfer or an interruption is continued; a failure never is.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use compio::runtime::submit;
 
 use weir_block::IoBuf;
 
-/// The part of a buffer that is still to be read.
+/// The part of a buffer that is not read yet.
 struct Unread {
     buf: IoBuf,
     done: usize,
@@ -43,13 +43,14 @@ impl RuntimeBufMut for Unread {
     #[expect(unsafe_code, reason = "the runtime wants a view that may be uninitialised")]
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let rest: *mut [u8] = &raw mut self.buf[self.done..];
-        // SAFETY: u8 and MaybeUninit<u8> have one layout, and the borrow of self keeps the access
-        // exclusive. The runtime only lets the kernel write here, so no byte gets uninitialised.
+        // SAFETY: u8 and MaybeUninit<u8> have the same layout, and the borrow of self keeps the
+        // access exclusive. The runtime lets only the kernel write here, so no byte becomes
+        // uninitialised.
         unsafe { &mut *(rest as *mut [MaybeUninit<u8>]) }
     }
 }
 
-/// The part of a shared buffer that is still to be written.
+/// The part of a shared buffer that is not written yet.
 struct Unwritten {
     data: Arc<IoBuf>,
     range: Range<usize>,
@@ -61,7 +62,7 @@ impl RuntimeBuf for Unwritten {
     }
 }
 
-/// Fills `buf` from `offset`; the end of the file before that is an error.
+/// Fills `buf` from `offset`; an earlier end of the file is an error.
 pub(crate) async fn read_full<F: AsFd + 'static>(
     file: &Arc<F>,
     offset: u64,

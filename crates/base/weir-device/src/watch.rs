@@ -1,11 +1,11 @@
-//! What is seen of a disk in use: counts, times, and whether it answers at all.
+//! Statistics of a disk in use: counts, latencies, and whether it is responsive.
 //!
-//! Not here: measuring (watched.rs), and what to do about a slow disk (weir-pool).
+//! `watched` measures; weir-pool reacts to slow disks.
 //!
 //! Invariants:
-//! - memory is bounded: one histogram of fixed size per kind of operation;
-//! - a figure is read without waiting for the disk;
-//! - a disk that was let go of answers no operation any more, those under way included.
+//! - memory is bounded: one histogram of fixed size for each kind of operation;
+//! - reading the statistics never waits for the disk;
+//! - after [`DiskWatch::let_go`] no operation succeeds, including those in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use weir_base::Clock;
 use weir_base::limits::{AVOID_MAX, AVOID_MIN};
 
-/// Kinds of operations that are measured apart.
+/// Kinds of operations that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskOp {
     /// Reads.
@@ -31,10 +31,10 @@ pub enum DiskOp {
 }
 
 impl DiskOp {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::SyncWrite, Self::Flush];
 
-    /// The kind as tables and JSON print it.
+    /// Name of the kind in tables and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -45,52 +45,52 @@ impl DiskOp {
     }
 }
 
-/// Figures of one kind of operation since the disk was opened.
+/// Statistics of one kind of operation since the disk was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpFigures {
-    /// Operations completed, failed ones included.
+    /// Number of completed operations, including failed ones.
     pub count: u64,
-    /// Bytes moved by those that succeeded.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
-    /// Operations that failed.
+    /// Number of failed operations.
     pub errors: u64,
-    /// Sum of their times.
+    /// Sum of the operation times.
     pub total_us: u64,
-    /// Mean time, newer operations weighing more.
+    /// Weighted mean of the operation times; newer operations weigh more.
     pub recent_us: u64,
-    /// Half of them took no longer.
+    /// Median time.
     pub p50_us: u64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99_us: u64,
-    /// The longest.
+    /// Maximum time.
     pub max_us: u64,
 }
 
-/// Figures of one disk since it was opened.
+/// Statistics of one disk since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFigures {
-    /// By kind, in the order of [`DiskOp::ALL`].
+    /// Statistics of each kind, in the order of [`DiskOp::ALL`].
     pub ops: [OpFigures; 4],
-    /// Operations under way.
+    /// Number of operations in flight.
     pub in_flight: u64,
-    /// For how long no operation was completed, though some are under way.
+    /// Time since the last operation completed, if there are operations in flight.
     pub silent: Option<Duration>,
-    /// Reads that another leg answered because this one took too long.
+    /// Number of reads that another leg served because this one took too long.
     pub bypassed: u64,
-    /// Whether reads go around it now.
+    /// True while reads try other legs first.
     pub avoided: bool,
 }
 
 impl DiskFigures {
-    /// The figures of one kind.
+    /// Statistics of one kind of operation.
     pub fn of(&self, op: DiskOp) -> &OpFigures {
         &self.ops[op as usize]
     }
 }
 
-/// Longest time a histogram tells apart from longer ones: a day, in microseconds.
+/// Upper bound of the histograms: a day, in microseconds. Longer times count as this.
 const LONGEST_US: u64 = 86_400_000_000;
-/// Weight of the newest operation in the recent mean: one part of this many.
+/// Divisor that gives the weight of the newest operation in the recent mean.
 const RECENT_SHARE: u64 = 8;
 
 struct OpWatch {
@@ -98,7 +98,7 @@ struct OpWatch {
     errors: AtomicU64,
     total_us: AtomicU64,
     recent_us: AtomicU64,
-    /// One significant digit, so within 6 %: a few KiB.
+    /// One significant digit, an error of at most 6 %; the histogram uses a few KiB.
     times: Mutex<Histogram<u64>>,
 }
 
@@ -117,7 +117,8 @@ impl OpWatch {
     fn record(&self, us: u64) {
         self.total_us.fetch_add(us, Ordering::Relaxed);
         let recent = self.recent_us.load(Ordering::Relaxed);
-        // The first sample counts whole. Two at once may lose one, which a mean survives.
+        // The first sample has full weight. Concurrent updates may lose a sample, which does not
+        // matter for a mean.
         let next =
             if recent == 0 { us } else { recent - recent / RECENT_SHARE + us / RECENT_SHARE };
         self.recent_us.store(next, Ordering::Relaxed);
@@ -139,15 +140,15 @@ impl OpWatch {
     }
 }
 
-/// What is seen of one disk.
+/// Statistics and state of one disk.
 pub struct DiskWatch {
     clock: Arc<dyn Clock>,
     ops: [OpWatch; 4],
     in_flight: AtomicU64,
-    /// When an operation last completed, or the first of those under way was issued.
+    /// Time at which an operation last completed, or at which the first one in flight was issued.
     progress_us: AtomicU64,
     bypassed: AtomicU64,
-    /// Reads gone around since an operation last completed.
+    /// Number of bypassed reads since an operation last completed.
     bypassed_in_a_row: AtomicU32,
     avoid_until_us: AtomicU64,
     let_go: AtomicBool,
@@ -173,7 +174,7 @@ impl DiskWatch {
         self.clock.monotonic().as_micros() as u64
     }
 
-    /// Everything at once.
+    /// All statistics.
     pub fn figures(&self) -> DiskFigures {
         DiskFigures {
             ops: DiskOp::ALL.map(|op| self.ops[op as usize].figures()),
@@ -184,12 +185,12 @@ impl DiskWatch {
         }
     }
 
-    /// Recent mean time of one kind of operation; zero before the first.
+    /// Recent mean time of one kind of operation; zero before the first operation.
     pub fn recent(&self, op: DiskOp) -> Duration {
         Duration::from_micros(self.ops[op as usize].recent_us.load(Ordering::Relaxed))
     }
 
-    /// For how long no operation was completed, though some are under way.
+    /// Time since the last operation completed, if there are operations in flight.
     pub fn silent(&self) -> Option<Duration> {
         if self.in_flight.load(Ordering::Acquire) == 0 {
             return None;
@@ -198,8 +199,8 @@ impl DiskWatch {
         Some(Duration::from_micros(self.now_us().saturating_sub(since)))
     }
 
-    /// Notes that a read was answered by another leg because this one took too long: for a while,
-    /// longer each time in a row, this one is asked last.
+    /// Records that another leg served a read because this one took too long. For a while reads try
+    /// this leg last; the time doubles with each consecutive call.
     pub fn bypass(&self) {
         self.bypassed.fetch_add(1, Ordering::Relaxed);
         let times = self.bypassed_in_a_row.fetch_add(1, Ordering::Relaxed).min(16);
@@ -207,35 +208,35 @@ impl DiskWatch {
         self.avoid_until_us.store(self.now_us() + pause.as_micros() as u64, Ordering::Release);
     }
 
-    /// Whether other legs should be asked first.
+    /// True if reads should try other legs first.
     pub fn is_avoided(&self) -> bool {
         let until = self.avoid_until_us.load(Ordering::Acquire);
         until > 0 && until > self.now_us()
     }
 
-    /// Fails every operation under way and every later one: the disk does not answer, and nobody
-    /// shall wait for it any more. What those under way have done is unknown.
+    /// Fails all in-flight and later operations, so that no task waits for an unresponsive disk. An
+    /// in-flight write may or may not have reached the disk.
     pub fn let_go(&self) {
         self.let_go.store(true, Ordering::Release);
         self.released.notify_waiters();
     }
 
-    /// Whether [`Self::let_go`] was called.
+    /// True after [`Self::let_go`] was called.
     pub fn is_let_go(&self) -> bool {
         self.let_go.load(Ordering::Acquire)
     }
 
-    /// Ready once [`Self::let_go`] was called.
+    /// Completes as soon as [`Self::let_go`] is called.
     pub(crate) async fn until_let_go(&self) {
         let mut released = std::pin::pin!(self.released.notified());
-        // Registered before the flag is read: a call in between is not missed.
+        // Register before reading the flag, so that a call in between is not missed.
         released.as_mut().enable();
         if !self.is_let_go() {
             released.await;
         }
     }
 
-    /// Notes that an operation begins.
+    /// Records the start of an operation.
     pub(crate) fn begin(&self, op: DiskOp) -> Begun<'_> {
         let now = self.now_us();
         if self.in_flight.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -245,7 +246,8 @@ impl DiskWatch {
     }
 }
 
-/// An operation under way; dropped without an end, it is only taken out of those in flight.
+/// An operation in flight. If it is dropped before [`Self::end`], only the number of operations in
+/// flight changes.
 pub(crate) struct Begun<'a> {
     watch: &'a DiskWatch,
     op: DiskOp,
@@ -253,7 +255,7 @@ pub(crate) struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// Notes how the operation ended.
+    /// Records the result of the operation.
     pub(crate) fn end(self, moved_bytes: Option<u64>) {
         let (watch, now) = (self.watch, self.watch.now_us());
         let op = &watch.ops[self.op as usize];

@@ -1,12 +1,12 @@
-//! A disk that is watched: every operation is counted and timed, and none outlives the order to let
-//! the disk go.
+//! A monitored disk: counts and times every operation, and fails all operations when the pool stops
+//! I/O to the disk.
 //!
-//! Not here: the figures ([`DiskWatch`]).
+//! The statistics are in [`DiskWatch`].
 //!
 //! Invariants:
-//! - what the disk behind answers is passed on unchanged;
-//! - an operation that is given up because the disk was let go of is an error, never a success: the
-//!   disk may still do it, so nothing is known of what it was to change.
+//! - results of the underlying disk are passed on unchanged;
+//! - an operation that is abandoned because I/O was stopped returns an error, never success. The
+//!   disk may still execute it, so its effect is unknown.
 
 use std::io;
 use std::ops::Range;
@@ -22,14 +22,14 @@ use crate::device::{
 };
 use crate::watch::{DiskOp, DiskWatch};
 
-/// A disk with a watch in front of it.
+/// A disk with a monitor in front of it.
 pub struct WatchedDevice {
     behind: Arc<dyn Device>,
     watch: DiskWatch,
 }
 
 impl WatchedDevice {
-    /// Watches `behind` by `clock`.
+    /// Monitors `behind`; `clock` supplies the times.
     pub fn new(behind: Arc<dyn Device>, clock: Arc<dyn Clock>) -> Self {
         Self { behind, watch: DiskWatch::new(clock) }
     }
@@ -40,7 +40,7 @@ impl WatchedDevice {
         DeviceError { path: self.behind.path().to_owned(), op, offset, source }
     }
 
-    /// The answer of an operation, or `None` once the disk was let go of.
+    /// The result of an operation, or `None` as soon as I/O to the disk is stopped.
     async fn answer<T>(&self, operation: impl Future<Output = T>) -> Option<T> {
         if self.watch.is_let_go() {
             return None;
@@ -92,7 +92,7 @@ impl Device for WatchedDevice {
             let begun = self.watch.begin(DiskOp::Read);
             let answer = self.answer(self.behind.read_at(offset, buf)).await;
             let (done, buf) = answer.unwrap_or_else(|| {
-                // The system may still write into the buffer that was handed in.
+                // The kernel may still write into the original buffer, so return a new one.
                 (Err(self.gone(DeviceOp::Read, offset)), IoBuf::zeroed(len))
             });
             begun.end(done.is_ok().then_some(len as u64));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_times_each_kind_apart() {
+    fn each_kind_of_operation_is_counted_and_timed_separately() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             write(&disk, Durability::Cached).await.unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_does_not_answer_is_seen_and_can_be_let_go() {
+    fn stopping_io_fails_operations_of_an_unresponsive_disk() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             faults.freeze();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_disk_goes_on_when_it_thaws() {
+    fn frozen_disk_resumes_after_the_fault_is_cleared() {
         new_runtime().unwrap().block_on(async {
             let (disk, faults) = disk();
             faults.freeze();

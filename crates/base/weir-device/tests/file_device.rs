@@ -1,6 +1,6 @@
-//! Reading, writing, flushing and discarding on real files and loop devices.
+//! Reads, writes, flushes and discards on real files and loop devices.
 //!
-//! Not here: refusals on opening (refusals.rs), and life without io_uring (io_uring_refused.rs).
+//! Refusals on opening are in `refusals`, operation without io_uring is in `io_uring_refused`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -23,14 +23,14 @@ use weir_device::{
     Device, DeviceOp, Durability, FaultDevice, Faults, FileDevice, OpenMode, new_runtime,
 };
 
-/// What every disk must do, whatever it stands on.
+/// Operations that every disk must support, on any medium.
 async fn exercise(disk: &dyn Device) {
     let sector = disk.geometry().sector_bytes as usize;
     for (offset, len) in [(0, sector), (MIB, MIB as usize), (3 * MIB, 5 * sector)] {
         write(disk, offset, len).await.unwrap();
         verify(disk, offset, len).await;
     }
-    // A part of a shared buffer, twice at the same time, as two legs do it.
+    // Writes a part of a shared buffer twice concurrently, like two legs of a mirror.
     let data = Arc::new(pattern(4 * MIB, 8 * sector));
     let (from, to) = (2 * sector, 6 * sector);
     let place = 4 * MIB + from as u64;
@@ -49,7 +49,7 @@ async fn exercise(disk: &dyn Device) {
 }
 
 #[test]
-fn a_file_keeps_what_it_is_given() {
+fn file_disk_keeps_data_and_counts_operations() {
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let disk = open(&path).unwrap();
@@ -89,7 +89,7 @@ fn block_devices_of_both_sector_sizes() {
 }
 
 #[test]
-fn discard_on_a_file_gives_the_space_back() {
+fn discard_on_a_file_frees_its_space() {
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let disk = open(&path).unwrap();
@@ -107,7 +107,7 @@ fn discard_on_a_file_gives_the_space_back() {
 }
 
 #[test]
-fn a_file_cut_short_is_an_error_with_its_place() {
+fn read_past_the_end_of_a_truncated_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let disk = open(&path).unwrap();
@@ -141,12 +141,12 @@ fn threads_with_their_own_runtimes_share_a_disk() {
 }
 
 #[test]
-fn many_reads_in_flight_each_get_their_own_bytes() {
+fn concurrent_reads_return_their_own_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let disk = open(&sparse(dir.path(), "file", 8 * MIB)).unwrap();
     run(async {
         write(&disk, 0, 8 << 20).await.unwrap();
-        // Long and short ones mixed, so that they do not end in the order they began.
+        // Mix long and short reads, so that they do not complete in the order of submission.
         let mut reads = (0..64_u64)
             .map(|index| {
                 let len = if index % 8 == 0 { 1 << 20 } else { 4096 };
@@ -165,7 +165,7 @@ fn many_reads_in_flight_each_get_their_own_bytes() {
 }
 
 #[test]
-fn a_later_operation_may_end_first() {
+fn later_operation_may_complete_first() {
     let dir = tempfile::tempdir().unwrap();
     let file = Arc::new(open(&sparse(dir.path(), "file", 8 * MIB)).unwrap());
     let faults = Arc::new(Faults::default());
@@ -182,7 +182,7 @@ fn a_later_operation_may_end_first() {
 }
 
 #[test]
-fn an_abandoned_read_keeps_its_buffer_and_the_lock() {
+fn abandoned_read_keeps_its_buffer_and_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let disk = open(&path).unwrap();
@@ -194,7 +194,7 @@ fn an_abandoned_read_keeps_its_buffer_and_the_lock() {
         verify_zero(&disk).await;
     });
     drop(disk);
-    // The runtime has ended, and with it every operation in flight: the lock must be free.
+    // The runtime has ended, and all operations in flight with it: the lock must be free.
     open(&path).unwrap();
 }
 
@@ -204,9 +204,9 @@ async fn verify_zero(disk: &dyn Device) {
 }
 
 #[test]
-fn a_busy_task_does_not_starve_a_read() {
-    // With deferred completions and no task-run flag, a read that had ended was never seen while
-    // another task was always ready to run.
+fn busy_task_does_not_starve_a_read() {
+    // Regression: with deferred completions and without the task-run flag, the runtime never
+    // noticed a completed read while another task was always ready to run.
     let (done, finished) = mpsc::channel();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
@@ -242,8 +242,8 @@ async fn yield_once() {
     .await;
 }
 
-/// Runs a test in a mount namespace of its own, where `mount` has been done on /mnt: nothing is
-/// left mounted, whatever happens. Says so and gives `None` where that is not allowed.
+/// Runs a test in its own mount namespace, in which `mount` was mounted on /mnt; nothing stays
+/// mounted. Prints a message and returns `None` if mounting is not permitted.
 fn with_mount(mount: &str, test: &str) -> Option<String> {
     let script = format!("mount -t {mount} none /mnt && exec \"$0\" \"$@\"");
     let prefix = ["unshare", "--mount", "sh", "-c", &script];

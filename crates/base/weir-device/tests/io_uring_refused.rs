@@ -1,6 +1,6 @@
-//! Life where io_uring is refused, as containers do, and where the disk itself fails.
+//! Operation without io_uring, as in containers, and with a failing disk.
 //!
-//! Not here: what the disks must do otherwise (file_device.rs).
+//! Other behaviour of the disks is in `file_device`.
 //!
 //! Invariant: the filters are set in child processes, never in the process that runs the tests.
 
@@ -21,7 +21,7 @@ use weir_base::ErrorKind;
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceOp, Durability, IoBackend, io_backend, new_runtime};
 
-// System call numbers: x86-64 has its own table, newer machines share one.
+// System call numbers: x86-64 has its own table, newer architectures share one.
 const IO_URING_SETUP: i64 = 425;
 #[cfg(target_arch = "x86_64")]
 const PREAD: i64 = 17;
@@ -36,7 +36,7 @@ const PWRITE: i64 = 68;
 #[cfg(not(target_arch = "x86_64"))]
 const FDATASYNC: i64 = 83;
 
-/// From now on these calls of this thread and the threads it starts fail with `errno`.
+/// From now on these system calls of this thread and of threads that it starts fail with `errno`.
 fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: Errno) {
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let fail = SeccompAction::Errno(errno.raw_os_error().cast_unsigned());
@@ -101,7 +101,7 @@ fn child_with_a_failing_disk() {
     let disk = disk_in(dir.path());
     refuse(BTreeMap::from([(IO_URING_SETUP, vec![])]), Errno::PERM);
     run(write(&disk, 0, 8192)).unwrap();
-    // From here on: no flush works, no read at 4 MiB and no write at 1 MiB.
+    // From now on every flush, every read at 4 MiB and every write at 1 MiB fails.
     let at_4_mib = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 4 * MIB);
     let read_rule = SeccompRule::new(vec![at_4_mib.unwrap()]).unwrap();
     let at_1_mib = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, MIB);

@@ -1,6 +1,6 @@
 //! Disks that must not be opened: each refusal names the path and the reason and changes nothing.
 //!
-//! Not here: what happens on open disks (file_device.rs).
+//! Operations on open disks are in `file_device`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
@@ -19,8 +19,9 @@ use weir_base::ErrorKind;
 use weir_block::IoBuf;
 use weir_device::{Device, Durability, FileDevice, OpenMode};
 
-/// Between fork and exec a child shares every descriptor of this process, its locks with them: a
-/// test that starts one would keep the disk of another test busy. So one test runs at a time.
+/// Between fork and exec a child shares every descriptor of this process, including its locks. A
+/// test that starts a child would keep the disk of another test busy, so only one test runs at a
+/// time.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,7 +36,7 @@ fn refused(path: &Path, kind: ErrorKind, words: &str) {
 }
 
 #[test]
-fn what_is_no_disk() {
+fn directory_device_and_pipe_are_refused() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     refused(&dir.path().join("none"), ErrorKind::NotFound, "No such file");
@@ -80,7 +81,7 @@ fn without_permission() {
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Only this thread becomes somebody else, and it ends with the closure.
+        // Only this thread changes its user, and it ends with the closure.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let nobody = rustix::fs::Uid::from_raw(65534);
@@ -145,7 +146,7 @@ fn in_use_by_another_process() {
 }
 
 #[test]
-fn a_file_that_cannot_be_made_is_not_left_behind() {
+fn failed_creation_leaves_no_file() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 10 * MIB);
@@ -186,7 +187,7 @@ fn block_devices_held_or_read_only() {
 }
 
 #[test]
-fn nothing_is_touched_outside_the_disk() {
+fn io_past_the_end_is_refused() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB + 4095);

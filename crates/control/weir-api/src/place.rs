@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_why() {
+    fn invalid_addresses_are_refused_with_the_text() {
         for text in [
             "",
             ":80",

@@ -1,9 +1,9 @@
-//! The bootstrap table: root segments by place, and the roots of the four trees stored in them.
+//! The bootstrap table: locations of the root segments, and the roots of the four trees in them.
 //!
-//! Not here: ordinary segments; those are in the segment table this leads to.
+//! Ordinary segments are in the segment table, whose root is in this table.
 //!
-//! Invariants: rewritten whole by every commit; its checksum stands in the uberblock; it names
-//! every root segment, so that no root segment needs the segment table to be found.
+//! Invariants: each commit rewrites the whole table; its checksum is in the uberblock; it lists
+//! every root segment, so that finding a root segment never needs the segment table.
 
 use weir_base::{PsegIndex, Txg, VsegId};
 
@@ -14,22 +14,25 @@ use crate::segment::SegmentEntry;
 
 const WHAT: &str = "bootstrap table";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
-/// More root segments than any pool has (2-3 MiB of root nodes per TiB); bounds hostile counts.
+/// Above the number of root segments of any pool (2-3 MiB of root nodes per TiB); bounds hostile
+/// counts.
 const SEGMENTS_MAX: u32 = 65_536;
-/// A larger count of saved bytes is read as this: sums with it do not overflow.
+/// The decoder lowers a larger saved-bytes count to this value, so that sums with it do not
+/// overflow.
 const SAVED_BYTES_MAX: u64 = 1 << 60;
 
-/// Most runs of free places that a bootstrap table names; one while nothing was reused yet.
+/// Maximum number of runs of free physical segments in a bootstrap table. A pool that has reused no
+/// segment yet has one run.
 pub const FREE_RUNS_MAX: usize = 64;
 
-/// Neighbouring places on a vdev that no segment has.
+/// A run of consecutive physical segments of a vdev that no virtual segment occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeRun {
     /// Vdev.
     pub vdev: u16,
-    /// First place.
+    /// First physical segment.
     pub first: PsegIndex,
-    /// Places.
+    /// Number of physical segments.
     pub count: u32,
 }
 
@@ -38,27 +41,29 @@ pub struct FreeRun {
 pub struct Bootstrap {
     /// The txg that wrote it.
     pub txg: Txg,
-    /// The next virtual segment number.
+    /// Next unused virtual segment number.
     pub next_vseg: VsegId,
-    /// The next dataset number.
+    /// Next unused dataset number.
     pub next_dataset: u64,
-    /// Segment table: entry of vseg n is entry n mod 64 of block n / 64.
+    /// Root of the segment table: the entry of vseg n is entry n mod 64 of block n / 64.
     pub segments: TreeRoot,
-    /// Dataset directory: the record of dataset n is block n.
+    /// Root of the dataset directory: the record of dataset n is block n.
     pub datasets: TreeRoot,
-    /// Remap tables: block n is the table of cleaned vseg n.
+    /// Root of the remap tables: block n is the table of cleaned vseg n.
     pub remaps: TreeRoot,
-    /// Reference tables: block n is the table of vseg n, if blocks of it were shared.
+    /// Root of the reference tables: block n is the table of vseg n, if blocks of vseg n were
+    /// shared.
     pub references: TreeRoot,
-    /// Bytes that blocks would take beside what they do if none were shared.
+    /// Additional bytes that the blocks would occupy if no block were shared.
     pub saved_bytes: u64,
     /// Root segments.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
-    /// Some of the places that no segment has: where parts of the segment table cannot be read,
-    /// only these may be written.
+    /// Some of the free physical segments. If a part of the segment table is unreadable, the pool
+    /// may write to these only.
     pub free: Vec<FreeRun>,
-    /// The txg in which a commit or a destroy first met a tree node that could not be read, if one
-    /// did: from then on trees may hold damage markers, and counters may exceed what trees hold.
+    /// The txg in which a commit or a destroy first encountered an unreadable tree node. From this
+    /// txg on, trees may contain damage markers and counters may exceed the contents of the trees.
+    /// `None` if no node was unreadable.
     pub damaged_since: Option<Txg>,
 }
 
@@ -109,7 +114,7 @@ impl Bootstrap {
             w.u32(run.first.0);
             w.u32(run.count);
         }
-        // Left out where it says nothing, as in pools of before there were damage markers.
+        // Omitted if it is `None`, as in pools that predate damage markers.
         if let Some(since) = self.damaged_since {
             w.u64(since.0);
         }
@@ -119,7 +124,7 @@ impl Bootstrap {
     /// Decodes.
     ///
     /// # Errors
-    /// Any field that cannot be.
+    /// A field has an invalid value.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         if r.u64()? != MAGIC {
@@ -128,7 +133,7 @@ impl Bootstrap {
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
         let (remaps, references) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
-        // A wrong count costs nothing but its own truth.
+        // A wrong count affects only the displayed number.
         let saved_bytes = r.u64()?.min(SAVED_BYTES_MAX);
         let count = r.u32()?;
         if count > SEGMENTS_MAX {

@@ -1,6 +1,6 @@
-//! Little-endian writer and reader that all structures are encoded with.
+//! Little-endian writer and reader; every structure of this crate is encoded with them.
 //!
-//! Not here: any structure.
+//! The structures are in the other modules.
 //!
 //! Invariants: the reader never reads past its slice; a string is a `u16` length and UTF-8.
 
@@ -11,7 +11,7 @@ use crate::error::FormatError;
 pub struct Field {
     /// Width in bytes; 0 = variable.
     pub bytes: usize,
-    /// Name.
+    /// Name of the field.
     pub name: &'static str,
     /// Meaning and unit.
     pub meaning: &'static str,
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, what }
     }
 
-    /// Bytes that were not read yet.
+    /// Number of unread bytes.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }

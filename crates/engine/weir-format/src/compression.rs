@@ -1,30 +1,30 @@
-//! How blocks are compressed: what is asked of a dataset, and how one block was stored.
+//! Compression codes: the `compression` property of a dataset, and the codec of one stored block.
 //!
-//! Not here: the compressors (weir-codec), and when a block is stored raw all the same (weir-pool).
+//! The compressors are in weir-codec; weir-pool decides when a block is stored uncompressed.
 //!
 //! Invariants:
-//! - a block pointer names its codec alone: the level was the writer's matter, and changing the
-//!   property changes no block that is stored;
-//! - codes are never given another meaning.
+//! - a block pointer stores the codec only. The compression level matters to the writer alone, and
+//!   a change of the property changes no stored block;
+//! - a code never gets another meaning.
 
 use weir_base::Compression;
 
 use crate::error::FormatError;
 
-/// How one block is stored.
+/// Storage format of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     #[default]
     Raw,
-    /// One LZ4 block behind its length.
+    /// A length, followed by one LZ4 block.
     Lz4,
-    /// One zstd frame behind its length.
+    /// A length, followed by one zstd frame.
     Zstd,
 }
 
 impl Codec {
-    /// Code in a block pointer.
+    /// The code of this codec in a block pointer.
     pub const fn code(self) -> u8 {
         match self {
             Self::Raw => 0,
@@ -33,10 +33,10 @@ impl Codec {
         }
     }
 
-    /// From the code in a block pointer.
+    /// Returns the codec for a code of a block pointer.
     ///
     /// # Errors
-    /// An unknown code.
+    /// The code is unknown.
     pub const fn from_code(code: u8) -> Result<Self, FormatError> {
         match code {
             0 => Ok(Self::Raw),
@@ -47,10 +47,10 @@ impl Codec {
     }
 }
 
-/// The compression of a code on disk.
+/// Returns the compression for an on-disk code.
 ///
 /// # Errors
-/// An unknown code.
+/// The code is unknown.
 pub fn compression_of_code(code: u8) -> Result<Compression, FormatError> {
     let field = FormatError::Field { what: "compression", field: "code", value: u64::from(code) };
     Compression::of_code(code).ok_or(field)
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_come_back_as_what_they_were_of_and_no_others_do() {
+    fn compression_codes_round_trip_and_unknown_codes_are_refused() {
         let known: Vec<u8> = Compression::all().map(Compression::code).collect();
         for code in 0..=u8::MAX {
             let found = compression_of_code(code);

@@ -1,14 +1,13 @@
-//! The list of what has no good copy: ranges of volumes, and parts of the pool's own structures.
+//! The damage list: ranges of volumes and parts of pool metadata that have no good copy.
 //!
-//! Not here: what puts an entry on the list and what takes it off (weir-pool's and weir-dataset's
-//! `damage`).
+//! `damage` of weir-pool and of weir-dataset adds and removes entries.
 //!
-//! The list is stored in records of the dataset directory, each with a dataset number of its own. A
-//! pool without damage has none.
+//! The list is stored in records of the dataset directory, each with its own dataset number. A pool
+//! without damage has none.
 //!
 //! Invariants:
-//! - each record is read by itself: losing one costs its entries, and no dataset;
-//! - no range reaches beyond the largest tree, so that no sum of a range overflows.
+//! - each record is decoded independently: losing a record loses its entries and no dataset;
+//! - no range extends past the largest tree, so that arithmetic on a range never overflows.
 
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 
@@ -18,48 +17,48 @@ use crate::node::TreeRoot;
 
 const WHAT: &str = "damage record";
 
-/// Records of one volume that no disk has right.
+/// Range of records of one volume that have no good copy on any disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedRange {
-    /// The volume that has these records, itself or by its snapshots.
+    /// The volume that has these records, in its head or in its snapshots.
     pub volume: DatasetId,
     /// First record.
     pub first: u64,
-    /// Records.
+    /// Number of records.
     pub count: u64,
-    /// The txg that made the pointer which cannot be followed: versions of the volume from there on
-    /// are damaged ...
+    /// The txg that made the unusable pointer. Versions of the volume from this txg on are damaged
+    /// ...
     pub born: Txg,
-    /// ... up to the one that ended with this txg; [`Self::NOW`]: the volume as it is, too.
+    /// ... up to the version that ended with this txg; [`Self::NOW`]: including the head.
     pub until: Txg,
-    /// When it was found, ms since 1970.
+    /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
 }
 
 impl DamagedRange {
-    /// The volume as it is, and snapshots that will be taken of it.
+    /// The head of the volume, and snapshots that will be taken of it.
     pub const NOW: Txg = Txg(u64::MAX);
 
-    /// First record behind it.
+    /// First record after the range.
     pub fn end(&self) -> u64 {
         self.first + self.count
     }
 }
 
-/// A kind of structure of the pool itself.
+/// Kind of pool metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolPart {
-    /// The dataset directory; the number is a dataset's.
+    /// The dataset directory. The number is a dataset number.
     Directory,
-    /// The segment table; the number is a segment's.
+    /// The segment table. The number is a segment number.
     SegmentTable,
-    /// A remap table; the number is its segment's.
+    /// A remap table. The number is the number of its segment.
     RemapTable,
-    /// A reference table; the number is its segment's.
+    /// A reference table. The number is the number of its segment.
     ReferenceTable,
-    /// What a segment says of its blocks; the number is the segment's.
+    /// A segment summary. The number is a segment number.
     Summary,
-    /// The intent log; the number is a batch's.
+    /// The intent log. The number is a batch number.
     IntentLog,
 }
 
@@ -89,31 +88,31 @@ impl PoolPart {
     }
 }
 
-/// A part of the pool's own structures that no disk has right.
+/// Part of the pool metadata that has no good copy on any disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedPart {
-    /// Which structure.
+    /// Kind of structure.
     pub part: PoolPart,
-    /// Which one of them, as [`PoolPart`] says.
+    /// Number of the structure; its meaning depends on the [`PoolPart`].
     pub number: u64,
-    /// When it was found, ms since 1970.
+    /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
 }
 
-/// One record of the list.
+/// One record of the damage list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageRecord {
-    /// Its number in the directory.
+    /// Its number in the dataset directory.
     pub id: DatasetId,
-    /// Damage that was found and had no room on the list.
+    /// Number of damaged ranges and parts that did not fit into the list.
     pub more: u64,
     /// Ranges of volumes.
     pub ranges: Vec<DamagedRange>,
-    /// Parts of the pool's own structures.
+    /// Parts of the pool metadata.
     pub parts: Vec<DamagedPart>,
 }
 
-/// Where the directory has a dataset's kind.
+/// Kind of a damage record in the directory, and the offset of the kind field.
 const KIND: u8 = 4;
 const KIND_AT: usize = 8;
 
@@ -122,10 +121,10 @@ const RANGE_BYTES: usize = 6 * 8;
 const PART_BYTES: usize = 1 + 2 * 8;
 
 impl DamageRecord {
-    /// Ranges that one record holds beside [`Self::PARTS_MAX`] parts.
+    /// Maximum number of ranges in one record, in addition to [`Self::PARTS_MAX`] parts.
     pub const RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
-    /// Parts that one record holds beside [`Self::RANGES_MAX`] ranges.
+    /// Maximum number of parts in one record, in addition to [`Self::RANGES_MAX`] ranges.
     pub const PARTS_MAX: usize = 16;
 
     /// Fields, for the format documentation.
@@ -149,7 +148,7 @@ impl DamageRecord {
         field(0, "", "segment summary, 6 intent log; u64 number, u64 found ms"),
     ];
 
-    /// Whether a block of the directory is such a record.
+    /// True if a block of the directory is a damage record.
     pub fn is_one(block: &[u8; BLOCK_BYTES]) -> bool {
         block.get(KIND_AT) == Some(&KIND)
     }
@@ -180,7 +179,7 @@ impl DamageRecord {
     /// Decodes one block of the directory.
     ///
     /// # Errors
-    /// Any field that cannot be.
+    /// A field has an invalid value.
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, block);
         let (id, kind, more) = (DatasetId(r.u64()?), r.u8()?, r.u64()?);
@@ -214,7 +213,7 @@ impl DamageRecord {
             let (number, found_unix_ms) = (r.u64()?, r.u64()?);
             found.parts.push(DamagedPart { part, number, found_unix_ms });
         }
-        // Behind what was read there is nothing.
+        // The bytes after the decoded fields must be zero.
         if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
     }
 }
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_record_and_an_empty_one_come_back() {
+    fn full_and_empty_damage_records_round_trip() {
         for record in [full(), DamageRecord { id: DatasetId(1), ..DamageRecord::default() }] {
             let block = record.encode();
             assert!(DamageRecord::is_one(&block));
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_is_read_as_something_else_than_it_was_written_for() {
+    fn decoded_record_encodes_to_the_same_bytes() {
         let good = full().encode();
         for at in 0..good.len() {
             for flip in [1, 0x80] {
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_no_volume_can_have_are_refused() {
+    fn impossible_damage_ranges_are_refused() {
         let one = |range| DamageRecord { ranges: vec![range], ..full() }.encode();
         let range = full().ranges[1];
         assert!(DamageRecord::decode(&one(range)).is_ok());

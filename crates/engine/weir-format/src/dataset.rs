@@ -1,14 +1,14 @@
-//! The record of one dataset in the dataset directory: a volume, or a snapshot of one.
+//! The record of one dataset in the dataset directory: a volume, a snapshot or a bookmark.
 //!
-//! Not here: names rules and properties' meaning (weir-dataset), the pool's own record
-//! (properties).
+//! Naming rules and the meaning of properties are in weir-dataset; the record of the pool itself is
+//! in `properties`.
 //!
 //! Invariants:
-//! - one record per block; a hole in the directory is a dataset that is no more;
-//! - a snapshot's tree never changes: nothing in it was born after its txg;
-//! - a bookmark has no tree, and leads to no block;
-//! - the blocks of one line of datasets (a volume and its snapshots) say in their summaries who
-//!   wrote them: the volume itself or, since it was promoted, one of its lineage.
+//! - each record is one block; a hole in the directory is a dataset that was destroyed;
+//! - a snapshot's tree never changes: none of its blocks was born after the snapshot's txg;
+//! - a bookmark has no tree and references no block;
+//! - a volume and its snapshots form a snapshot chain. The summaries name the volume that wrote
+//!   each block of the chain: the volume itself or, after a promotion, one of its ancestors.
 
 use weir_base::RecordSize;
 use weir_base::limits::NAME_BYTES_MAX;
@@ -21,107 +21,112 @@ use crate::properties::Properties;
 
 const WHAT: &str = "dataset record";
 
-/// What kind of object a dataset is.
+/// Kind of a dataset, with the fields of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetKind {
     /// A block volume.
     Volume(Descent),
-    /// A volume as it was at the end of a txg.
+    /// State of a volume at the end of a txg.
     Snapshot(Moment),
-    /// Such a moment without what the volume held then. It has a name, a time of creation, which is
-    /// the snapshot's, and nothing else of a dataset.
+    /// A bookmark: a snapshot's point in time without its data. It has a name and the snapshot's
+    /// time of creation, and no other field of a dataset.
     Bookmark(Bookmark),
 }
 
-/// A moment that streams can be differences to.
+/// A point in time that can be the base of an incremental stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
-    /// The volume that it is called after.
+    /// The volume in whose namespace it is.
     pub of: DatasetId,
-    /// The last txg before it.
+    /// Txg of the snapshot: the last txg whose changes the snapshot has.
     pub txg: Txg,
-    /// The guid of the snapshot it was made of.
+    /// Guid of the snapshot from which it was made.
     pub guid: u64,
 }
 
-/// Where a volume comes from.
+/// Origin and ancestors of a volume, and the stream that it is receiving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descent {
-    /// The snapshot it was cloned from.
+    /// Snapshot from which the volume was cloned.
     pub origin: Option<Origin>,
-    /// Who wrote the older blocks of its line, in the order of time; it wrote the others itself.
+    /// Volumes that wrote the older blocks of the snapshot chain, oldest first. The volume wrote
+    /// all later blocks itself.
     pub lineage: Vec<Ancestor>,
-    /// Of its tree, nodes included, what was born up to the origin's txg, in units of 64 bytes.
+    /// Size of the blocks and nodes in its tree that were born by the origin's txg, in units of 64
+    /// bytes.
     pub inherited_units: u64,
-    /// The stream that is being received into it, which nobody else may change meanwhile.
+    /// The stream that is being received into the volume. No other change of the volume is allowed
+    /// meanwhile.
     pub receiving: Option<Receiving>,
 }
 
-/// How far a stream is that is being received into a volume.
+/// State of a stream that is being received into a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiving {
-    /// Guid of the snapshot it brings.
+    /// Guid of the snapshot in the stream.
     pub to: u64,
-    /// Guid of the snapshot the volume stood at; `None`: it was empty.
+    /// Guid of the base snapshot of the stream; `None` for a full stream into an empty volume.
     pub from: Option<u64>,
-    /// Whether the volume was made for it, and goes with it.
+    /// True if the receive created the volume; aborting the receive then destroys the volume.
     pub is_new: bool,
-    /// Everything before this record is in the volume.
+    /// All records before this one were received.
     pub next_record: u64,
-    /// Name of the snapshot it brings.
+    /// Name of the snapshot in the stream.
     pub snapshot: String,
-    /// Wall clock of the sender when that was taken.
+    /// Sender's wall clock when the snapshot was taken.
     pub created_unix_ms: u64,
 }
 
-/// The snapshot a clone began as.
+/// The snapshot from which a volume was cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Its dataset number.
+    /// Dataset number of the snapshot.
     pub snapshot: DatasetId,
-    /// Its txg: what was born up to it belongs to its line.
+    /// Txg of the snapshot. Blocks born by this txg belong to the origin's snapshot chain.
     pub txg: Txg,
 }
 
-/// A volume that wrote the blocks of a line before the volume that has the line now.
+/// A volume that owned a snapshot chain before its present owner and wrote some of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// It wrote those born up to this txg and after the one before it.
+    /// Last birth txg of its blocks. The first one follows the `until` of the previous ancestor.
     pub until: Txg,
-    /// Its dataset number, as summaries name it.
+    /// Dataset number of the volume, as in the segment summaries.
     pub owner: DatasetId,
 }
 
-/// What makes a snapshot one.
+/// Fields of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The volume it is of.
+    /// Volume of the snapshot.
     pub of: DatasetId,
-    /// The last txg whose changes it shows.
+    /// Last txg whose changes the snapshot has.
     pub txg: Txg,
-    /// Tells it apart from every other one, on other pools too.
+    /// Globally unique identifier, also across pools.
     pub guid: u64,
-    /// Tags that keep it from being destroyed.
+    /// Hold tags; a held snapshot cannot be destroyed.
     pub holds: Vec<String>,
-    /// What nothing else of its line leads to, in units of 64 bytes; `None`: not known now.
+    /// Size of the blocks that only this snapshot of its chain references, in units of 64 bytes;
+    /// `None`: currently unknown.
     pub unique_units: Option<u64>,
 }
 
-/// Most volumes of a lineage: how often a line of clones can be promoted.
+/// Maximum number of ancestors: bounds the promotions in a chain of clones.
 pub const ANCESTORS_MAX: usize = 64;
-/// Most tags that hold one snapshot, and the longest of them.
+/// Maximum number of hold tags on a snapshot, and (next constant) maximum length of a tag.
 pub const HOLDS_MAX: usize = 16;
 /// See [`HOLDS_MAX`].
 pub const HOLD_BYTES_MAX: usize = 64;
 
-/// Most bookmarks of one volume: each is a record in memory.
+/// Maximum number of bookmarks of a volume; each occupies a record in memory.
 pub const BOOKMARKS_MAX: usize = 1024;
 
-/// Largest count of blocks or units: more than the largest volume has. A larger one is read as this
-/// one, so that sums of counts do not overflow: a wrong count costs nothing but its own truth.
+/// Maximum count of blocks or units: above that of the largest volume. The decoder lowers a larger
+/// count to this value, so that sums of counts do not overflow. A wrong count affects only the
+/// displayed number.
 const COUNT_MAX: u64 = 1 << 40;
 
-/// Where a dataset is in its life.
+/// Life-cycle state of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetState {
     /// In use.
@@ -133,38 +138,39 @@ pub enum DatasetState {
 /// A decoded dataset record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetRecord {
-    /// Number, never reused.
+    /// Dataset number, never reused.
     pub id: DatasetId,
-    /// Kind.
+    /// Kind, and the fields of that kind.
     pub kind: DatasetKind,
-    /// State.
+    /// Life-cycle state.
     pub state: DatasetState,
-    /// Name inside the pool, without the pool's own.
+    /// Name inside the pool, without the pool's name.
     pub name: String,
     /// Size in bytes, whole records.
     pub size_bytes: u64,
-    /// What its tree has one pointer for.
+    /// Record size: each data pointer of the tree refers to one record.
     pub record_size: RecordSize,
-    /// What was set on it.
+    /// Properties set on this dataset.
     pub properties: Properties,
     /// Txg of its creation.
     pub created_txg: Txg,
     /// Wall clock of its creation.
     pub created_unix_ms: u64,
-    /// Its block tree.
+    /// Root of its block tree.
     pub root: TreeRoot,
-    /// Blocks that are not holes.
+    /// Number of blocks that are not holes.
     pub used_blocks: u64,
-    /// What those occupy, in units of 64 bytes.
+    /// Stored size of those blocks, in units of 64 bytes.
     pub stored_units: u64,
-    /// Of [`Self::stored_units`], what was there before and is referred to.
+    /// Part of [`Self::stored_units`] whose pointers were made by sharing an existing block.
     pub shared_units: u64,
-    /// As [`Self::stored_units`], with the nodes of the tree.
+    /// Like [`Self::stored_units`], including the nodes of the tree.
     pub tree_units: u64,
-    /// What was born here and is on disk still, nodes included, in units of 64 bytes: since the
-    /// newest snapshot of a volume; of a snapshot, since the one before it.
+    /// Stored size of the blocks and nodes born in this dataset that are still on disk, in units of
+    /// 64 bytes. Of a volume: born since its newest snapshot. Of a snapshot: born since the
+    /// previous snapshot.
     pub born_units: u64,
-    /// While it is being destroyed: it does not lead to the records before this one any more.
+    /// During a destroy: the records before this one are already freed.
     pub freed_to: u64,
 }
 
@@ -246,7 +252,7 @@ impl DatasetRecord {
     /// Decodes one block of the directory.
     ///
     /// # Errors
-    /// Any field that cannot be.
+    /// A field has an invalid value.
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, block);
         let id = DatasetId(r.u64()?);
@@ -379,7 +385,7 @@ impl Bookmark {
     }
 }
 
-/// How "not known" is stored.
+/// Encoding of an unknown [`Moment::unique_units`].
 const UNKNOWN: u64 = u64::MAX;
 
 impl Moment {

@@ -1,18 +1,18 @@
-//! Why bytes were not what they should be.
+//! Errors of the decoders.
 //!
-//! Not here: where the bytes came from; the caller adds disk and offset.
+//! The caller adds the disk and the offset of the bytes.
 //!
-//! Invariant: every variant names the structure and what was wrong with it.
+//! Invariant: every variant names the structure and the fault.
 
 use weir_base::ErrorKind;
 
 use crate::layout::FORMAT_VERSION;
 
-/// Bytes that are not the structure they were read as.
+/// Bytes that are not a valid structure of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The structure's mark is missing: something else is there, or nothing.
+    /// The magic number is missing: the bytes are another structure or none.
     #[error("{what}: no Weir {what} here")]
     Magic {
         /// Structure.
@@ -34,7 +34,7 @@ pub enum FormatError {
         /// Newest version this program reads.
         supported: u32,
     },
-    /// Written by an older Weir in a format that is not read any more.
+    /// Written by an older Weir, in a format that this Weir no longer reads.
     #[error(
         "{what}: format version {found} is older than {supported}: the pool was made by an older \
          pre-release, which this weir cannot import; run that weir again and copy the data to a \
@@ -48,43 +48,43 @@ pub enum FormatError {
         /// Oldest version this program reads.
         supported: u32,
     },
-    /// The bytes end too early.
+    /// The bytes end before the end of the structure.
     #[error("{what}: truncated")]
     Truncated {
         /// Structure.
         what: &'static str,
     },
-    /// A field holds a value that cannot be.
+    /// A field has an invalid value.
     #[error("{what}: field {field} holds the impossible value {value}")]
     Field {
         /// Structure.
         what: &'static str,
         /// Field.
         field: &'static str,
-        /// What it holds.
+        /// Value of the field.
         value: u64,
     },
 }
 
 impl FormatError {
-    /// Whether another Weir than this one wrote it, and reads it.
+    /// True if another version of Weir wrote the structure and can read it.
     pub fn is_other_version(&self) -> bool {
         matches!(self, Self::Version { .. } | Self::OlderVersion { .. })
     }
 
-    /// Refuses what is not of this program's format.
+    /// Refuses every format version except the one of this program.
     pub(crate) fn check_version(what: &'static str, found: u32) -> Result<(), Self> {
         let supported = FORMAT_VERSION;
         match found {
             FORMAT_VERSION => Ok(()),
-            // No weir ever wrote that.
+            // No release ever wrote version 0.
             0 => Err(Self::Field { what, field: "version", value: 0 }),
             _ if found > supported => Err(Self::Version { what, found, supported }),
             _ => Err(Self::OlderVersion { what, found, supported }),
         }
     }
 
-    /// The kind this folds into at a border.
+    /// Error kind for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Magic { .. } => ErrorKind::NotFound,

@@ -1,9 +1,9 @@
-//! The label's config: which pool a disk belongs to, which leg it is, and the pool's whole shape.
+//! The label's config: identity of a disk and its pool, and the configuration of all vdevs.
 //!
-//! Not here: the uberblock ring that shares the label's 1 MiB.
+//! The uberblock ring, which shares the label's 1 MiB, is in `uberblock`.
 //!
-//! Invariants: four copies per disk (two in each label); any valid one is enough; the version is
-//! readable in every format, so that a newer one is named and not misread.
+//! Invariants: a disk has four copies, two in each label, and any valid copy is enough; the version
+//! field is readable in every format, so that a newer format is reported instead of misread.
 
 use std::collections::BTreeSet;
 
@@ -20,18 +20,18 @@ use crate::layout::{
 
 const WHAT: &str = "label";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
-/// magic, version, body length, body checksum.
+/// Magic, version, body length, body checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
-/// Most vdevs, removed ones included: their numbers are not used again. What fits into a config
-/// copy beside the disks.
+/// Maximum number of vdevs, including removed ones, whose numbers are not reused. So many fit into
+/// a config copy together with the disks.
 pub const VDEVS_MAX: usize = 1024;
 
-/// What kind of redundancy a vdev has.
+/// Redundancy of a vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdevKind {
-    /// One disk, none.
+    /// One disk without redundancy.
     Disk,
-    /// Every leg holds everything.
+    /// Every leg has all data.
     Mirror,
     /// Rows with one parity strip.
     Raidz1,
@@ -42,7 +42,7 @@ pub enum VdevKind {
 }
 
 impl VdevKind {
-    /// Every kind, by its number on disk.
+    /// All kinds, indexed by their number on disk.
     pub const ALL: [Self; 5] = [Self::Disk, Self::Mirror, Self::Raidz1, Self::Raidz2, Self::Raidz3];
 
     /// Name in layouts and messages.
@@ -66,7 +66,7 @@ impl VdevKind {
         }
     }
 
-    /// How many legs such a vdev may have.
+    /// Minimum and maximum number of legs of such a vdev.
     pub const fn legs(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Self::Disk => 1..=1,
@@ -75,7 +75,7 @@ impl VdevKind {
         }
     }
 
-    /// Data strips of a row on so many legs.
+    /// Data strips of a row on `legs` legs.
     pub const fn data_strips(self, legs: usize) -> usize {
         match self {
             Self::Disk | Self::Mirror => 1,
@@ -84,42 +84,43 @@ impl VdevKind {
     }
 }
 
-/// What a vdev is for.
+/// Role of a vdev in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdevRole {
-    /// Holds segments.
+    /// Stores segments.
     Data,
-    /// Holds segments until they have moved to others; then it is removed.
+    /// Being evacuated: its segments move to other vdevs, then it is removed.
     Leaving,
-    /// Holds the intent log and no segments.
+    /// Stores the intent log and no segments.
     Log,
-    /// A disk that waits to take the place of one that fails.
+    /// A spare disk that replaces a failed one.
     Spare,
-    /// Was removed: its number stays taken, and nothing is on it.
+    /// Removed; its number stays in use and it stores nothing.
     Removed,
 }
 
 impl VdevRole {
-    /// Every role, by its number on disk.
+    /// All roles, indexed by their number on disk.
     pub const ALL: [Self; 5] = [Self::Data, Self::Leaving, Self::Log, Self::Spare, Self::Removed];
 
-    /// Whether segments may stand on it.
+    /// True if the vdev may have segments.
     pub const fn holds_segments(self) -> bool {
         matches!(self, Self::Data | Self::Leaving)
     }
 }
 
-/// Most segments of a vdev: 2 PiB of the largest. The list of free ones is in memory.
+/// Maximum number of segments of a vdev: 2 PiB of the largest. The list of free segments is in
+/// memory.
 const SEGMENTS_MAX: u64 = 1 << 26;
-/// Largest txg of a config; pointers have 44 bits for one.
+/// Largest txg of a config; a pointer has 44 bits for a txg.
 const LABEL_TXG_MAX: u64 = 1 << 44;
 
 /// One disk of a vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegConfig {
-    /// Its identity.
+    /// Guid of the disk.
     pub guid: Guid,
-    /// Where it was last seen; a hint.
+    /// Path at which the disk was last found; may be out of date.
     pub path: String,
 }
 
@@ -128,16 +129,17 @@ pub struct LegConfig {
 pub struct VdevConfig {
     /// Kind.
     pub kind: VdevKind,
-    /// What it is for.
+    /// Role.
     pub role: VdevRole,
-    /// Bytes of each leg that are used, labels included: the smallest leg decides. 0 when removed.
+    /// Used bytes of each leg, including labels; the smallest leg determines it. 0 if the vdev was
+    /// removed.
     pub disk_bytes: u64,
-    /// Its disks.
+    /// Disks of the vdev.
     pub legs: Vec<LegConfig>,
 }
 
 impl VdevConfig {
-    /// What is left of a vdev that was removed.
+    /// Config of a removed vdev.
     pub const REMOVED: Self =
         Self { kind: VdevKind::Disk, role: VdevRole::Removed, disk_bytes: 0, legs: Vec::new() };
 
@@ -154,11 +156,11 @@ pub struct Label {
     pub pool: Guid,
     /// Pool name.
     pub name: String,
-    /// This disk's identity; one of the legs below.
+    /// Guid of this disk; one of the legs below.
     pub disk: Guid,
-    /// Txg in which this config was written; the newest wins.
+    /// Txg in which this config was written; the newest config is valid.
     pub txg: Txg,
-    /// Segment size; a vdev's segments hold as many whole rows as fit into it.
+    /// Segment size. A segment of a vdev has as many whole rows as fit into it.
     pub segment_bytes: u32,
     /// Strip size: the part of a row on one leg. A row of a disk or mirror is one strip.
     pub strip_bytes: u32,
@@ -196,19 +198,19 @@ impl Label {
         u64::from(self.strip_bytes) * vdev.data_strips() as u64
     }
 
-    /// Data bytes of a vdev's segments: whole rows.
+    /// Data bytes of a segment of this vdev; whole rows.
     pub fn vdev_segment_bytes(&self, vdev: &VdevConfig) -> u64 {
         let segment = u64::from(self.segment_bytes);
         segment - segment % self.row_bytes(vdev)
     }
 
-    /// Physical segments of a vdev.
+    /// Number of physical segments of a vdev.
     pub fn segments(&self, vdev: &VdevConfig) -> u64 {
         if !vdev.role.holds_segments() {
             return 0;
         }
         let area = vdev.disk_bytes - segments_offset(self.log_bytes) - LABEL_BYTES;
-        // The part of a segment that is on each leg.
+        // Divide by the bytes that a segment occupies on each leg.
         area / (self.vdev_segment_bytes(vdev) / vdev.data_strips() as u64)
     }
 
@@ -251,7 +253,7 @@ impl Label {
     /// Decodes one config copy.
     ///
     /// # Errors
-    /// No label, a damaged one, one of another format version, or a shape that cannot be.
+    /// No label, a damaged one, one of another format version, or an invalid configuration.
     pub fn decode(copy: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, copy);
         if r.u64()? != MAGIC {
@@ -323,7 +325,7 @@ impl Label {
         Ok(label)
     }
 
-    /// A vdev; one that was removed has neither size nor disks.
+    /// Decodes a vdev. A removed vdev has neither a size nor disks.
     fn decode_vdev(r: &mut Reader<'_>, log_bytes: u64) -> Result<VdevConfig, FormatError> {
         let number = r.u8()?;
         let kind = *VdevKind::ALL.get(usize::from(number)).ok_or_else(|| r.bad("kind", number))?;
@@ -334,7 +336,7 @@ impl Label {
             let nothing_left = kind == VdevKind::Disk && disk_bytes == 0 && count == 0;
             return if nothing_left { Ok(VdevConfig::REMOVED) } else { Err(r.bad("role", number)) };
         }
-        // The second label is read from the end of it.
+        // The second label is at the end of the used bytes.
         let whole = disk_bytes.is_multiple_of(u64::from(STRIP_BYTES_MIN));
         if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 || !whole {
             return Err(r.bad("disk_bytes", disk_bytes));
@@ -342,7 +344,7 @@ impl Label {
         if role == VdevRole::Spare && kind != VdevKind::Disk {
             return Err(r.bad("role", number));
         }
-        // A mirror may be down to one leg.
+        // A mirror may have lost all but one of its legs.
         let at_least = if kind == VdevKind::Mirror { 1 } else { *kind.legs().start() };
         if !(at_least..=*kind.legs().end()).contains(&usize::from(count)) {
             return Err(r.bad("legs", count));
@@ -353,7 +355,7 @@ impl Label {
         Ok(VdevConfig { kind, role, disk_bytes, legs })
     }
 
-    /// Vdev and leg index of this disk.
+    /// Index of this disk's vdev, and of its leg in the vdev.
     pub fn place(&self) -> Option<(usize, usize)> {
         self.vdevs.iter().enumerate().find_map(|(v, vdev)| {
             vdev.legs.iter().position(|leg| leg.guid == self.disk).map(|l| (v, l))

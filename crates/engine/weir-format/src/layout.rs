@@ -1,6 +1,6 @@
-//! Where things are on a disk, and the sizes a pool may choose.
+//! Disk layout: offsets of the areas of a disk, and the limits of a pool's sizes.
 //!
-//! Not here: the content of any structure.
+//! The structures in those areas are in the other modules.
 //!
 //! Invariants: every area starts on a 4 KiB boundary; both labels lie outside the segment area.
 //!
@@ -11,62 +11,62 @@
 //! ```
 //! Label B has the same inner layout as label A.
 
-/// Unit that blocks are packed at.
+/// Alignment of blocks inside a segment.
 pub const PACK_BYTES: usize = 64;
 /// Length of one label.
 pub const LABEL_BYTES: u64 = 1 << 20;
-/// Length of one config copy; two stand at the start of a label.
+/// Length of one config copy; a label starts with two copies.
 pub const CONFIG_BYTES: usize = 64 << 10;
-/// Start of the owner slot inside a label.
+/// Offset of the owner slot in a label.
 pub const OWNER_OFFSET: u64 = 128 << 10;
-/// Start of the uberblock ring inside a label.
+/// Offset of the uberblock ring in a label.
 pub const RING_OFFSET: u64 = 512 << 10;
-/// Slots in the ring; txg N goes to slot N mod this.
+/// Slots in the ring; txg N is in slot N mod this.
 pub const RING_SLOTS: u64 = 128;
-/// Length of one slot: nothing relies on an atomic write of more than the checksum covers.
+/// Length of one slot. The checksum of a slot detects a torn write, so no write needs to be atomic.
 pub const SLOT_BYTES: usize = 4096;
 
-/// Largest segment; what the pointer's 19-bit offset in 64-byte units reaches.
+/// Largest segment: the range of the pointer's 19-bit offset in 64-byte units.
 pub const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 /// Smallest segment.
 pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Segments a pool should have at least, so that open ones are a small part of it.
+/// Preferred minimum number of segments in a pool, so that open segments are a small part of it.
 pub const SEGMENTS_WANTED: u64 = 256;
 /// Default strip, the part of a row on one leg (design 1.2).
 pub const STRIP_BYTES: u32 = 64 << 10;
 /// Smallest strip, and the alignment of every strip: one direct I/O block.
 pub const STRIP_BYTES_MIN: u32 = 4096;
-/// Rows a segment should have at least: the last one of a txg is padded, and a segment must not be
-/// mostly padding.
+/// Preferred minimum number of rows in a segment. The last row of each txg is padded, and a segment
+/// must not be mostly padding.
 pub const ROWS_WANTED: u64 = 8;
-/// Most legs of a mirror.
+/// Maximum number of legs of a mirror.
 pub const MIRROR_LEGS_MAX: usize = 4;
-/// Most legs of a raidz vdev: rows stay under 2 MiB, so that [`ROWS_WANTED`] fit into a segment,
-/// and whichever legs are damaged can be found by trying.
+/// Maximum number of legs of a raidz vdev. Rows stay below 2 MiB, so that [`ROWS_WANTED`] of them
+/// fit into a segment, and a reader can find the damaged legs by trying all combinations.
 pub const RAIDZ_LEGS_MAX: usize = 32;
-/// Most disks of a pool: the uberblock has room for the state of so many.
+/// Maximum number of disks in a pool: the uberblock can store the state of so many.
 pub const DISKS_MAX: usize = 256;
-/// Smallest disk: two labels, a log and enough segments to turn over.
+/// Smallest disk: two labels, a log, and enough segments for the cleaner to work with.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
-/// Part of a disk given to its intent log region, as a divisor.
+/// Divisor of the disk size that gives the size of the intent log region.
 pub const LOG_SHARE: u64 = 64;
 /// Smallest and largest intent log region.
 pub const LOG_BYTES_MIN: u64 = 8 << 20;
 /// See [`LOG_BYTES_MIN`].
 pub const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Version of everything in this crate. 1: first. 2: segment summaries and remap tables, raidz. 3:
-/// roles of vdevs, lineage. 4: checksums of summaries where they are named. 5: snapshots and
-/// clones, births in summaries. 6: references to blocks and tables that count them, properties that
-/// are inherited, volumes that are being received into. 7: records of several blocks. 8: stamps in
-/// the sectors of the intent log.
+/// Version of all formats in this crate. 1: first. 2: segment summaries and remap tables, raidz. 3:
+/// roles of vdevs, list of import epochs. 4: checksums of summaries in the references to them. 5:
+/// snapshots and clones, birth txgs in summaries. 6: references to blocks and tables that count
+/// them, inherited properties, volumes that are being received. 7: records of several blocks. 8:
+/// stamps in the sectors of the intent log.
 pub const FORMAT_VERSION: u32 = 8;
 
-/// Start of the segment area.
+/// Byte offset of the segment area on a disk.
 pub const fn segments_offset(log_bytes: u64) -> u64 {
     LABEL_BYTES + log_bytes
 }
 
-/// Starts of both labels on a disk whose used length is `disk_bytes`.
+/// Byte offsets of both labels on a disk whose used length is `disk_bytes`.
 pub const fn label_offsets(disk_bytes: u64) -> [u64; 2] {
     [0, disk_bytes - LABEL_BYTES]
 }

@@ -1,12 +1,12 @@
-//! Every on-disk structure once: constants, encode, decode.
+//! On-disk structures of a pool: constants, encoders and decoders. Each structure is defined once.
 //!
-//! Not here: I/O, and what the structures mean together (weir-pool, weir-dataset).
+//! I/O is in weir-pool. The relations between structures are in weir-pool and weir-dataset.
 //!
 //! Invariants:
 //! - integers are fixed-width and little-endian;
-//! - every decoder takes hostile bytes: it answers with [`FormatError`], never a panic;
-//! - what a decoder accepts, its encoder writes back byte for byte (unknown space is zero);
-//! - the tables of `docs/format/README.md` are printed from the `FIELDS` constants here.
+//! - every decoder accepts hostile bytes: it returns a [`FormatError`] and never panics;
+//! - encoding a decoded structure reproduces its bytes exactly (unused space is zero);
+//! - a test prints the tables of `docs/format/README.md` from the `FIELDS` constants in this crate.
 
 #![deny(clippy::indexing_slicing)]
 

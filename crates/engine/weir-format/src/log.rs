@@ -1,19 +1,19 @@
-//! Intent log batches: what makes a flush durable before its txg is.
+//! Intent log batches: make a flush durable before the commit of its txg.
 //!
-//! Not here: the ring, group commit and replay (weir-pool).
+//! The ring, group commit and replay are in weir-pool.
 //!
 //! Invariants:
-//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends
-//!   with a stamp: batch number, and a checksum over the sector's bytes, its place and its batch,
-//!   and whether the batch begins there.
-//!   A sector therefore tells by itself whether it was written with batch `k`, was not ([`Part`]),
-//!   or was damaged later. A torn batch misses sectors; a damaged one holds sectors that a write of
-//!   batch `k` did not leave (docs/decisions/0014);
-//! - the number is the last part of a stamp, so a sector that was written up to some byte still has
-//!   the old one;
-//! - records are stored as one LZ4 block where that saves a unit; a length that is read is checked
-//!   before anything of that length is allocated;
-//! - batch `k + 1` is written after batch `k` is durable: a whole sector of a later batch proves
+//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends with
+//!   a stamp: a checksum and the batch number. The checksum covers the sector's content, its
+//!   position, its batch, and whether the batch begins there. Each sector therefore shows on its
+//!   own whether it was written with batch `k`, was not ([`Part`]), or was damaged later. A torn
+//!   batch misses sectors; a damaged batch has sectors that no write of batch `k` left
+//!   (docs/decisions/0014);
+//! - the batch number is the last part of a stamp, so that a partly written sector still has the
+//!   old number;
+//! - records are stored as one LZ4 block if that saves a unit. The decoder checks each length
+//!   before it allocates that many bytes;
+//! - batch `k + 1` is written after batch `k` is durable. An intact sector of a later batch proves
 //!   that batch `k` was acknowledged.
 //!
 //! ```text
@@ -34,13 +34,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
-/// Unit that carries a stamp: the smallest that a disk writes whole or not at all.
+/// Unit that has a stamp: the smallest unit that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 /// Length of a stamp.
 pub const STAMP_BYTES: usize = 24;
 /// Bytes of a sector before its stamp.
 pub const SECTOR_CONTENT_BYTES: usize = SECTOR_BYTES - STAMP_BYTES;
-/// Length of the header.
+/// Length of the batch header.
 pub const HEADER_BYTES: usize = 48;
 /// Length of one record without its payload.
 pub const RECORD_BYTES: usize = 48;
@@ -81,12 +81,12 @@ pub const RECORD_FIELDS: &[Field] = &[
     field(3, "reserved", "zero"),
 ];
 
-/// What a record does.
+/// Operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogOp<'a> {
     /// Writes these bytes.
     Write(&'a [u8]),
-    /// Makes this many bytes a hole.
+    /// Turns this many bytes into a hole.
     Zero(u64),
 }
 
@@ -95,37 +95,37 @@ pub enum LogOp<'a> {
 pub struct LogRecord<'a> {
     /// Order of acknowledgement.
     pub lsn: Lsn,
-    /// Txg that will hold it.
+    /// Txg that will contain the change.
     pub txg: Txg,
     /// Dataset.
     pub dataset: DatasetId,
     /// Byte offset in the dataset.
     pub offset: u64,
-    /// What to do there.
+    /// Operation at this offset.
     pub op: LogOp<'a>,
 }
 
-/// Identity and chain position of a batch.
+/// Header of a batch: its identity, and the sizes of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// Pool.
     pub pool: Guid,
     /// Log epoch.
     pub epoch: u64,
-    /// Number.
+    /// Batch number.
     pub batch: u64,
-    /// Whole length.
+    /// Length of the whole batch.
     pub batch_bytes: u32,
-    /// Records.
+    /// Number of records.
     pub count: u32,
-    /// Length of the records with their payloads.
+    /// Length of the records with their payloads, uncompressed.
     pub raw_bytes: u32,
-    /// Length of the LZ4 block that they are stored as; 0: stored raw.
+    /// Length of the LZ4 block that has the records; 0: the records are stored raw.
     pub packed_bytes: u32,
 }
 
 impl BatchHeader {
-    /// The batch's name.
+    /// Identity of the batch.
     pub fn id(&self) -> BatchId {
         BatchId { pool: self.pool, epoch: self.epoch, batch: self.batch }
     }
@@ -142,7 +142,7 @@ pub struct BatchBuilder {
     count: u32,
 }
 
-/// A batch whose length is known.
+/// A finished batch whose length is known; [`Self::finish`] encodes it.
 pub struct PackedBatch {
     stored: Vec<u8>,
     raw_bytes: u32,
@@ -150,46 +150,46 @@ pub struct PackedBatch {
     count: u32,
 }
 
-/// Length of a batch whose records take this many bytes.
+/// Length of a batch whose stored records occupy `stored_bytes`.
 fn batch_bytes(stored_bytes: usize) -> usize {
     let sectors = (HEADER_BYTES + stored_bytes).div_ceil(SECTOR_CONTENT_BYTES);
     (sectors * SECTOR_BYTES).next_multiple_of(ALIGN_BYTES)
 }
 
-/// Bytes of content that a batch of this length holds.
+/// Content bytes in a batch of this length.
 fn content_bytes(batch_bytes: usize) -> usize {
     batch_bytes / SECTOR_BYTES * SECTOR_CONTENT_BYTES
 }
 
-/// Name of one batch of one pool: its sectors are keyed with it.
+/// Identity of one batch of one pool; a part of the key of each sector's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchId {
     /// Pool.
     pub pool: Guid,
     /// Log epoch.
     pub epoch: u64,
-    /// Number.
+    /// Batch number.
     pub batch: u64,
 }
 
-/// Place of a sector of a batch. What a client wrote may look like a header: the stamp of a sector
-/// tells whether its batch begins there.
+/// Position of a sector in the log region and its batch. Client data can look like a batch header,
+/// so the stamp of a sector includes whether its batch begins there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectorPlace {
-    /// Number, counted from the start of the log region.
+    /// Sector number, counted from the start of the log region.
     pub number: u64,
-    /// The batch begins here.
+    /// True if the batch begins with this sector.
     pub is_first: bool,
 }
 
-/// State of one sector at the place of a batch.
+/// State of one sector that belongs to the range of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It is as the batch's write left it.
+    /// Intact: it has the content of the batch's write.
     Whole,
-    /// The batch's write did not reach it: it holds zeros or a sector of an earlier batch.
+    /// Not written by the batch: it has zeros or a sector of an earlier batch.
     Absent,
-    /// It was written and is damaged, or it holds bytes that no log write leaves.
+    /// Damaged after the write, or it has bytes that no log write leaves.
     Damaged,
 }
 
@@ -199,7 +199,8 @@ impl BatchId {
         xxh3_64(&[content, key.map(u64::to_le_bytes).as_flattened()])
     }
 
-    /// Gives each sector of this batch its stamp; `offset`: where in the log region it is to be.
+    /// Stamps each sector of this batch. `offset` is the batch's future byte offset in the log
+    /// region.
     pub fn stamp(&self, offset: u64, batch: &mut [u8]) {
         for (place, bytes) in sectors_of(offset).zip(batch.as_chunks_mut::<SECTOR_BYTES>().0) {
             let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
@@ -208,13 +209,13 @@ impl BatchId {
         }
     }
 
-    /// Judges the bytes of a sector of the log region, where this batch may be.
+    /// Classifies a sector of the log region that may belong to this batch.
     pub fn part(&self, bytes: &[u8], place: SectorPlace) -> Part {
         let Some((content, checksum, epoch, batch)) = split_stamp(bytes) else {
             return Part::Damaged;
         };
         if self.checksum(content, place) == checksum {
-            // The checksum is keyed with batch and place: it proves both.
+            // The key of the checksum includes batch and position, so a match proves both.
             return Part::Whole;
         }
         let blank = (epoch, batch) == (0, 0);
@@ -223,8 +224,8 @@ impl BatchId {
     }
 }
 
-/// The batch that wrote sector number `number` of the log region, if the sector is whole, and
-/// whether the batch begins with it.
+/// Returns the batch that wrote sector `number` of the log region, and whether that batch begins
+/// there. Returns `None` if the sector is not intact.
 pub fn stamped_batch(pool: Guid, bytes: &[u8], number: u64) -> Option<(BatchId, bool)> {
     let (content, checksum, epoch, batch) = split_stamp(bytes)?;
     let id = BatchId { pool, epoch, batch };
@@ -234,12 +235,12 @@ pub fn stamped_batch(pool: Guid, bytes: &[u8], number: u64) -> Option<(BatchId, 
     Some((id, is_first?))
 }
 
-/// The batch that a sector's stamp names; nothing is verified.
+/// Returns epoch and batch number of a sector's stamp, without verification.
 pub fn named_batch(bytes: &[u8]) -> Option<(u64, u64)> {
     split_stamp(bytes).map(|(_, _, epoch, batch)| (epoch, batch))
 }
 
-/// Content, checksum, epoch and batch of a sector.
+/// Splits a sector into content, checksum, epoch and batch number.
 fn split_stamp(sector: &[u8]) -> Option<(&[u8], u64, u64, u64)> {
     let (content, stamp) = sector.split_last_chunk::<STAMP_BYTES>()?;
     let mut r = Reader::new(WHAT, stamp);
@@ -247,7 +248,7 @@ fn split_stamp(sector: &[u8]) -> Option<(&[u8], u64, u64, u64)> {
 }
 
 impl BatchBuilder {
-    /// Adds a record of `bytes` (whole blocks) whose payload comes in parts.
+    /// Adds a write record of whole blocks; the payload may consist of several parts.
     pub fn push_write<'a>(
         &mut self,
         lsn: Lsn,
@@ -261,7 +262,7 @@ impl BatchBuilder {
         payload.for_each(|part| self.records.bytes(part));
     }
 
-    /// Adds a record that makes a range a hole.
+    /// Adds a record that turns a range into a hole.
     pub fn push_zero(&mut self, lsn: Lsn, txg: Txg, dataset: DatasetId, offset: u64, bytes: u64) {
         self.record(lsn, txg, dataset, offset, bytes, 0, 2);
     }
@@ -288,12 +289,12 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// Whether no record was added.
+    /// True if the batch has no records.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The batch of these records, compressed where that makes it shorter by a unit.
+    /// Finishes the batch. Compresses the records if the batch becomes at least a unit shorter.
     pub fn pack(self) -> PackedBatch {
         let raw = self.records.0;
         let raw_bytes = raw.len() as u32;
@@ -310,8 +311,8 @@ impl PackedBatch {
         batch_bytes(self.stored.len())
     }
 
-    /// Writes the batch into `out`, whose length is [`Self::batch_bytes`]; `offset`: where in the
-    /// log region it is to be.
+    /// Encodes the batch into `out`, whose length is [`Self::batch_bytes`]. `offset` is the batch's
+    /// future byte offset in the log region.
     pub fn finish(self, id: BatchId, offset: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.batch_bytes(), "the caller sized the buffer");
         let mut header = Writer::default();
@@ -332,18 +333,18 @@ impl PackedBatch {
     }
 }
 
-/// Numbers of the sectors from a byte offset of the log region on.
+/// Sector numbers from a byte offset of the log region on.
 pub fn sectors_at(offset: u64) -> std::ops::RangeFrom<u64> {
     offset / SECTOR_BYTES as u64..
 }
 
-/// Sectors of a batch that begins at a byte offset of the log region.
+/// Positions of the sectors of a batch at a byte offset of the log region.
 pub fn sectors_of(offset: u64) -> impl Iterator<Item = SectorPlace> {
     let first = offset / SECTOR_BYTES as u64;
     (first..).map(move |number| SectorPlace { number, is_first: number == first })
 }
 
-/// Moves the next bytes of `parts` into `out`, then zeros.
+/// Moves the next bytes of `parts` into `out` and fills the remainder with zeros.
 fn fill(mut out: &mut [u8], parts: &mut [&[u8]]) {
     for part in parts {
         let (head, rest) = part.split_at(part.len().min(out.len()));
@@ -354,10 +355,10 @@ fn fill(mut out: &mut [u8], parts: &mut [&[u8]]) {
     out.fill(0);
 }
 
-/// Reads a header only; the batch may still be torn.
+/// Decodes a header only; the batch may still be torn.
 ///
 /// # Errors
-/// No header, or a length that cannot be.
+/// No header, or an impossible length.
 pub fn decode_header(bytes: &[u8]) -> Result<BatchHeader, FormatError> {
     let mut r = Reader::new(WHAT, bytes);
     if r.u64()? != MAGIC {
@@ -377,7 +378,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<BatchHeader, FormatError> {
     Ok(header)
 }
 
-/// A batch that was read back.
+/// A decoded batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     header: BatchHeader,
@@ -385,21 +386,22 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Its header.
+    /// Header of the batch.
     pub fn header(&self) -> BatchHeader {
         self.header
     }
 
-    /// Its records in order.
+    /// Records of the batch, in order.
     pub fn records(&self) -> Vec<LogRecord<'_>> {
         decode_records(self.header, &self.raw).expect("checked when it was decoded")
     }
 }
 
-/// Reads a whole batch at `offset` of the log region: `bytes` is as long as its header says.
+/// Decodes the batch at byte `offset` of the log region. `bytes` has the length that the header
+/// states.
 ///
 /// # Errors
-/// A torn or damaged batch, or records that do not fit it.
+/// The batch is torn or damaged, or its records do not fit into it.
 pub fn decode_batch(bytes: &[u8], offset: u64) -> Result<Batch, FormatError> {
     let header = decode_header(bytes)?;
     if bytes.len() != header.batch_bytes as usize {

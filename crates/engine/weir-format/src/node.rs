@@ -1,8 +1,8 @@
-//! Tree nodes: 128 block pointers in 4 KiB, and the root that a dataset or table keeps.
+//! Tree nodes: 128 block pointers in 4 KiB, and the tree root that a dataset or table stores.
 //!
-//! Not here: walking and changing trees (weir-pool's `tree`).
+//! Walks and changes of trees are in weir-pool's `tree`.
 //!
-//! Invariants: a node is exactly one block; height 0 means the root pointer leads to block 0.
+//! Invariants: a node is exactly one block; height 0 means that the root pointer refers to block 0.
 
 use weir_base::BLOCK_BYTES;
 
@@ -10,7 +10,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::pointer::BlockPtr;
 
-/// Pointers per node.
+/// Pointers in one node.
 pub const NODE_FANOUT: usize = BLOCK_BYTES / BlockPtr::BYTES;
 /// log2 of [`NODE_FANOUT`].
 pub const NODE_SHIFT: u32 = NODE_FANOUT.trailing_zeros();
@@ -31,17 +31,17 @@ pub fn set_node_pointer(node: &mut [u8; BLOCK_BYTES], index: usize, ptr: &BlockP
     *slots.get_mut(index).expect("index is below the fanout") = ptr.encode();
 }
 
-/// Root of one tree: the pointer and how many node levels are above the blocks.
+/// Root of one tree: a pointer, and the number of node levels above the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeRoot {
     /// Top node, or block 0 itself when `height` is 0.
     pub ptr: BlockPtr,
-    /// Node levels.
+    /// Number of node levels.
     pub height: u8,
 }
 
 impl TreeRoot {
-    /// Most levels a tree can have: 128^6 blocks are more than 2^40.
+    /// Maximum height of a tree: 128^6 blocks are more than 2^40.
     pub const HEIGHT_MAX: u8 = 6;
 
     /// Fields, for the format documentation.
@@ -50,19 +50,19 @@ impl TreeRoot {
         field(1, "height", "node levels above the blocks"),
     ];
 
-    /// Blocks a tree of this height can hold.
+    /// Maximum number of blocks in a tree of this height.
     pub const fn capacity(height: u8) -> u64 {
         1 << (NODE_SHIFT * height as u32)
     }
 
-    /// Smallest height that holds `blocks` blocks.
+    /// Lowest height whose capacity is at least `blocks`.
     pub fn height_for(blocks: u64) -> u8 {
         (0..=Self::HEIGHT_MAX)
             .find(|h| Self::capacity(*h) >= blocks)
             .expect("object sizes are bounded far below 128^6 blocks")
     }
 
-    /// Blocks this tree can hold.
+    /// Maximum number of blocks in this tree.
     pub const fn blocks(&self) -> u64 {
         Self::capacity(self.height)
     }

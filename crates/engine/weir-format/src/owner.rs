@@ -1,10 +1,9 @@
-//! The owner slot of a label: which process has the pool open, and a number that moves while it
-//! does.
+//! The owner slot of a label: identity and heartbeat of the process that has the pool open.
 //!
-//! Not here: judging whether an owner is alive (weir-pool), the rest of the label.
+//! weir-pool decides whether an owner is alive. The other parts of the label are in other modules.
 //!
-//! Invariants: one slot in each label, rewritten in place; a torn or damaged slot counts as absent;
-//! a slot of zeros (a pool made before slots were written) is absent too.
+//! Invariants: each label has one slot, which is rewritten in place; a torn or damaged slot counts
+//! as absent, and so does a slot of zeros (pools that predate owner slots have one).
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -15,36 +14,37 @@ use crate::layout::SLOT_BYTES;
 
 const WHAT: &str = "owner slot";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIROWNR");
-/// Longest identity of a machine or of its boot, and longest host name.
+/// Maximum length of each text: identity of the machine or its boot, host name.
 pub const OWNER_TEXT_BYTES_MAX: usize = 256;
 
 /// The process that has a pool open, or had it open last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The pool.
+    /// Guid of the pool.
     pub pool: Guid,
-    /// Its opening.
+    /// Id of the owner's import epoch.
     pub opening: Guid,
-    /// Whether the owner closed the pool.
+    /// True if the owner closed the pool.
     pub is_closed: bool,
     /// Identity of the machine.
     pub machine: String,
-    /// Its name, for people.
+    /// Host name, for messages to users.
     pub host: String,
     /// Identity of the machine's boot.
     pub boot: String,
-    /// PID namespace (its inode): where the process number below means something.
+    /// Inode of the PID namespace in which `pid` is valid.
     pub pid_namespace: u64,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// When it started, in ticks since the boot: tells it from a later process of the same number.
+    /// Start of the process in ticks since boot; distinguishes it from a later process with the
+    /// same id.
     pub pid_start: u64,
-    /// Moves with every rewrite of the slot.
+    /// Heartbeat: changes with every rewrite of the slot.
     pub beat: u64,
-    /// Wall clock of the last rewrite, ms since 1970; printed, never compared.
+    /// Wall clock of the last rewrite, ms since 1970; displayed, never compared.
     pub unix_ms: u64,
-    /// A txg that this opening has committed, 0 where none is known: an uberblock of it, or of a
-    /// later one, is durable on the legs that were in use.
+    /// A txg that was committed in this import epoch; 0 if none is known. The uberblock of this
+    /// txg, or of a later one, is durable on the legs that were in use.
     pub txg: Txg,
 }
 
@@ -93,7 +93,7 @@ impl Owner {
     /// Decodes one slot.
     ///
     /// # Errors
-    /// No owner, or a torn or damaged slot.
+    /// The slot has no owner, or is torn or damaged.
     pub fn decode(slot: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, slot);
         if r.u64()? != MAGIC {

@@ -1,8 +1,8 @@
 //! A partial record: the known blocks of a record whose other blocks were lost.
 //!
-//! Replay stores it in place of a record that cannot be read, if the intent log has writes to a
-//! part of that record. Weir versions without partial records read it as a damaged record: no other
-//! raw record is shorter than its record size.
+//! If the intent log has writes to a part of an unreadable record, replay stores a partial record
+//! in its place. Weir versions without partial records read it as a damaged record, because no
+//! other raw record is shorter than its record size.
 //!
 //! Not here: creation (weir-dataset's replay), reading and storing (weir-pool).
 //!
@@ -89,7 +89,7 @@ impl PartialHeader {
     /// Decodes the header of `stored`, the whole stored form of a partial record of `size`.
     ///
     /// # Errors
-    /// The header is missing or invalid, or the number of stored blocks differs from it.
+    /// The header is missing or invalid, or the number of stored blocks differs from the header's.
     pub fn decode(stored: &[u8], size: RecordSize) -> Result<Self, FormatError> {
         let bad = |field, value| FormatError::Field { what: WHAT, field, value };
         let (header, blocks) = stored
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn header_round_trips_and_says_no_more_than_is_stored() {
+    fn header_must_match_the_number_of_stored_blocks() {
         let size = RecordSize::from_shift(2).expect("4 blocks");
         for parts in [&[][..], &[0], &[3, 1], &[0, 1, 3]] {
             let stored = stored(parts);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_header_is_refused_or_read_as_it_stands() {
+    fn flipped_bit_of_a_header_is_refused_or_round_trips() {
         let size = RecordSize::from_shift(2).expect("4 blocks");
         let whole = stored(&[1, 2]);
         for bit in 0..PartialHeader::BYTES * 8 {

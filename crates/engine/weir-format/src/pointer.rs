@@ -1,14 +1,14 @@
-//! The block pointer: where a block is, how it is stored, what its stored bytes hash to.
+//! The block pointer: location, storage format and checksum of one block.
 //!
-//! Not here: the translation of a virtual segment to disks (weir-pool).
+//! weir-pool translates a virtual segment to disk offsets.
 //!
 //! Invariants:
 //! - a hole is all zeros, so a zeroed node is a node of holes;
-//! - a pointer is never rewritten to move a block: segments move, addresses do not;
-//! - a damage marker has the pointer of the node that could not be read, unchanged, and the node's
-//!   level instead of its kind;
-//! - `birth` is the txg that made the pointer, at most the txg of the tree that holds it (I8); a
-//!   pointer to a block that was there before (a reference) has its own.
+//! - moving a block never rewrites its pointers: the segment moves, the address stays;
+//! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
+//!   place of its kind;
+//! - `birth` is the txg that made the pointer, at most the txg of the tree that contains it (I8). A
+//!   pointer that shares an existing block has its own birth.
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
@@ -26,26 +26,26 @@ use crate::compression::Codec;
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 
-/// What a pointer leads to.
+/// Kind of object that a pointer refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PtrKind {
     /// Nothing is stored; reads as zeros.
     #[default]
     Hole,
-    /// A record of an object.
+    /// A record of a dataset or table.
     Data,
     /// A tree node of 128 pointers.
     Node,
-    /// A damage marker: what is here is what an unreadable node holds for this place. The rest of
-    /// the pointer leads to that node.
+    /// A damage marker in place of an entry of an unreadable node. The rest of the pointer refers
+    /// to that node.
     Damaged {
-        /// Level of the node, 1 for a leaf. The marker is at a lower one.
+        /// Level of the unreadable node, 1 for a leaf. The marker itself is at a lower level.
         level: u8,
     },
 }
 
 impl PtrKind {
-    /// The number of the kind in an encoded pointer to one block, for errors.
+    /// Code of the kind in an encoded pointer to a record of one block; for error messages.
     pub fn code(self) -> u64 {
         match self {
             Self::Hole => 0,
@@ -59,7 +59,7 @@ impl PtrKind {
 /// A decoded block pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockPtr {
-    /// What is there.
+    /// Kind of object at this address.
     pub kind: PtrKind,
     /// Virtual segment.
     pub vseg: VsegId,
@@ -67,13 +67,13 @@ pub struct BlockPtr {
     pub offset_units: u32,
     /// Stored size in units of [`PACK_BYTES`].
     pub stored_units: u16,
-    /// How the stored bytes were made.
+    /// Storage format of the stored bytes.
     pub codec: Codec,
-    /// What they were made of; one block unless this is data of a volume.
+    /// Uncompressed size; one block unless this is data of a volume.
     pub record: RecordSize,
-    /// Transaction group that made the pointer: wrote the block, or shared it.
+    /// Transaction group that made the pointer: it wrote or shared the block.
     pub birth: Txg,
-    /// Made to a block that something else led to already, instead of writing it.
+    /// True if the pointer was made to share an existing block instead of writing a new one.
     pub shared: bool,
     /// XXH3-128 of the stored bytes.
     pub checksum: u128,
@@ -87,11 +87,11 @@ const STORED_BITS: u32 = 15;
 const KIND_DATA: u64 = 1;
 const KIND_NODE: u64 = 2;
 const KIND_SHARED: u64 = 3;
-/// Data of two blocks; with each power of two more, two more.
+/// Code for data of two blocks. Each doubling of the size adds 2 to the code.
 const KIND_LARGE: u64 = 4;
-/// Damage marker of a leaf; with each level more, one more.
+/// Code for a damage marker of a leaf. Each level above it adds 1 to the code.
 const KIND_DAMAGED: u64 = 20;
-/// Levels of nodes that a damage marker can name.
+/// Number of node levels that a damage marker can name.
 const DAMAGED_LEVELS: u64 = 6;
 
 const fn low(bits: u32) -> u64 {
@@ -124,7 +124,7 @@ impl BlockPtr {
         ),
     ];
 
-    /// Nothing stored.
+    /// Pointer of a hole: no block is stored.
     pub const HOLE: Self = Self {
         kind: PtrKind::Hole,
         vseg: VsegId(0),
@@ -137,7 +137,7 @@ impl BlockPtr {
         checksum: 0,
     };
 
-    /// Whether nothing is stored.
+    /// True if no block is stored.
     pub fn is_hole(&self) -> bool {
         self.kind == PtrKind::Hole
     }
@@ -147,26 +147,27 @@ impl BlockPtr {
         matches!(self.kind, PtrKind::Data | PtrKind::Node)
     }
 
-    /// True for a pointer to a partial record (see [`crate::PartialHeader`]): some of its blocks
-    /// were lost. No other raw record is stored in fewer bytes than it has.
+    /// True for a pointer to a partial record (see [`crate::PartialHeader`]), some of whose blocks
+    /// were lost. No other raw record is stored in fewer bytes than its record size.
     pub fn is_partial(&self) -> bool {
         let is_large = self.kind == PtrKind::Data && !self.record.is_block();
         is_large && self.codec == Codec::Raw && self.stored_bytes() < self.record.bytes()
     }
 
-    /// True for a damage marker. A marker names the bytes of a lost node above its own place.
+    /// True for a damage marker. A marker refers to an unreadable node at a higher level of the
+    /// tree.
     pub fn is_damaged(&self) -> bool {
         matches!(self.kind, PtrKind::Damaged { .. })
     }
 
-    /// The marker that stands, in lower levels, for what this node of `level` holds, which cannot
-    /// be read; a marker stands for itself.
+    /// Converts the pointer of an unreadable node of `level` to the damage marker that replaces the
+    /// node's entries in lower levels. Returns a damage marker unchanged.
     #[must_use]
     pub fn damage_marker_of(self, level: u8) -> Self {
         if self.is_damaged() { self } else { Self { kind: PtrKind::Damaged { level }, ..self } }
     }
 
-    /// The node that a damage marker names, and its level; `None` of any other pointer.
+    /// Returns the node that a damage marker names, and its level; `None` for any other pointer.
     pub fn damaged_node(self) -> Option<(Self, u8)> {
         match self.kind {
             PtrKind::Damaged { level } => Some((Self { kind: PtrKind::Node, ..self }, level)),
@@ -174,17 +175,17 @@ impl BlockPtr {
         }
     }
 
-    /// Stored size.
+    /// Stored size in bytes.
     pub fn stored_bytes(&self) -> usize {
         usize::from(self.stored_units) * PACK_BYTES
     }
 
-    /// Start inside the segment.
+    /// Byte offset in the segment.
     pub fn offset_bytes(&self) -> u64 {
         u64::from(self.offset_units) * PACK_BYTES as u64
     }
 
-    /// As it leads to the same block from another place, made in `txg`.
+    /// Returns a pointer to the same block for another index or dataset, made in `txg`.
     #[must_use]
     #[inline]
     pub fn shared_in(self, txg: Txg) -> Self {
@@ -192,13 +193,13 @@ impl BlockPtr {
         Self { birth: txg, shared: true, ..self }
     }
 
-    /// The address as one number: unique for ever, the key of caches.
+    /// The address as one number, which is never reused; caches use it as their key.
     pub fn address(&self) -> u64 {
         self.vseg.0 | u64::from(self.offset_units) << VSEG_BITS
     }
 
     /// Encodes.
-    // Millions are encoded and decoded one after the other by who lives in other crates.
+    // Inlined: callers in other crates encode and decode millions of pointers in a row.
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         if self.is_hole() {
@@ -238,7 +239,8 @@ impl BlockPtr {
     /// Decodes.
     ///
     /// # Errors
-    /// An unknown kind or codec, an empty block, or one that leaves its segment.
+    /// An unknown kind or codec, an empty block, or a block that extends past the end of its
+    /// segment.
     #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, FormatError> {
         let (head, rest) = bytes.split_first_chunk::<16>().expect("32 > 16");
@@ -272,7 +274,7 @@ impl BlockPtr {
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
-        // What is stored as it is of the pool's own tables is not whole blocks.
+        // Raw blocks of the pool's own tables need not be whole blocks, so the check skips them.
         let too_long = !record.is_block() && ptr.stored_bytes() > record.bytes();
         if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX || too_long {
             return Err(bad("stored", u64::from(ptr.stored_units)));

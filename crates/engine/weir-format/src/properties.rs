@@ -1,10 +1,10 @@
-//! The properties that a dataset or the pool itself has set, as records keep them.
+//! Properties that are set on a dataset or on the pool itself, as stored in its record.
 //!
-//! Not here: what a property that is not set takes instead, and what each means (weir-dataset).
+//! Inheritance, defaults and the meaning of each property are in weir-dataset.
 //!
 //! Invariants:
-//! - a record holds what was set on it and nothing that it inherits;
-//! - however many are set, every record still fits into its block.
+//! - a record stores the properties that are set on its dataset, never inherited ones;
+//! - a record fits into its block, whatever properties are set.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,38 +18,38 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::compression::compression_of_code;
 use crate::error::FormatError;
 
-/// Most properties of users on one dataset.
+/// Maximum number of user properties of one dataset.
 pub const USER_PROPERTIES_MAX: usize = 32;
-/// Longest name of one, with its module.
+/// Maximum length of a user property's name, including its module.
 pub const USER_NAME_BYTES_MAX: usize = 128;
-/// Longest value of one.
+/// Maximum length of a user property's value.
 pub const USER_VALUE_BYTES_MAX: usize = 1024;
-/// Most bytes of all of one dataset, names and values, each with 2 bytes for its length: what the
-/// longest record beside them leaves of a block, and some.
+/// Maximum total size of the user properties of one dataset: names and values, each with 2 bytes
+/// for its length. The longest record of other fields leaves slightly more than this in a block.
 pub const USER_BYTES_MAX: usize = 1536;
 
 const WHAT: &str = "properties";
 
-/// What was set; nothing: inherited, or the default.
+/// Properties that are set. An unset property is inherited or has its default value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     /// Compression of new blocks.
     pub compression: Option<Compression>,
-    /// Whether new blocks are looked for among those that are there.
+    /// Whether new blocks are deduplicated against existing ones.
     pub dedupe: Option<bool>,
-    /// Whether writes are refused.
+    /// Whether the dataset refuses writes.
     pub read_only: Option<bool>,
-    /// Most bytes that a volume and its snapshots, or the pool, may take; 0: no limit.
+    /// Maximum bytes that a volume with its snapshots, or the pool, may use; 0: no limit.
     pub quota_bytes: u64,
-    /// Bytes promised to a volume and its snapshots; 0: none.
+    /// Bytes reserved for a volume and its snapshots; 0: none.
     pub reservation_bytes: u64,
-    /// Bytes promised to a volume's own data; 0: none.
+    /// Bytes reserved for a volume's own data; 0: none.
     pub refreservation_bytes: u64,
-    /// Properties that mean something to users alone, by `module:name`.
+    /// User properties, which Weir stores and does not interpret; keyed by `module:name`.
     pub user: BTreeMap<String, String>,
 }
 
-/// Bits of what is set.
+/// Bits of the `set` field.
 const COMPRESSION_SET: u8 = 1;
 const READ_ONLY_SET: u8 = 2;
 const DEDUPE_SET: u8 = 4;
@@ -78,26 +78,26 @@ impl Properties {
         field(0, "pair", "for each {u16 length, name; u16 length, value}, by name"),
     ];
 
-    /// The value of a property that is set here.
+    /// Returns the value of a property if it is set here.
     pub fn get<T: Value>(&self, key: Key<T>) -> Option<T> {
         T::decode(&self.bytes(key.row)?)
     }
 
-    /// Sets a property, or sets it no longer.
+    /// Sets a property, or unsets it if `value` is `None`.
     ///
     /// # Panics
-    /// If the record has no place for it ([`Self::has_place`]).
+    /// If the record has no field for it ([`Self::has_place`]).
     pub fn set<T: Value>(&mut self, key: Key<T>, value: Option<T>) {
         self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
     }
 
-    /// Whether a record of this format has a place for a property.
+    /// True if records of this format have a field for a property.
     pub fn has_place(row: &Property) -> bool {
         (COMPRESSION.row.id..=REFRESERVATION.row.id).contains(&row.id)
     }
 
-    /// The value of a property that is set here, as [`Value::encode`] wrote it. A limit of 0 is not
-    /// set.
+    /// Returns the value of a property as encoded by [`Value::encode`], if it is set here. A limit
+    /// of 0 counts as unset.
     pub fn bytes(&self, row: &Property) -> Option<Vec<u8>> {
         let limit = |bytes: u64| (bytes > 0).then(|| Limit(bytes).encode());
         match row.id {
@@ -111,10 +111,10 @@ impl Properties {
         }
     }
 
-    /// As [`Self::set`], from bytes of [`Value::encode`].
+    /// Like [`Self::set`], with a value encoded by [`Value::encode`].
     ///
     /// # Panics
-    /// If the record has no place for the property, and on bytes that are no value of it.
+    /// If the record has no field for the property, or if the bytes are no value of it.
     pub fn set_bytes(&mut self, row: &Property, value: Option<&[u8]>) {
         fn read<T: Value>(value: Option<&[u8]>) -> Option<T> {
             value.map(|bytes| T::decode(bytes).expect("a value of this property"))
@@ -131,7 +131,7 @@ impl Properties {
         }
     }
 
-    /// What the properties of users take in a record.
+    /// Size of the user properties in a record.
     pub fn user_bytes(&self) -> usize {
         self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
     }
@@ -155,7 +155,7 @@ impl Properties {
         }
     }
 
-    /// Whether a record has room for the properties of users.
+    /// True if the user properties are within the limits of a record.
     pub fn fits(&self) -> bool {
         let short = |(name, value): (&String, &String)| {
             (1..=USER_NAME_BYTES_MAX).contains(&name.len()) && value.len() <= USER_VALUE_BYTES_MAX
@@ -204,20 +204,21 @@ impl Properties {
     }
 }
 
-/// The first block of the dataset directory: what the pool has set itself. A hole: nothing.
+/// The first block of the dataset directory: properties that are set on the pool itself. If it is a
+/// hole, no property is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRecord {
-    /// What datasets inherit, and what holds for the pool as a whole.
+    /// Properties that datasets inherit or that apply to the whole pool.
     pub properties: Properties,
-    /// Numbers of datasets whose records were lost, ascending: whatever is found under them later
-    /// is out of date.
+    /// Numbers of datasets whose records were lost, ascending. A dataset that is later found under
+    /// such a number is out of date.
     pub lost: Vec<Range<u64>>,
 }
 
-/// Most ranges of lost datasets that a pool remembers; further ones are merged.
+/// Maximum number of ranges of lost datasets; further ranges are merged.
 pub const LOST_RANGES_MAX: usize = 64;
 
-/// Where the directory has a dataset's number it has zero here, and this kind after it.
+/// Kind of the pool record. It follows the id field, which is 0 in this record.
 const POOL_KIND: u8 = 3;
 
 impl PoolRecord {
@@ -249,7 +250,7 @@ impl PoolRecord {
     /// Decodes the first block of the directory.
     ///
     /// # Errors
-    /// Any field that cannot be.
+    /// A field has an invalid value.
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, block);
         let (id, kind) = (r.u64()?, r.u8()?);
@@ -274,7 +275,7 @@ impl PoolRecord {
             lost.push(range);
         }
         let found = Self { properties, lost };
-        // Behind what was read there is nothing.
+        // The bytes after the decoded fields must be zero.
         if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
     }
 }
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_comes_back_and_what_is_not_stays_unset() {
+    fn set_and_unset_properties_round_trip() {
         for properties in [Properties::default(), full()] {
             let record = PoolRecord { properties, lost: vec![3..4, 128..256] };
             assert_eq!(PoolRecord::decode(&record.encode()), Ok(record));
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_property_of_the_table_has_its_place() {
+    fn every_property_of_the_table_has_a_field() {
         let all = TABLE.iter().filter(|row| row.id > 0);
         for row in all {
             assert!(Properties::has_place(row), "{row:?}");
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_is_read_as_something_else_than_it_was_written_for() {
+    fn decoded_record_encodes_to_the_same_bytes() {
         let good = PoolRecord { properties: full(), ..PoolRecord::default() }.encode();
         for at in 0..64 {
             for flip in [1, 2, 4, 0x80] {
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_fits_is_refused() {
+    fn user_properties_beyond_the_limits_do_not_fit() {
         let mut many = Properties::default();
         for n in 0..=USER_PROPERTIES_MAX {
             assert!(many.fits(), "{n}");

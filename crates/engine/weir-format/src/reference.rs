@@ -1,14 +1,15 @@
-//! The reference table of a segment: how many pointers lead to each of its blocks that was ever
-//! shared and that anything leads to still.
+//! The reference table of a segment: reference counts of its blocks that were ever shared and are
+//! still referenced.
 //!
-//! Not here: who shares blocks, and what it means to free one (weir-pool).
+//! Sharing and freeing of blocks are in weir-pool.
 //!
 //! Invariants:
-//! - a block comes into the table with its second reference and stays until its last one goes, also
-//!   while it has one: that one need not be the one that the segment's summary names;
-//! - a block that is not in the table has one reference at most, and that is the summary's;
-//! - what a block is (size, owner, checksum) stands in the summary, which whoever moves or verifies
-//!   it reads anyway: here are places and counts alone.
+//! - a block enters the table with its second reference and stays until its last reference is
+//!   dropped. With one reference left it stays too, because that reference need not be the one that
+//!   the segment's summary names;
+//! - a block that is not in the table has at most one reference, the one in the summary;
+//! - the table has only offsets and counts. Size, owner and checksum of a block are in the summary,
+//!   which a reader needs anyway to move or verify the block.
 
 use weir_base::VsegId;
 
@@ -22,13 +23,14 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRREFS");
 const COUNT_BITS: u32 = 32;
 const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 
-/// Most references of one block; half of what a count holds, so that no sum of two overflows.
+/// Maximum number of references of one block: half of a count's range, so that no sum of two counts
+/// overflows.
 pub const REFERENCES_MAX: u32 = 1 << 31;
 
 /// A reference table; 8 bytes per shared block in RAM and on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceTable {
-    /// offset | count:32, so that order by number is order by offset.
+    /// `offset | count:32`, so that numeric order is offset order.
     entries: Vec<u64>,
     /// The counts were lost: any block of the segment may have any number of references.
     is_unknown: bool,
@@ -50,12 +52,12 @@ const fn count_of(entry: u64) -> u32 {
 }
 
 impl ReferenceTable {
-    /// The table of a segment whose counts were lost.
+    /// Creates the table of a segment whose counts were lost.
     pub const fn unknown() -> Self {
         Self { entries: Vec::new(), is_unknown: true }
     }
 
-    /// Whether the counts were lost: no block of the segment may be freed or shared.
+    /// True if the counts were lost. In this case no block of the segment may be freed or shared.
     pub const fn is_unknown(&self) -> bool {
         self.is_unknown
     }
@@ -73,8 +75,8 @@ impl ReferenceTable {
         ),
     ];
 
-    /// References of the block at an offset, in units of [`PACK_BYTES`]; `None` if it is not in the
-    /// table.
+    /// Reference count of the block at an offset in units of [`PACK_BYTES`]; `None` if the block is
+    /// not in the table.
     pub fn count(&self, offset: u32) -> Option<u32> {
         self.find(offset).ok().and_then(|at| self.entries.get(at)).map(|entry| count_of(*entry))
     }
@@ -83,7 +85,7 @@ impl ReferenceTable {
         self.entries.binary_search_by_key(&offset, |entry| offset_of(*entry))
     }
 
-    /// Adds one reference for each of these offsets (ascending, some of them several times).
+    /// Adds one reference for each offset. The offsets are in ascending order and may repeat.
     pub fn share(&mut self, offsets: &[u32]) {
         assert!(offsets.is_sorted(), "whoever shares sorts");
         if let [offset] = offsets {
@@ -113,7 +115,7 @@ impl ReferenceTable {
         }
     }
 
-    /// Takes a reference away; how many are left, `None` if the block is not in the table.
+    /// Drops one reference. Returns the number left, or `None` if the block is not in the table.
     pub fn give_up(&mut self, offset: u32) -> Option<u32> {
         let at = self.find(offset).ok()?;
         let known = self.entries.get_mut(at)?;
@@ -126,8 +128,8 @@ impl ReferenceTable {
         Some(left)
     }
 
-    /// Lowers the references of a block to `count`; with 0 the block leaves the table. A block that
-    /// is not in the table, or has no more, stays as it is.
+    /// Lowers the reference count of a block to `count`; 0 removes the block from the table. A
+    /// block that is not in the table, or has at most `count` references, is unchanged.
     pub fn lower(&mut self, offset: u32, count: u32) {
         let Ok(at) = self.find(offset) else { return };
         if count == 0 {
@@ -137,22 +139,22 @@ impl ReferenceTable {
         }
     }
 
-    /// Whether nothing is left in it.
+    /// True if the table has no entries and its counts are known.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && !self.is_unknown
     }
 
-    /// Offset and references of every block, ascending.
+    /// Offset and reference count of every block, ascending.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = (u32, u32)> + '_ {
         self.entries.iter().map(|entry| (offset_of(*entry), count_of(*entry)))
     }
 
-    /// RAM it takes, an allocation counted as 16 bytes.
+    /// RAM that it occupies; each allocation adds 16 bytes.
     pub fn memory_bytes(&self) -> u64 {
         (size_of::<Self>() + self.entries.capacity() * size_of::<u64>() + 16) as u64
     }
 
-    /// Encodes, for the segment whose blocks it counts.
+    /// Encodes the table of segment `vseg`.
     pub fn encode(&self, vseg: VsegId) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(MAGIC);
@@ -163,10 +165,11 @@ impl ReferenceTable {
         w.0
     }
 
-    /// Decodes the table of `vseg`; what follows it is padding.
+    /// Decodes the table of `vseg`; bytes after the table are padding.
     ///
     /// # Errors
-    /// Another segment's, blocks out of order, or any field that cannot be.
+    /// The table belongs to another segment, its blocks are out of order, or a field has an invalid
+    /// value.
     pub fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         if r.u64()? != MAGIC {
@@ -199,7 +202,7 @@ impl ReferenceTable {
     }
 }
 
-/// Sums of two counts that were allowed.
+/// Adds two valid counts.
 fn sum(count: u32, added: u32) -> u32 {
     let sum = u64::from(count) + u64::from(added);
     assert!(sum <= u64::from(REFERENCES_MAX), "whoever shares looks at the count");

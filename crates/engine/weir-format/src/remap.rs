@@ -1,12 +1,12 @@
-//! The remap table of a cleaned segment: where each stretch of it that was alive is now.
+//! The remap table of a cleaned segment: new locations of the blocks that were live.
 //!
-//! Not here: when tables are made and who keeps them (weir-pool's segments and cleaner).
+//! weir-pool's segments and cleaner create and keep the tables.
 //!
 //! Invariants:
 //! - runs are sorted by old offset and do not overlap;
-//! - a run begins and ends at block boundaries, so a block's address lies in one run as a whole;
-//! - hosts are segments of the clean class, which no block pointer names: translation never
-//!   takes more than one step.
+//! - a run begins and ends at block boundaries, so that a block is inside one run;
+//! - hosts are segments of the clean class. No block pointer names such a segment, so that a
+//!   translation never takes more than one step.
 
 use weir_base::VsegId;
 
@@ -19,16 +19,16 @@ const WHAT: &str = "remap table";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRREMP");
 const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 
-/// A stretch that moved as one.
+/// A run of adjacent blocks that moved together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapRun {
     /// Old offset in units of [`PACK_BYTES`].
     pub old: u32,
-    /// Length in the same units.
+    /// Length in units of [`PACK_BYTES`].
     pub units: u32,
-    /// Where it is now: segment.
+    /// Segment that contains the run now.
     pub host: VsegId,
-    /// And offset in it.
+    /// Offset in that segment, in units of [`PACK_BYTES`].
     pub new: u32,
 }
 
@@ -47,9 +47,9 @@ const UNITS_BITS: u32 = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemapTable {
     hosts: Vec<VsegId>,
-    /// old:19 | units:20 | new:19, lowest bits last, so that order by number is order by `old`.
+    /// `old:19 | units:20 | new:19`, lowest bits last, so that numeric order is the order of `old`.
     places: Vec<u64>,
-    /// Index into `hosts`, per run.
+    /// Index into `hosts` for each run.
     host_of: Vec<u16>,
 }
 
@@ -72,7 +72,7 @@ impl RemapTable {
         ),
     ];
 
-    /// A table of these runs, in any order; neighbours that moved together become one.
+    /// Creates a table from runs in any order. Merges adjacent runs that moved together.
     pub fn new(mut runs: Vec<RemapRun>) -> Self {
         runs.sort_unstable_by_key(|run| run.old);
         let mut merged: Vec<RemapRun> = Vec::with_capacity(runs.len());
@@ -105,17 +105,19 @@ impl RemapTable {
         table
     }
 
-    /// The table of a segment of which is not known any more where its blocks went.
+    /// Creates the table of a segment whose remap table was lost: the locations of its blocks are
+    /// unknown.
     pub fn unknown() -> Self {
         Self::default()
     }
 
-    /// Whether where the blocks went was lost: a segment that was cleaned has blocks that moved.
+    /// True if the locations of the blocks were lost. The table of a cleaned segment is never empty
+    /// otherwise.
     pub fn is_unknown(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// RAM it takes, an allocation counted as 16 bytes.
+    /// RAM that it occupies; each allocation adds 16 bytes.
     pub fn memory_bytes(&self) -> u64 {
         let heap = size_of_val(&self.hosts[..])
             + size_of_val(&self.places[..])
@@ -123,7 +125,7 @@ impl RemapTable {
         (size_of::<Self>() + heap + 3 * 16) as u64
     }
 
-    /// Every run, ascending.
+    /// All runs, ascending by old offset.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = RemapRun> + '_ {
         self.places.iter().zip(&self.host_of).map(|(place, host)| self.run(*place, *host))
     }
@@ -137,8 +139,8 @@ impl RemapTable {
         }
     }
 
-    /// Where the block at `old` of `units` is now: segment and offset in 64-byte units; `None` if
-    /// nothing that lived there moved.
+    /// Translates the block at offset `old` with `units` units to its segment and offset, in units
+    /// of 64 bytes. Returns `None` if no block at this offset moved.
     pub fn translate(&self, old: u32, units: u32) -> Option<(VsegId, u32)> {
         let after = self.places.partition_point(|p| (p >> (OLD_BITS + UNITS_BITS)) as u32 <= old);
         let index = after.checked_sub(1)?;
@@ -147,7 +149,7 @@ impl RemapTable {
         (within + units <= run.units).then_some((run.host, run.new + within))
     }
 
-    /// Encodes, for the segment it translates.
+    /// Encodes the table of segment `vseg`.
     pub fn encode(&self, vseg: VsegId) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(MAGIC);
@@ -164,10 +166,11 @@ impl RemapTable {
         w.0
     }
 
-    /// Decodes the table of `vseg`; what follows it is padding.
+    /// Decodes the table of `vseg`; bytes after the table are padding.
     ///
     /// # Errors
-    /// Another segment's, runs out of order, or any field that cannot be.
+    /// The table belongs to another segment, its runs are out of order, or a field has an invalid
+    /// value.
     pub fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         if r.u64()? != MAGIC {

@@ -1,8 +1,8 @@
-//! The segment table entry: where a virtual segment is and how much of it is alive.
+//! The segment table entry: the location of a virtual segment and the number of its live bytes.
 //!
-//! Not here: allocation and accounting (weir-pool).
+//! Allocation and space accounting are in weir-pool.
 //!
-//! Invariants: an all-zero entry is an unused number; live bytes never exceed the fill.
+//! Invariants: an all-zero entry is an unused segment number; live bytes never exceed the fill.
 
 use weir_base::{BLOCK_BYTES, PsegIndex, Txg, VsegId};
 
@@ -14,22 +14,23 @@ use crate::summary::SummaryPlace;
 /// Segment table entries in one block.
 pub const SEGMENT_ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / SegmentEntry::BYTES;
 
-/// What a virtual segment is doing.
+/// State of a virtual segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// A stream appends to it.
+    /// A write head appends to it.
     Open,
-    /// Full, or closed early; read only.
+    /// Full, or closed early; read-only.
     Sealed,
-    /// Nothing in it is referenced; its place is reused a few txgs later.
+    /// No block in it is referenced. Its physical segment is reused a few txgs later.
     Dead,
-    /// What lives of it moved to other segments; its place is reused a few txgs later.
+    /// Its live blocks moved to other segments. Its physical segment is reused a few txgs later.
     Leaving,
-    /// What lives of it moved to other segments, and its place is another segment's.
+    /// Its live blocks moved to other segments, and its physical segment belongs to another
+    /// segment.
     Remapped,
 }
 
-/// Which stream wrote a segment.
+/// Class of a segment: the kind of blocks that a write head appends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SegmentClass {
     /// Blocks of volumes.
@@ -38,44 +39,46 @@ pub enum SegmentClass {
     Meta,
     /// Segment table, dataset directory, remap tables, bootstrap table.
     Root,
-    /// Blocks that the cleaner moved; their pointers name the segments they came from.
+    /// Blocks that the cleaner moved; their pointers name the segments from which they came.
     Clean,
 }
 
 impl SegmentClass {
-    /// Every class.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::Data, Self::Meta, Self::Root, Self::Clean];
 }
 
 /// A decoded segment table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEntry {
-    /// State.
+    /// State of the segment.
     pub state: SegmentState,
-    /// Stream.
+    /// Kind of blocks in it.
     pub class: SegmentClass,
-    /// Vdev of its one replica.
+    /// Vdev of its only replica.
     pub vdev: u16,
-    /// Place on that vdev.
+    /// Physical segment on that vdev.
     pub pseg: PsegIndex,
-    /// Bytes of the blocks whose pointers name it; in a clean segment, of those that stand in it.
+    /// Bytes of the live blocks whose pointers name this segment. In a clean segment: bytes of the
+    /// live blocks stored in it.
     pub live_bytes: u32,
-    /// Bytes written so far, whole rows.
+    /// Bytes written so far; whole rows.
     pub fill_bytes: u32,
     /// First txg that wrote to it.
     pub first_txg: Txg,
-    /// Last txg that wrote to it; for a dead or cleaned one, the txg in which it became so.
+    /// Last txg that wrote to it. If the segment is dead or was cleaned: the txg in which that
+    /// happened.
     pub last_txg: Txg,
-    /// Its last summary.
+    /// Location of its newest summary.
     pub summary: SummaryPlace,
-    /// Of a root segment: where a second copy of what is in it begins, in bytes from its start; 0
-    /// if it has none.
+    /// Root segments only: byte offset in the segment of the second copy of its contents; 0 if
+    /// there is none.
     pub second_at: u32,
-    /// The root segment that this one repeats up to its second copy.
+    /// The root segment whose contents, up to the second copy in it, this segment repeats.
     pub copy_of: Option<VsegId>,
 }
 
-/// Unit in which a root segment's second copy is named.
+/// Unit of the encoded offset of a second copy.
 const SECOND_UNIT: u32 = STRIP_BYTES_MIN;
 
 impl SegmentEntry {
@@ -173,8 +176,8 @@ impl SegmentEntry {
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
-        // Nothing is found by these two: a wrong counter keeps the segment from being freed, and a
-        // summary that cannot be is as one that cannot be read.
+        // No lookup uses these two fields. A wrong counter only prevents the pool from freeing the
+        // segment, and an impossible summary location is treated like an unreadable summary.
         let live_bytes = live_bytes.min(fill_bytes);
         let summary = match summary.at.checked_add(summary.bytes) {
             Some(end) if end <= fill_bytes => summary,
@@ -217,7 +220,7 @@ impl SegmentEntry {
     /// Decodes one block of the segment table.
     ///
     /// # Errors
-    /// Any entry that cannot be.
+    /// An entry with an invalid field.
     pub fn decode_block(block: &[u8; BLOCK_BYTES]) -> Result<Vec<Option<Self>>, FormatError> {
         let mut r = Reader::new("segment table", block);
         (0..SEGMENT_ENTRIES_PER_BLOCK).map(|_| Self::read(&mut r)).collect()

@@ -1,13 +1,14 @@
-//! The send stream: what a snapshot holds, or what changed since an older one, as a file or on a
-//! wire.
+//! The send stream: the content of a snapshot, or its difference to an older one, in a file or on a
+//! network connection.
 //!
-//! Not here: which records those are, and what a receiver makes of them (weir-dataset).
+//! weir-dataset selects the records to send and applies received ones.
 //!
 //! Invariants:
-//! - every frame's checksums cover those of the frame before it: a frame that is damaged, missing
-//!   or in another's place is refused, and no frame behind it is looked at;
-//! - records come in rising order, each at most once, so one number says how far a receiver is;
-//! - a reader holds one frame at a time, and no frame is larger than [`FRAME_BYTES_MAX`].
+//! - the checksums of a frame cover the checksum of the frame before it. A frame that is damaged,
+//!   missing or out of order is refused, and the reader processes no frame after it;
+//! - records come in ascending order, each at most once, so that one number describes the
+//!   receiver's progress;
+//! - a reader buffers one frame at a time, and no frame is larger than [`FRAME_BYTES_MAX`].
 //!
 //! ```text
 //! preamble   magic:8 | version:4 | zero:4
@@ -36,16 +37,16 @@ pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};
 pub use write::StreamWriter;
 
-/// Version of the stream, apart from that of the disks: a stream outlives the pools it is of. 1:
+/// Version of the stream, independent of the on-disk version: a stream can outlive its pool. 1:
 /// first. 2: records of several blocks.
 pub const STREAM_VERSION: u32 = 2;
 
-/// Longest payload of a frame: what a receiver must hold before it can believe any of it. A frame
-/// that is nearly full takes one more record.
+/// Maximum payload of a frame: a receiver must buffer this much before it can verify any of it. A
+/// nearly full frame has space for one more record.
 pub const FRAME_BYTES_MAX: usize = 3 << 19;
 
-/// A writer ends a frame from this size on: checksums and headers are then a ten thousandth, and
-/// what a cut costs is little.
+/// A writer ends a frame at this size. Checksums and headers are then about 0.01 % of the stream,
+/// and an interrupted transfer loses little.
 const FRAME_BYTES_WANTED: usize = 256 << 10;
 
 const MAGIC: [u8; 8] = *b"WEIRSEND";
@@ -57,7 +58,7 @@ const KIND_BEGIN: u8 = 1;
 const KIND_CHANGES: u8 = 2;
 const KIND_END: u8 = 3;
 
-/// Code of a hole among changes; other codes are one more than the codec's.
+/// Code of a hole among changes. Any other code is the codec's code plus 1.
 const CODE_HOLE: u8 = 0;
 
 /// Fields of a begin frame, for the format documentation.
@@ -74,7 +75,7 @@ pub const BEGIN_FIELDS: &[Field] = &[
     field(0, "snapshot", "u16 length, UTF-8: the snapshot's own name"),
 ];
 
-/// Fields of what a changes frame holds, for the format documentation.
+/// Fields of a changes frame, for the format documentation.
 pub const CHANGE_FIELDS: &[Field] = &[
     field(1, "code", "0 hole, 1 raw, 2 lz4, 3 zstd"),
     field(8, "start", "first record"),
@@ -89,37 +90,37 @@ pub const END_FIELDS: &[Field] = &[
     field(8, "hole_records", "records in the holes of this stream"),
 ];
 
-/// What a stream is of.
+/// Content of a begin frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamBegin {
-    /// Guid of the snapshot it brings.
+    /// Guid of the snapshot in the stream.
     pub to: u64,
-    /// Guid of the snapshot it is a difference to.
+    /// Guid of the base snapshot, if the stream is incremental.
     pub from: Option<u64>,
-    /// Whether that one is of another volume, which this one was cloned from.
+    /// True if the base snapshot belongs to the volume from which this one was cloned.
     pub is_clone: bool,
     /// Compression of the volume's new blocks.
     pub compression: Compression,
-    /// Nothing before this record is in the stream.
+    /// First record of the stream; a resumed stream begins after 0.
     pub first_record: u64,
     /// Size of the volume at the snapshot, in bytes.
     pub size_bytes: u64,
-    /// The volume's record size: what the numbers here count.
+    /// Record size of the volume; record numbers and counts use it as their unit.
     pub record_size: RecordSize,
     /// Wall clock when the snapshot was taken.
     pub created_unix_ms: u64,
-    /// What the volume was called.
+    /// Name of the volume.
     pub volume: String,
-    /// The snapshot's own name.
+    /// Name of the snapshot, without the volume's.
     pub snapshot: String,
 }
 
-/// What was in a stream, told by its end.
+/// Totals of a stream, sent in its end frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// Records with data.
     pub records: u64,
-    /// What they occupy, in bytes.
+    /// Stored size of those records in bytes.
     pub stored_bytes: u64,
     /// Records in holes.
     pub hole_records: u64,
@@ -130,13 +131,13 @@ pub struct StreamCounts {
 pub struct StreamChange {
     /// First record.
     pub start: u64,
-    /// Records; 1 unless it is a hole.
+    /// Number of records; 1 unless it is a hole.
     pub count: u64,
-    /// How the record is stored and where in the frame; `None` for a hole.
+    /// Codec of the record and its byte range in the payload; `None` for a hole.
     stored: Option<(Codec, Range<usize>)>,
 }
 
-/// The changes of one frame, in rising order.
+/// The changes of one frame, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamChanges {
     payload: Vec<u8>,
@@ -144,7 +145,7 @@ pub struct StreamChanges {
 }
 
 impl StreamChanges {
-    /// Each change and, of a record, how its verified bytes are stored and what they are.
+    /// Returns each change and, for a record, the codec and the verified stored bytes.
     pub fn iter(&self) -> impl Iterator<Item = (&StreamChange, Option<(Codec, &[u8])>)> {
         let stored = |change: &StreamChange| {
             let (codec, range) = change.stored.clone()?;
@@ -154,69 +155,69 @@ impl StreamChanges {
     }
 }
 
-/// A frame that was verified.
+/// A verified frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamFrame {
-    /// The first.
+    /// The first frame.
     Begin(StreamBegin),
-    /// Any between.
+    /// Any frame between the first and the last.
     Changes(StreamChanges),
-    /// The last; the counts were compared with what was read.
+    /// The last frame; its totals match the frames that were read.
     End(StreamCounts),
 }
 
-/// Why a stream is refused, and at which frame.
+/// Refusal of a stream, with the frame that caused it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("frame {frame} of the stream, at byte {offset}: {why}")]
 pub struct StreamError {
-    /// Number of the frame, the first one 0.
+    /// Number of the frame; the first frame is 0.
     pub frame: u64,
-    /// Where it begins in the stream.
+    /// Byte offset of the frame in the stream.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Fault of the frame.
     pub why: StreamFault,
 }
 
-/// What can be wrong with a frame.
+/// Fault of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamFault {
-    /// Something else than a stream.
+    /// The bytes are not a send stream.
     #[error("this is no stream of 'weir send'")]
     Magic,
-    /// Of another program version.
+    /// The stream has another version.
     #[error("stream version {found}, and this weir reads version {STREAM_VERSION} alone")]
     Version {
-        /// What it says.
+        /// Version in the preamble.
         found: u32,
     },
-    /// Checksums do not fit.
+    /// A checksum does not match.
     #[error("damaged, or not in its place: its checksum does not fit")]
     Checksum,
-    /// The stream was cut off.
+    /// The stream ends before its end frame.
     #[error("the stream ends here, before its end: it was cut off")]
     Truncated,
-    /// Bytes behind the end.
+    /// Bytes follow the end frame.
     #[error("more follows behind the end of the stream")]
     Trailing,
-    /// A frame where it cannot be.
+    /// A frame of this kind is not allowed here.
     #[error("a frame of kind {kind} cannot be here")]
     Kind {
-        /// What it says.
+        /// Kind in the header.
         kind: u8,
     },
-    /// A field that cannot be.
+    /// A field has an invalid value.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
 
 impl StreamError {
-    /// Whether all that came was good and only the rest is missing.
+    /// True if all received frames were valid and the stream ended too early.
     pub fn is_cut(&self) -> bool {
         self.why == StreamFault::Truncated
     }
 
-    /// The kind this folds into at a border.
+    /// Error kind for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         match self.why {
             StreamFault::Magic | StreamFault::Version { .. } => ErrorKind::Invalid,
@@ -225,7 +226,7 @@ impl StreamError {
     }
 }
 
-/// Both checksums of a frame follow from the one before.
+/// Checksum of the previous frame, from which both checksums of a frame are computed.
 #[derive(Clone, Copy)]
 struct Chain(u128);
 

@@ -1,13 +1,14 @@
-//! The segment summary: what each stretch of a segment holds, and whose it is.
+//! The segment summary: owners and addresses of the blocks in one part of a segment.
 //!
-//! Not here: finding out which of it is still alive (weir-pool's cleaner asks the owners' trees).
+//! weir-pool's cleaner finds out which blocks are live; it asks the owners' trees.
 //!
 //! Invariants:
-//! - a txg that appended blocks to a segment ends its stretch with one summary of exactly them;
-//! - summaries of a segment are chained from the last one, which the segment table names, to the
-//!   first;
-//! - a summary names its segment, and whoever names a summary has its checksum: what an earlier use
-//!   of the place left behind, of this segment's number too, is refused.
+//! - a txg that appended blocks to a segment ends with one summary of exactly those blocks;
+//! - the summaries of a segment form a chain from the last one, which the segment table names, to
+//!   the first;
+//! - a summary names its segment, and each reference to a summary includes its checksum. A stale
+//!   summary from an earlier use of the physical segment is refused, even if it has the same
+//!   segment number.
 
 use weir_base::{DatasetId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
@@ -20,65 +21,68 @@ use crate::node::TreeRoot;
 const WHAT: &str = "segment summary";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRSUMM");
 const HEADER_BYTES: usize = 64;
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 const CHECKSUM_AT: usize = 48;
 
-/// Most blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640 KiB. Only
-/// blocks that compress to less than an eighth end a segment early.
+/// Maximum number of blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640
+/// KiB. A segment is closed early only if its blocks compress to less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
-/// Where a summary is in its segment; all zero = there is none.
+/// Location of a summary in its segment; all zero means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryPlace {
     /// Byte offset in the segment.
     pub at: u32,
-    /// Length, whole 64-byte units.
+    /// Length in bytes; whole 64-byte units.
     pub bytes: u32,
-    /// Low half of its checksum.
+    /// Low half of the summary's checksum.
     pub checksum: u64,
 }
 
 impl SummaryPlace {
-    /// Of an encoded summary that is put `at` an offset in its segment.
+    /// Creates the location of an encoded summary that is stored at byte offset `at` of its
+    /// segment.
     pub fn of(at: u32, encoded: &[u8]) -> Self {
         let checksum = encoded.get(CHECKSUM_AT..).and_then(<[u8]>::first_chunk);
         let checksum = u64::from_le_bytes(*checksum.expect("a summary has a header"));
         Self { at, bytes: encoded.len() as u32, checksum }
     }
 
-    /// Whether there is no summary.
+    /// True if there is no summary.
     pub fn is_none(&self) -> bool {
         self.bytes == 0
     }
 }
 
-/// Whose block it is: the one place in the one tree that can lead to it.
+/// Owner of a block: the only index of the only tree that can reference the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockOwner {
     /// Dataset.
     pub dataset: DatasetId,
-    /// Level in its tree; 0 = a block of data.
+    /// Level in the dataset's tree; 0: a block of data.
     pub level: u8,
-    /// Position among the blocks or nodes of that level.
+    /// Index among the blocks or nodes of that level.
     pub index: u64,
 }
 
 /// One block of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryEntry {
-    /// Virtual segment of the block's address: another than the one it stands in once it moved.
+    /// Virtual segment of the block's address. It differs from the segment of this summary if the
+    /// block was moved.
     pub vseg: VsegId,
     /// Offset of the block's address in units of [`PACK_BYTES`].
     pub offset_units: u32,
-    /// Where the block stands in this segment, in units of [`PACK_BYTES`].
+    /// Offset of the block in this segment, in units of [`PACK_BYTES`].
     pub at_units: u32,
     /// Stored size in units of [`PACK_BYTES`].
     pub stored_units: u16,
     /// Owner.
     pub owner: BlockOwner,
-    /// Txg that wrote it: of the owner and its snapshots, it says who to ask.
+    /// Txg that wrote the block. It determines whether the owner or one of its snapshots can
+    /// reference it.
     pub birth: Txg,
-    /// Low half of the checksum.
+    /// Low half of the block's checksum.
     pub checksum: u64,
 }
 
@@ -151,11 +155,11 @@ impl SummaryEntry {
 /// A decoded summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Segment it stands in.
+    /// Segment that contains it.
     pub vseg: VsegId,
-    /// The summary before it.
+    /// Location of the previous summary of the segment.
     pub previous: SummaryPlace,
-    /// Blocks, in the order they stand.
+    /// Blocks, in storage order.
     pub entries: Vec<SummaryEntry>,
 }
 
@@ -174,7 +178,7 @@ impl Summary {
         field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
     ];
 
-    /// Encoded length of a summary of so many blocks.
+    /// Encoded length of a summary of `blocks` blocks.
     pub const fn bytes_for(blocks: usize) -> usize {
         (HEADER_BYTES + blocks * SummaryEntry::BYTES).next_multiple_of(PACK_BYTES)
     }
@@ -201,11 +205,11 @@ impl Summary {
         w.0
     }
 
-    /// Decodes the summary of `vseg` that `bytes` hold; `named` is the low half of its checksum.
+    /// Decodes the summary of `vseg` in `bytes`; `named` is the low half of its checksum.
     ///
     /// # Errors
-    /// Another segment's or another one of this segment's, a wrong checksum, or any field that
-    /// cannot be.
+    /// The summary belongs to another segment or is another summary of this segment, its checksum
+    /// is wrong, or a field has an invalid value.
     pub fn decode(bytes: &[u8], vseg: VsegId, named: u64) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         if r.u64()? != MAGIC {

@@ -1,4 +1,4 @@
-//! Round trips, hostile bytes, and the printed format documentation.
+//! Tests of the formats: round trips, hostile bytes, and the printed format documentation.
 
 use std::fmt::Write as _;
 
@@ -196,7 +196,7 @@ fn uberblocks_name_other_versions() {
 }
 
 #[test]
-fn raidz_labels_round_trip_and_shapes_that_cannot_be_are_refused() {
+fn raidz_labels_round_trip_and_impossible_shapes_are_refused() {
     let raidz = |kind, legs: u64| {
         let legs =
             (1..=legs).map(|guid| LegConfig { guid: Guid(guid), path: String::new() }).collect();
@@ -232,7 +232,7 @@ fn raidz_labels_round_trip_and_shapes_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn vdevs_of_every_role_round_trip_and_impossible_ones_are_refused() {
+fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
     let disk = |role, guid| {
         let legs = vec![LegConfig { guid: Guid(guid), path: "/dev/x".to_owned() }];
         VdevConfig { kind: VdevKind::Disk, role, disk_bytes: 1 << 30, legs }
@@ -257,10 +257,10 @@ fn vdevs_of_every_role_round_trip_and_impossible_ones_are_refused() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_label_or_uberblock_is_seen() {
+fn flipped_bit_in_label_or_uberblock_is_detected() {
     let (config, slot) = (label().encode(), uberblock().encode());
     assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
-    // Bytes past the body are padding that no checksum covers and nobody reads.
+    // No decoder reads the padding after the body, and no checksum covers it.
     let used = 32 + u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
     for at in 0..used {
         let mut bytes = config.clone();
@@ -275,7 +275,7 @@ fn a_flipped_bit_anywhere_in_label_or_uberblock_is_seen() {
 }
 
 #[test]
-fn the_longest_records_fit_into_a_block() {
+fn longest_dataset_records_fit_into_a_block() {
     let name = "n".repeat(weir_base::limits::NAME_BYTES_MAX);
     let mut record = DatasetRecord { name, ..snapshot() };
     let value = "v".repeat(USER_BYTES_MAX / 2 - 64);
@@ -301,7 +301,7 @@ fn the_longest_records_fit_into_a_block() {
 }
 
 #[test]
-fn a_bookmark_that_claims_anything_of_the_pool_is_refused() {
+fn bookmark_with_blocks_or_counts_is_refused() {
     let ptr = BlockPtr { kind: PtrKind::Node, birth: Txg(3), ..BlockPtr::HOLE };
     let height = TreeRoot::height_for(1 << 18);
     let refused = [
@@ -353,13 +353,13 @@ fn tables_round_trip() {
 }
 
 #[test]
-fn a_summary_round_trips_and_is_refused_for_another_segment_or_with_a_flipped_bit() {
+fn summary_of_another_segment_or_with_a_flipped_bit_is_refused() {
     let bytes = summary().encode();
     assert_eq!(bytes.len(), Summary::bytes_for(3));
     let named = SummaryPlace::of(4096, &bytes).checksum;
     assert_eq!(Summary::decode(&bytes, VsegId(9), named), Ok(summary()));
     assert!(Summary::decode(&bytes, VsegId(8), named).is_err());
-    // An earlier one of the same segment, which a lost write left in its place.
+    // An earlier summary of the same segment, left in place by a lost write.
     let earlier = Summary { entries: summary().entries.split_off(1), ..summary() }.encode();
     assert!(Summary::decode(&earlier, VsegId(9), named).is_err());
     for at in 0..bytes.len() {
@@ -369,14 +369,14 @@ fn a_summary_round_trips_and_is_refused_for_another_segment_or_with_a_flipped_bi
     }
 }
 
-/// Bytes that LZ4 does not shrink.
+/// Bytes that LZ4 cannot compress.
 fn noise(bytes: usize) -> Vec<u8> {
     let words = (0..bytes as u64 / 16).map(|word| xxh3_128(&word.to_le_bytes()).to_le_bytes());
     words.flatten().collect()
 }
 
 #[test]
-fn a_batch_is_compressed_where_that_saves_a_unit_and_hostile_lengths_are_refused() {
+fn batch_is_compressed_if_that_saves_a_unit() {
     let packed_batch = |payload: &[u8]| {
         let mut builder = log::BatchBuilder::default();
         builder.push_write(Lsn(1), Txg(5), DatasetId(2), 8192, [payload].into_iter());
@@ -385,7 +385,8 @@ fn a_batch_is_compressed_where_that_saves_a_unit_and_hostile_lengths_are_refused
         packed.finish(LOG_BATCH, 8192, &mut out);
         out
     };
-    // A little is enough for a single block, and is not where as many units are written anyhow.
+    // For one block, a small saving is enough to drop a unit. For three blocks a smaller saving
+    // leaves the number of units unchanged, so that they are stored raw.
     let mut nearly_noise = noise(BLOCK_BYTES);
     nearly_noise[..500].fill(0);
     let out = packed_batch(&nearly_noise);
@@ -451,7 +452,7 @@ fn log_batches_round_trip_and_torn_ones_are_refused() {
 }
 
 #[test]
-fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
+fn log_sector_is_classified_as_intact_absent_or_damaged() {
     let encoded = |id| {
         let packed = log::BatchBuilder::default().pack();
         let mut out = vec![0; packed.batch_bytes()];
@@ -466,7 +467,7 @@ fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
     assert_eq!(part(&new), log::Part::Whole);
     for before in [[0; 512], old] {
         assert_eq!(part(&before), log::Part::Absent);
-        // A disk that tears sectors leaves the first bytes of the new content.
+        // A torn sector write leaves the first bytes of the new content.
         for cut in 0..512 {
             let mut torn = before;
             torn[..cut].copy_from_slice(&new[..cut]);
@@ -476,7 +477,8 @@ fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
     for bit in 0..512 * 8 {
         let mut flipped = new;
         flipped[bit / 8] ^= 1 << (bit % 8);
-        // The stamp's number is proven by the checksum: a flip there changes nothing.
+        // The checksum also proves the batch number, so that a bit flip in the stamp's number is
+        // harmless.
         let expected = if bit < 496 * 8 { log::Part::Damaged } else { log::Part::Whole };
         assert_eq!(part(&flipped), expected, "{bit}");
     }
@@ -490,10 +492,10 @@ fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
     assert_eq!(log::stamped_batch(Guid(77), &new, 2), None);
 }
 
-/// A client wrote what looks like a batch, and a torn batch that began at 0 had grown over the
-/// place where it could have been: the client's bytes were replayed.
+/// Regression: client data imitated a batch header at an offset where a batch could begin. After a
+/// torn batch that began at 0, replay read the client's bytes as a batch.
 #[test]
-fn payload_that_looks_like_a_batch_is_none() {
+fn payload_that_imitates_a_batch_is_refused() {
     let mut inner = log::BatchBuilder::default();
     inner.push_zero(Lsn(9), Txg(5), DatasetId(3), 0, 1 << 20);
     let packed = inner.pack();
@@ -502,7 +504,7 @@ fn payload_that_looks_like_a_batch_is_none() {
     let (sectors, _) = imitation.as_chunks::<{ log::SECTOR_BYTES }>();
     let content: Vec<u8> =
         sectors.iter().flat_map(|sector| &sector[..log::SECTOR_CONTENT_BYTES]).copied().collect();
-    // In the content of the outer batch it begins where the second unit of 4 KiB does.
+    // Offset in the payload that becomes the start of the second 4 KiB unit of the outer batch.
     let before = 8 * log::SECTOR_CONTENT_BYTES - log::HEADER_BYTES - log::RECORD_BYTES;
     let mut payload = noise(3 * BLOCK_BYTES);
     let len = log::HEADER_BYTES + log::RECORD_BYTES;
@@ -524,9 +526,9 @@ proptest! {
         prop_assert_eq!(BlockPtr::decode(&ptr.encode()), Ok(ptr));
     }
 
-    /// Blocks of any sizes with gaps between them, moved to two hosts in order.
+    /// Blocks of any sizes with gaps between them, which move to two hosts in order.
     #[test]
-    fn remapped_blocks_are_found_and_what_did_not_move_is_not(
+    fn remap_table_translates_moved_blocks_only(
         blocks in proptest::collection::vec((1_u32..=64, 0_u32..3, any::<bool>()), 1..400),
     ) {
         let (mut old, mut new, mut runs, mut gaps) = (0, [0; 2], Vec::new(), Vec::new());
@@ -552,7 +554,7 @@ proptest! {
         prop_assert!(RemapTable::decode(&bytes, VsegId(6)).is_err());
     }
 
-    /// Against a map, with several blocks shared at a time and single references given up.
+    /// Compares the table with a map. A step shares several blocks or drops single references.
     #[test]
     fn references_are_counted(
         steps in proptest::collection::vec(
@@ -586,7 +588,7 @@ proptest! {
         prop_assert!(ReferenceTable::decode(&bytes, VsegId(6)).is_err());
     }
 
-    /// The table with a count lowered is the one that never had more.
+    /// Lowering a count gives the same table as counting fewer references.
     #[test]
     fn lowered_counts_are_as_if_never_higher(
         counts in proptest::collection::btree_map(0_u32..40, 2_u32..9, 1..12),
@@ -646,7 +648,7 @@ fn table(out: &mut String, title: &str, fields: &[Field]) {
 
 /// Prints `docs/format/README.md`. Refresh it with `UPDATE=1 cargo test -p weir-format`.
 #[test]
-fn the_documentation_is_what_the_code_says() {
+fn format_documentation_is_up_to_date() {
     use layout::{
         CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, PACK_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES,
     };
@@ -706,7 +708,7 @@ fn the_documentation_is_what_the_code_says() {
 }
 
 #[test]
-fn owner_slot_round_trips_and_damage_is_noticed() {
+fn damaged_owner_slot_is_detected() {
     let owner = Owner {
         pool: Guid(1),
         opening: Guid(2),

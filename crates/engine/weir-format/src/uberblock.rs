@@ -1,9 +1,9 @@
-//! The uberblock: the self-checksummed root whose write commits a txg.
+//! The uberblock: the self-checksummed root of a pool. Writing it commits a txg.
 //!
-//! Not here: choosing among uberblocks at import (weir-pool).
+//! The choice among uberblocks at import is in weir-pool.
 //!
-//! Invariants: an uberblock is written only after a flush made all it leads to durable; a torn one
-//! fails its checksum and counts as absent.
+//! Invariants: an uberblock is written only after a flush made everything that it references
+//! durable; a torn uberblock fails its checksum and counts as absent.
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -15,13 +15,13 @@ use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
-/// Most stale and unconfirmed legs together: what fits into a slot. Of a full pool's 256 disks at
-/// most 192 can be stale, because a vdev needs one in four at least.
+/// Maximum number of stale and unconfirmed legs together, limited by the slot size. Of the 256
+/// disks of a full pool at most 192 can be stale, because a vdev needs at least one leg in four.
 pub const STALE_LEGS_MAX: usize = 224;
-/// Openings that an uberblock remembers.
+/// Maximum number of import epochs in an uberblock.
 pub const LINEAGE_MAX: usize = 16;
 
-/// One place of the bootstrap table.
+/// Location of one copy of the bootstrap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootstrapCopy {
     /// Vdev.
@@ -33,52 +33,54 @@ pub struct BootstrapCopy {
 /// A leg that missed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleLeg {
-    /// Which.
+    /// Guid of the leg.
     pub guid: Guid,
-    /// It misses what was written after this txg.
+    /// The leg misses writes after this txg.
     pub after: Txg,
 }
 
-/// One opening of the pool: its making, or an import.
+/// One import epoch: begins when the pool is created or imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Drawn at random.
+    /// Random identifier.
     pub id: Guid,
-    /// The first txg it committed.
+    /// First txg that was committed in this epoch.
     pub first: Txg,
 }
 
 /// A decoded uberblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uberblock {
-    /// The pool it belongs to.
+    /// Guid of its pool.
     pub pool: Guid,
-    /// The txg it commits.
+    /// The txg that it commits.
     pub txg: Txg,
-    /// Wall clock at commit; printed, never compared.
+    /// Wall clock at commit; displayed, never compared.
     pub unix_ms: u64,
-    /// Epoch of the intent log that follows this txg; batches of other epochs are stale.
+    /// Epoch of the intent log that follows this txg. Batches of other epochs are stale.
     pub log_epoch: u64,
     /// Vdev whose legs hold the intent log.
     pub log_vdev: u16,
     /// First batch that may hold records newer than `txg`.
     pub log_batch: u64,
-    /// Its byte offset in the log region.
+    /// Byte offset of that batch in the log region.
     pub log_offset: u64,
-    /// Where the bootstrap table is, one to three copies.
+    /// Locations of the bootstrap table: one to three copies.
     pub bootstrap: Vec<BootstrapCopy>,
-    /// Its length in bytes.
+    /// Length of the bootstrap table in bytes.
     pub bootstrap_bytes: u32,
-    /// Its XXH3-128.
+    /// XXH3-128 of the bootstrap table.
     pub bootstrap_checksum: u128,
-    /// Legs that missed writes. By guid, not by place: labels that name other legs are written
-    /// before or after, and one that this list names is never taken for up to date.
+    /// Legs that missed writes. They are listed by guid, because the labels may be rewritten before
+    /// or after this uberblock and may assign other legs to a position. A listed leg never counts
+    /// as up to date.
     pub stale_legs: Vec<StaleLeg>,
-    /// The last openings of the pool, the newest first: what tells a disk that was away from one
-    /// that went on by itself.
+    /// The last import epochs of the pool, newest first. Import uses them to distinguish a disk
+    /// that was disconnected from a disk that was written separately.
     pub lineage: Vec<Opening>,
-    /// Legs that an import found without a newer uberblock of their own than this txg, the last but
-    /// one of the pool. They count as whole, are read after the others, and are resilvered.
+    /// Legs whose newest own uberblock, at import, was one txg older than the pool's;
+    /// [`StaleLeg::after`] is that txg. They count as complete, are read after the other legs, and
+    /// are resilvered.
     pub unconfirmed_legs: Vec<StaleLeg>,
 }
 
@@ -156,7 +158,7 @@ impl Uberblock {
     /// Decodes one ring slot.
     ///
     /// # Errors
-    /// No uberblock, a torn or damaged one, or one of another format version.
+    /// The slot has no uberblock, a torn or damaged one, or one of another format version.
     pub fn decode(slot: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, slot);
         if r.u64()? != MAGIC {

@@ -1,14 +1,14 @@
-//! The table of properties: the one list of them.
+//! The table of all properties.
 //!
-//! Not here: the types of values (`value`), the effects of properties (weir-dataset), the verbs
-//! that set them (bin/weir).
+//! The types of the values are in `value`, the effects of properties in weir-dataset, the commands
+//! that set them in bin/weir.
 //!
-//! Get, set, inherit, help, completion, the page of the operator and the API are loops over this
-//! table. A new property is a row here and the code that obeys it.
+//! Get, set, inherit, help, completion, the operator's page and the API iterate over this table. A
+//! new property needs a row in this table and the code that applies it.
 //!
 //! Invariants:
-//! - a property that can be set has a number, which is never given to another one;
-//! - the default of a property that can be set can be read.
+//! - a property that can be set has a number, which is never assigned to another property;
+//! - the default of a property that can be set is a valid value.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,23 +17,23 @@ use super::value::{Kind, Limit, Refreservation, Value};
 use crate::compression::Compression;
 use crate::names::PropertyOf;
 
-/// A property that means something to Weir.
+/// A property that Weir interprets.
 pub struct Property {
-    /// Its number in records; 0 if records do not store it.
+    /// Number in on-disk records; 0 if records do not store it.
     pub id: u16,
-    /// Its name.
+    /// Name of the property.
     pub name: &'static str,
-    /// The kind of its value.
+    /// Kind of its value.
     pub kind: Kind,
-    /// The values that it accepts; `None`: it cannot be set.
+    /// Description of the accepted values; `None` if the property is read-only.
     pub values: Option<&'static str>,
-    /// The default value of a property that can be set.
+    /// Default value of a property that can be set.
     pub default: &'static str,
     /// True if volumes inherit it from their pool.
     pub inherits: bool,
     /// Kinds of objects with this property.
     pub of: &'static [PropertyOf],
-    /// Its meaning, for people.
+    /// Description for users.
     pub what: &'static str,
     parse: fn(&str) -> Option<Vec<u8>>,
     show: fn(&[u8]) -> Option<String>,
@@ -54,22 +54,22 @@ impl fmt::Debug for Property {
 }
 
 impl Property {
-    /// Parses a value and encodes it.
+    /// Parses a value and encodes it; `None` if the text is invalid.
     pub fn parse(&self, text: &str) -> Option<Vec<u8>> {
         (self.parse)(text)
     }
 
-    /// The exact value of encoded bytes. None for bytes that no value encodes to.
+    /// Exact text form of encoded bytes; `None` if the bytes are invalid.
     pub fn show(&self, bytes: &[u8]) -> Option<String> {
         (self.show)(bytes)
     }
 
-    /// The exact default value.
+    /// Exact text form of the default value.
     pub fn default_value(&self) -> Option<String> {
         self.parse(self.default).and_then(|bytes| self.show(&bytes))
     }
 
-    /// Its line in help.
+    /// Help line of the property.
     pub fn help(&self) -> String {
         match self.values {
             Some(values) => format!("{}: {} ({values})", self.name, self.what),
@@ -78,9 +78,9 @@ impl Property {
     }
 }
 
-/// A property with the type of its values.
+/// A property together with the type of its values.
 pub struct Key<T> {
-    /// Its row.
+    /// Row of the property.
     pub row: &'static Property,
     value: PhantomData<fn() -> T>,
 }
@@ -98,10 +98,10 @@ impl<T: Value> Key<T> {
         Self { row, value: PhantomData }
     }
 
-    /// The default value of the table.
+    /// Default value from the table.
     ///
     /// # Panics
-    /// If the table is wrong.
+    /// If the default in the table is invalid.
     pub fn default_value(self) -> T {
         T::parse(self.row.default).expect("the default of a property can be read")
     }
@@ -119,8 +119,8 @@ const POOL: PropertyOf = PropertyOf::Pool;
 const VOLUME: PropertyOf = PropertyOf::Volume;
 const SNAPSHOT: PropertyOf = PropertyOf::Snapshot;
 
-/// A property that can be set: number, name, values, default and meaning. Pools and volumes have
-/// it, and volumes inherit it.
+/// Creates a row for a property that can be set: number, name, values, default and description.
+/// Pools and volumes have it, and volumes inherit it.
 const fn set<T: Value>(
     id: u16,
     name: &'static str,
@@ -142,7 +142,7 @@ const fn set<T: Value>(
     }
 }
 
-/// A property that can only be shown.
+/// Creates a row for a read-only property.
 const fn shown(
     name: &'static str,
     kind: Kind,
@@ -163,7 +163,7 @@ const fn shown(
     }
 }
 
-/// Compression of blocks written from now on.
+/// Compression of new blocks.
 pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     1,
     "compression",
@@ -172,7 +172,7 @@ pub const COMPRESSION: Key<Compression> = Key::new(&set::<Compression>(
     "how blocks written from now on are compressed",
 ));
 
-/// Deduplication of blocks written from now on.
+/// Deduplication of new blocks.
 pub const DEDUPE: Key<bool> = Key::new(&set::<bool>(
     2,
     "dedupe",
@@ -190,7 +190,7 @@ pub const READ_ONLY: Key<bool> = Key::new(&set::<bool>(
     "whether writes are refused; exports of it become read-only",
 ));
 
-/// Most bytes that a volume with its snapshots, or the pool, may take.
+/// Maximum bytes that a volume with its snapshots, or the pool, may use.
 pub const QUOTA: Key<Limit> = Key::new(&Property {
     inherits: false,
     ..set::<Limit>(
@@ -202,7 +202,7 @@ pub const QUOTA: Key<Limit> = Key::new(&Property {
     )
 });
 
-/// Bytes promised to a volume and its snapshots.
+/// Bytes reserved for a volume and its snapshots.
 pub const RESERVATION: Key<Limit> = Key::new(&Property {
     inherits: false,
     of: &[VOLUME],
@@ -215,7 +215,7 @@ pub const RESERVATION: Key<Limit> = Key::new(&Property {
     )
 });
 
-/// Bytes promised to a volume's own data.
+/// Bytes reserved for a volume's own data.
 pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     inherits: false,
     of: &[VOLUME],
@@ -228,7 +228,7 @@ pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     )
 });
 
-/// Every property of Weir, in the order people see them.
+/// All properties, in display order.
 pub static TABLE: &[&Property] = &[
     &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "pool, volume or snapshot"),
     &shown("creation", Kind::Time, &[VOLUME, SNAPSHOT], "when it was made"),
@@ -244,7 +244,7 @@ pub static TABLE: &[&Property] = &[
     &shown("origin", Kind::Word, &[VOLUME], "the snapshot it was cloned from"),
     &shown("clones", Kind::Word, &[SNAPSHOT], "the volumes cloned from it"),
     &shown("guid", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "tells it apart from any other"),
-    // A record stores no size as a property: a new size changes the volume itself.
+    // Records do not store the size as a property; a new size resizes the volume.
     &Property {
         values: Some("a size such as 10GiB, a multiple of record_size"),
         ..shown(
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_property_has_one_name_one_number_and_a_default() {
+    fn names_and_numbers_are_unique_and_defaults_are_valid() {
         let names: BTreeSet<&str> = TABLE.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), TABLE.len());
         let stored: Vec<&&Property> = TABLE.iter().filter(|row| row.id > 0).collect();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_value_are_refused() {
+    fn invalid_encoded_values_are_refused() {
         assert_eq!(COMPRESSION.row.show(&[60]), None);
         assert_eq!(COMPRESSION.row.show(&[]), None);
         assert_eq!(DEDUPE.row.show(&[2]), None);

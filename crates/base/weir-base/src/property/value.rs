@@ -1,11 +1,11 @@
-//! Types of the values of properties: parsing, display and encoding.
+//! Types of property values: parsing, display and encoding.
 //!
-//! Not here: the properties (`table`).
+//! The properties are in `table`.
 //!
 //! Invariants:
-//! - [`Value::parse`] reads the output of [`Value::show`], and [`Value::decode`] the output of
+//! - [`Value::parse`] accepts the output of [`Value::show`], and [`Value::decode`] the output of
 //!   [`Value::encode`];
-//! - decoding rejects all other bytes: they come from disks.
+//! - decoding refuses all other bytes, because they come from disks.
 
 use crate::compression::Compression;
 use crate::size;
@@ -17,7 +17,7 @@ pub enum Kind {
     Word,
     /// A number of bytes.
     Bytes,
-    /// A number of bytes where 0 is none.
+    /// A number of bytes; 0 means no limit.
     Limit,
     /// A ratio of two sizes.
     Ratio,
@@ -25,21 +25,21 @@ pub enum Kind {
     Time,
 }
 
-/// A type of values.
+/// Type of a property value.
 pub trait Value: Sized + 'static {
-    /// Its kind in tables.
+    /// Kind of the value in tables.
     const KIND: Kind;
 
-    /// Parses the text of a person.
+    /// Parses the text form that a user enters.
     fn parse(text: &str) -> Option<Self>;
 
-    /// The exact value, for programs: a size in bytes.
+    /// Exact text form for programs; a size is in bytes.
     fn show(&self) -> String;
 
-    /// The bytes that records store.
+    /// Encodes the value for on-disk records.
     fn encode(&self) -> Vec<u8>;
 
-    /// Decodes bytes of [`Self::encode`].
+    /// Decodes the output of [`Self::encode`].
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -94,7 +94,7 @@ impl Value for Compression {
     }
 }
 
-/// A number of bytes where 0 is none.
+/// A number of bytes; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit(pub u64);
 
@@ -124,12 +124,13 @@ impl Value for Limit {
     }
 }
 
-/// Bytes promised to a volume's own data.
+/// Bytes reserved for a volume's own data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreservation {
-    /// So many bytes; 0: nothing.
+    /// This many bytes; 0: no reservation.
     Bytes(u64),
-    /// All that the volume can take: its size, and the nodes over it. Records store the number.
+    /// The maximum space of the volume: its size and the nodes of its tree. Records store the
+    /// resulting number.
     Auto,
 }
 

@@ -1,13 +1,15 @@
-//! Zstandard of single blocks, with contexts that are made once and used for many.
+//! Zstandard compression of single blocks, with contexts that are reused.
 //!
-//! Not here: the decision to try at all (per-volume property and history, weir-pool).
+//! weir-pool decides whether to compress a block at all (property and history of the volume).
 //!
 //! Invariants:
-//! - a result that is kept saves at least an eighth; otherwise the block stays raw;
-//! - stored form = `u16` little-endian length of the frame, then the frame (stored sizes are
-//!   rounded up to 64 bytes, and zeros behind a frame are no end of it);
-//! - the level is the writer's alone: one decoder reads what every level wrote;
-//! - no byte is written behind the block that is to be filled, whatever the frame says of its size.
+//! - a compressed block is kept only if it saves at least an eighth; otherwise the block is stored
+//!   raw;
+//! - the stored form is a `u16` little-endian length and the frame of that length (`u32` if the
+//!   stored form can exceed 64 KiB): stored sizes are rounded up to 64 bytes, and a decoder does
+//!   not treat zeros after a frame as its end;
+//! - only the writer uses the level: one decoder reads the output of all levels;
+//! - decompression never writes past the block to be filled, whatever size the frame states.
 //!
 //! Spec: RFC 8878.
 
@@ -18,21 +20,21 @@ use weir_base::ZstdLevel;
 
 use super::{MalformedError, keep_max, len_bytes, packed_of, put_len};
 
-/// Compresses blocks; it keeps the tables of the level that was used last.
+/// Compressor for blocks; keeps the tables of the last level.
 pub struct ZstdPacker {
     context: Compressor<'static>,
     level: ZstdLevel,
 }
 
 impl ZstdPacker {
-    /// A compressor of this level.
+    /// Creates a compressor for this level.
     pub fn new(level: ZstdLevel) -> Self {
         let context = Compressor::new(i32::from(level.get())).expect(NO_MEMORY);
         Self { context, level }
     }
 
-    /// Compresses `raw`, at most 1 MiB, into `stored` and returns the stored length, or `None` when
-    /// it would not save an eighth; it gives up as soon as that is clear.
+    /// Compresses `raw`, at most 1 MiB, into `stored`. Returns the stored length, or `None` if that
+    /// would save less than an eighth; it stops as soon as that is certain.
     ///
     /// `stored`: scratch of at least `raw.len()` bytes.
     pub fn pack(&mut self, level: ZstdLevel, raw: &[u8], stored: &mut [u8]) -> Option<usize> {
@@ -46,7 +48,7 @@ impl ZstdPacker {
 
     fn set_level(&mut self, level: ZstdLevel) {
         if self.level != level {
-            // A context that gave up on a block takes no new level.
+            // A context that abandoned a block does not accept a new level.
             *self = Self::new(level);
         }
     }
@@ -58,7 +60,7 @@ impl fmt::Debug for ZstdPacker {
     }
 }
 
-/// Decompresses blocks of any level.
+/// Decompressor for blocks of any level.
 pub struct ZstdUnpacker(Decompressor<'static>);
 
 impl Default for ZstdUnpacker {
@@ -68,11 +70,11 @@ impl Default for ZstdUnpacker {
 }
 
 impl ZstdUnpacker {
-    /// Decompresses a stored block; `raw` must be filled exactly.
+    /// Decompresses a stored block; the content must fill `raw` exactly.
     ///
     /// # Errors
-    /// Anything that is not what [`ZstdPacker::pack`] wrote for a block of `raw.len()` bytes. `raw`
-    /// is then garbage.
+    /// The bytes are not the output of [`ZstdPacker::pack`] for a block of `raw.len()` bytes. The
+    /// content of `raw` is then undefined.
     pub fn unpack(&mut self, stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
         let frame = packed_of(stored, raw.len())?;
         match self.0.decompress_to_buffer(frame, raw) {
@@ -88,7 +90,7 @@ impl fmt::Debug for ZstdUnpacker {
     }
 }
 
-/// Contexts take a few hundred KiB; as with any allocation, there is no going on without.
+/// Contexts need a few hundred KiB. Like a failed allocation, this error is fatal.
 const NO_MEMORY: &str = "memory for a zstd context";
 
 #[cfg(test)]
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Some of it repeats, as records do; `seed` makes it another text.
+    /// Partly repetitive, like records; different for each `seed`.
     fn text(seed: u64) -> Vec<u8> {
         (0..4096_u64).map(|at| ((at * at + seed) % 251 / 16 + 97) as u8).collect()
     }
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_decoder_reads_every_level_and_noise_stays_raw() {
+    fn decompressor_reads_every_level_and_noise_stays_raw() {
         let mut packer = ZstdPacker::new(ZstdLevel::DEFAULT);
         let mut unpacker = ZstdUnpacker::default();
         let (mut stored, mut back) = (vec![0; 4096], vec![0; 4096]);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_of_blocks() {
+    fn levels_are_1_to_19() {
         assert_eq!(ZstdLevel::new(0), None);
         assert_eq!(ZstdLevel::new(20), None);
         assert_eq!(ZstdLevel::all().count(), 19);
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn short_input_and_short_scratch_are_no_panic() {
+    fn short_input_or_scratch_is_not_compressed() {
         let mut packer = ZstdPacker::new(ZstdLevel::MIN);
         assert_eq!(packer.pack(ZstdLevel::MIN, &[], &mut []), None);
         assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 10], &mut [0; 10]), None);
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_size_than_the_block_is_refused() {
+    fn frame_with_another_size_than_the_block_is_refused() {
         let mut packer = ZstdPacker::new(ZstdLevel::MIN);
         let (mut stored, mut unpacker) = (vec![0; 8192], ZstdUnpacker::default());
         for raw_bytes in [4095, 4097, 8192] {
@@ -165,14 +167,14 @@ mod tests {
         ) {
             let (mut unpacker, mut raw) = (ZstdUnpacker::default(), vec![0; 4096]);
             prop_assert!(unpacker.unpack(&stored, &mut raw).is_err() || stored.len() > 2);
-            // Random bytes are hardly ever a frame: also one that nearly is.
+            // Random bytes are rarely a frame, so the test also uses almost valid frames.
             let mut stored = vec![0; 4096];
             let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(1), &mut stored);
             let len = len.expect("text compresses");
             for (at, bits) in flips {
                 stored[at % len] ^= bits;
             }
-            // Whether it is noticed is the checksum's matter; the decoder is as good as new then.
+            // The checksum detects such damage; the decompressor must stay usable.
             let answer = unpacker.unpack(&stored[..len], &mut raw);
             prop_assert_eq!(answer, unpacker.unpack(&stored[..len], &mut raw));
             let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(2), &mut stored);

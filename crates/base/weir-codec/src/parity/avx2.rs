@@ -1,9 +1,9 @@
 //! Parity kernels for AVX2: 32 bytes per instruction, two such lanes per step.
 //!
-//! Not here: the choice among kernels; checks of lengths.
+//! The parent module chooses the kernel and checks the lengths.
 //!
-//! Invariants: called only where the machine has AVX2 (asserted, not trusted); same results as the
-//! portable kernel.
+//! Invariants: a kernel runs only on machines with AVX2, which it asserts; its results equal those
+//! of the portable kernel.
 
 #![expect(unsafe_code, reason = "vector instructions and their unaligned loads")]
 #![expect(clippy::cast_ptr_alignment, reason = "only for loads and stores of any alignment")]
@@ -25,7 +25,7 @@ fn assert_avx2() {
     assert!(std::arch::is_x86_feature_detected!("avx2"), "chosen only where AVX2 is");
 }
 
-/// Horner's rule from the last data strip to the first.
+/// Computes the parity by Horner's rule, from the last data strip to the first.
 pub(super) fn encode<const P: usize>(data: &[&[u8]], parity: &mut [&mut [u8]; P]) {
     assert_avx2();
     // SAFETY: the machine has AVX2.
@@ -41,17 +41,17 @@ pub(super) fn multiply_add(sum: &mut [u8], source: &[u8], factor: u8) {
 
 #[target_feature(enable = "avx2")]
 fn load(bytes: &[u8; LANE_BYTES]) -> __m256i {
-    // SAFETY: 32 readable bytes; the load takes any alignment.
+    // SAFETY: 32 readable bytes; the load accepts any alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>()) }
 }
 
 #[target_feature(enable = "avx2")]
 fn store(bytes: &mut [u8; LANE_BYTES], value: __m256i) {
-    // SAFETY: 32 writable bytes; the store takes any alignment.
+    // SAFETY: 32 writable bytes; the store accepts any alignment.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast::<__m256i>(), value) }
 }
 
-/// Twice each byte: those with the high bit set (negative ones) fold the carry back.
+/// Doubles each byte. A byte whose high bit is set (a negative one) folds the carry back.
 #[target_feature(enable = "avx2")]
 fn double(value: __m256i) -> __m256i {
     let carries = _mm256_cmpgt_epi8(_mm256_setzero_si256(), value);
@@ -109,10 +109,10 @@ fn multiply_add_avx2(sum: &mut [u8], source: &[u8], factor: u8) {
     }
 }
 
-/// A table of 16 bytes in both halves of a register, as the shuffle looks it up.
+/// Loads a table of 16 bytes into both halves of a register, for the shuffle instruction.
 #[target_feature(enable = "avx2")]
 fn both_halves(table: &[u8; 16]) -> __m256i {
-    // SAFETY: 16 readable bytes; the load takes any alignment.
+    // SAFETY: 16 readable bytes; the load accepts any alignment.
     let table = unsafe { _mm_loadu_si128(table.as_ptr().cast::<__m128i>()) };
     _mm256_broadcastsi128_si256(table)
 }

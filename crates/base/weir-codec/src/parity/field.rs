@@ -1,10 +1,10 @@
-//! Single elements of GF(2^8) modulo 0x11d.
+//! Arithmetic on single elements of GF(2^8) modulo 0x11d.
 //!
-//! Not here: strips of them (the kernels).
+//! The kernels process whole strips.
 //!
-//! Invariant: zero has no logarithm and no inverse; everything else is a power of 2.
+//! Invariant: zero has no logarithm and no inverse; every other element is a power of 2.
 
-/// 2^n for n from 0 to 254, and once more, so that sums of two logarithms need no modulo.
+/// 2^n for n from 0 to 254, stored twice, so that sums of two logarithms need no modulo.
 const POWERS: [u8; 510] = {
     let mut powers = [0; 510];
     let (mut value, mut n) = (1_u8, 0);
@@ -17,7 +17,7 @@ const POWERS: [u8; 510] = {
     powers
 };
 
-/// n of each 2^n.
+/// The logarithm n of each 2^n.
 const LOGARITHMS: [u8; 256] = {
     let mut logarithms = [0; 256];
     let mut n = 0;
@@ -28,7 +28,7 @@ const LOGARITHMS: [u8; 256] = {
     logarithms
 };
 
-/// What a carry out of the eighth bit folds back to.
+/// Value that a carry out of the eighth bit folds back to.
 pub(super) const REDUCTION: u8 = 0x1d;
 
 const fn double(value: u8) -> u8 {
@@ -50,12 +50,12 @@ pub(super) fn inverse(value: u8) -> u8 {
     POWERS[255 - logarithm(value)]
 }
 
-/// base^exponent; `base` is not zero.
+/// base^exponent; `base` must not be zero.
 pub(super) fn power(base: u8, exponent: usize) -> u8 {
     POWERS[logarithm(base) * exponent % 255]
 }
 
-/// Products of a factor with every low and every high half of a byte; their sum is the product with
+/// Products of a factor with every low and every high half of a byte. Their sum is the product with
 /// the whole byte.
 pub(super) fn half_products(factor: u8) -> ([u8; 16], [u8; 16]) {
     let low = std::array::from_fn(|half| multiply(factor, half as u8));

@@ -1,21 +1,21 @@
 //! Parity kernels for any machine: eight bytes at a time in a 64-bit word.
 //!
-//! Not here: the choice among kernels; checks of lengths.
+//! The parent module chooses the kernel and checks the lengths.
 //!
-//! Invariant: same results as every other kernel.
+//! Invariant: the results equal those of every other kernel.
 
 use super::field::{REDUCTION, half_products};
 
 const WORD_BYTES: usize = 8;
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Twice each of eight bytes.
+/// Doubles each of eight bytes.
 fn double(word: u64) -> u64 {
     let carries = (word >> 7) & ONES;
     ((word & !(ONES << 7)) << 1) ^ (carries * u64::from(REDUCTION))
 }
 
-/// Horner's rule from the last data strip to the first.
+/// Computes the parity by Horner's rule, from the last data strip to the first.
 pub(super) fn encode<const P: usize>(data: &[&[u8]], parity: &mut [&mut [u8]; P]) {
     for at in (0..data[0].len()).step_by(WORD_BYTES) {
         let mut sums = [0_u64; P];

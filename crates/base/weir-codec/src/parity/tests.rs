@@ -1,4 +1,4 @@
-//! All kernels against a plain oracle, and every loss that the parity covers.
+//! Compares all kernels with a plain oracle, and tests every loss that the parity covers.
 
 use proptest::prelude::*;
 
@@ -12,8 +12,7 @@ fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// Schoolbook product of two polynomials, then the remainder: shares nothing with the field's
-/// tables.
+/// Schoolbook product of two polynomials and the remainder; independent of the field's tables.
 fn product(a: u8, b: u8) -> u8 {
     let mut wide =
         (0..8).filter(|bit| b >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u16::from(a) << bit);
@@ -25,7 +24,7 @@ fn product(a: u8, b: u8) -> u8 {
     wide as u8
 }
 
-/// Parity by the definition.
+/// Parity, computed from its definition.
 fn oracle(data: &[Vec<u8>], parity: usize) -> Vec<Vec<u8>> {
     (0..parity)
         .map(|row| {
@@ -60,7 +59,7 @@ fn noise(seed: u64, strips: usize, len: usize) -> Vec<Vec<u8>> {
     (0..strips).map(|_| (0..len).map(|_| next()).collect()).collect()
 }
 
-/// Every set of at most `max` of `0..count`, sorted.
+/// All sets of at most `max` elements of `0..count`, sorted.
 fn losses(count: usize, max: usize) -> Vec<Vec<usize>> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
     let mut last = sets.clone();
@@ -89,7 +88,7 @@ fn assert_recovered(kernel: Kernel, data: usize, all: &[Vec<u8>], lost: &[usize]
 }
 
 #[test]
-fn the_field_is_the_one_of_the_papers() {
+fn field_matches_the_published_one() {
     for a in 0..=255_u8 {
         for b in 0..=255_u8 {
             assert_eq!(field::multiply(a, b), product(a, b));
@@ -101,7 +100,7 @@ fn the_field_is_the_one_of_the_papers() {
 }
 
 #[test]
-fn every_combination_of_losses_comes_back() {
+fn every_combination_of_losses_is_reconstructed() {
     for parity in 1..=PARITY_STRIPS_MAX {
         for data in [1, 2, 3, 4, 5, 8, 9] {
             let mut all = noise((data * 7 + parity) as u64, data, UNIT_BYTES);
@@ -116,7 +115,7 @@ fn every_combination_of_losses_comes_back() {
 }
 
 #[test]
-fn the_widest_rows_come_back_too() {
+fn widest_rows_are_reconstructed() {
     let mut all = noise(5, DATA_STRIPS_MAX, UNIT_BYTES);
     all.extend(oracle(&all, 3));
     for lost in [[0, 127, 254], [0, 1, 2], [252, 253, 254], [0, 254, 255], [3, 256, 257]] {
@@ -149,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn any_loss_of_random_rows_comes_back(
+    fn random_losses_are_reconstructed(
         seed in any::<u64>(), data in 1_usize..24, parity in 1_usize..=3, pick in any::<[u16; 3]>(),
     ) {
         let mut all = noise(seed, data, 2 * UNIT_BYTES);

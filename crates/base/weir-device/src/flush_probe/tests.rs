@@ -1,4 +1,4 @@
-//! Measuring disks whose times are known.
+//! Measurements of disks with known times.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -37,7 +37,7 @@ async fn measure(disks: &[&Disk]) -> Result<Vec<FlushFigures>, DeviceError> {
 }
 
 #[test]
-fn measures_a_slow_disk_beside_a_quick_one_within_its_time() {
+fn slow_and_fast_disks_are_measured_concurrently() {
     new_runtime().unwrap().block_on(async {
         let (slow, quick) = (disk(), disk());
         let delay = Duration::from_millis(20);
@@ -52,13 +52,13 @@ fn measures_a_slow_disk_beside_a_quick_one_within_its_time() {
         }
         assert!(figures[1].durable() < delay, "{:?}", figures[1]);
         assert_eq!(figures[1].samples, SAMPLES_MAX);
-        // Two slow ones one after the other would take twice the time.
+        // Measuring the two slow disks one after the other would take twice the time.
         assert!(took >= TIME_MAX && took < TIME_MAX * 2, "{took:?}");
     });
 }
 
 #[test]
-fn a_very_slow_disk_is_measured_at_least_once() {
+fn very_slow_disk_is_measured_once() {
     new_runtime().unwrap().block_on(async {
         let disk = disk();
         disk.faults.delay(Duration::from_millis(150));
@@ -69,7 +69,7 @@ fn a_very_slow_disk_is_measured_at_least_once() {
 }
 
 #[test]
-fn writes_only_its_place_and_never_the_same_twice() {
+fn probe_writes_only_at_its_offset() {
     new_runtime().unwrap().block_on(async {
         let disk = disk();
         measure(&[&disk]).await.unwrap();
@@ -83,7 +83,7 @@ fn writes_only_its_place_and_never_the_same_twice() {
 }
 
 #[test]
-fn a_failed_write_or_flush_is_told_and_not_tried_again() {
+fn failed_write_or_flush_is_an_error_and_not_retried() {
     new_runtime().unwrap().block_on(async {
         for op in [DeviceOp::Write, DeviceOp::Flush] {
             let (good, bad) = (disk(), disk());
@@ -96,7 +96,7 @@ fn a_failed_write_or_flush_is_told_and_not_tried_again() {
 }
 
 #[test]
-fn a_frozen_disk_is_waited_for_and_no_write_is_left_behind() {
+fn probe_waits_for_a_frozen_disk() {
     new_runtime().unwrap().block_on(async {
         let disk = disk();
         disk.faults.freeze();

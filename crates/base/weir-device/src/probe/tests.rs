@@ -1,5 +1,5 @@
-//! Probing against marks at their places, against the real tools where they are installed, and
-//! against noise.
+//! Tests of the probe: magic numbers at their positions, the output of real tools if they are
+//! installed, and noise.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,10 +16,11 @@ use crate::open::OpenMode;
 
 const DISK_BYTES: usize = 8 << 20;
 
-/// The name of a format, and bytes at their offsets that make a disk look like it.
+/// Name of a format, and bytes with their offsets that make a disk look like it.
 type Case = (&'static str, &'static [(usize, &'static [u8])]);
 
-/// Marks by their absolute place on a disk of [`DISK_BYTES`], written down a second time.
+/// Magic numbers with their absolute offsets on a disk of [`DISK_BYTES`], written a second time,
+/// independent of the code.
 #[rustfmt::skip]
 const PLACES: &[Case] = &[
     ("LUKS encryption", &[(0, b"LUKS\xba\xbe\x00\x01")]),
@@ -52,7 +53,7 @@ fn probe(disk: &[u8]) -> Option<&'static str> {
 }
 
 #[test]
-fn knows_marks_at_their_places() {
+fn magic_numbers_are_recognised_at_their_offsets() {
     for (name, places) in PLACES {
         let mut disk = vec![0; DISK_BYTES];
         for (offset, bytes) in *places {
@@ -66,8 +67,8 @@ fn knows_marks_at_their_places() {
 }
 
 #[test]
-fn finds_marks_near_the_end_whatever_the_length() {
-    // 0.90 and 1.0 are rounded down from the end: 8 MiB + 20 KiB + 512 bytes.
+fn magic_numbers_near_the_end_are_found_for_any_length() {
+    // Versions 0.90 and 1.0 are rounded down from the end: 8 MiB + 20 KiB + 512 bytes.
     let len = DISK_BYTES + (20 << 10) + 512;
     for offset in [DISK_BYTES - 65536, DISK_BYTES + (12 << 10)] {
         let mut disk = vec![0; len];
@@ -77,17 +78,17 @@ fn finds_marks_near_the_end_whatever_the_length() {
 }
 
 #[test]
-fn any_bytes_and_any_length_give_an_answer() {
+fn arbitrary_bytes_and_lengths_never_panic() {
     for len in [0, 1, 511, 512, 1024, 4095, 8192, 65536, 300_000] {
         assert_eq!(probe(&vec![0; len]), None);
         assert_eq!(probe(&vec![0xff; len]), None);
     }
-    // A tail longer than the disk is a caller's mistake; it is still no reason to panic.
+    // A tail longer than the disk is an error of the caller and must not panic either.
     assert_eq!(probe_content(&[], &[0; 512], 100), None);
 }
 
 #[test]
-fn noise_and_a_bare_boot_signature_are_nothing() {
+fn noise_and_an_empty_partition_table_are_not_recognised() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut disk: Vec<u8> = std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -106,7 +107,7 @@ fn noise_and_a_bare_boot_signature_are_nothing() {
 }
 
 #[test]
-fn reads_both_ends_of_a_device() {
+fn both_ends_of_a_device_are_probed() {
     new_runtime().unwrap().block_on(async {
         let disk = MemoryDevice::new("disk", DISK_BYTES);
         assert_eq!(probe_device(&disk).await.unwrap(), None);
@@ -120,7 +121,7 @@ fn reads_both_ends_of_a_device() {
 
 /// Runs a tool on `disk`; false if it is not installed.
 fn make(tool: &str, args: &[&str], disk: &Path) -> bool {
-    // A user's own path often lacks the folders of system tools.
+    // The PATH of a user often lacks the directories of system tools.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let status = Command::new(tool)
         .args(args)
@@ -143,7 +144,7 @@ fn make(tool: &str, args: &[&str], disk: &Path) -> bool {
 }
 
 #[test]
-fn knows_what_real_tools_make() {
+fn output_of_real_tools_is_recognised() {
     #[rustfmt::skip]
     let cases: &[(&str, &[&str], &str)] = &[
         ("mke2fs", &["-q", "-F", "-t", "ext2"], "ext2 filesystem"),
@@ -167,7 +168,7 @@ fn knows_what_real_tools_make() {
     let mut made_count = 0;
     for (index, (tool, args, name)) in cases.iter().enumerate() {
         let path = dir.path().join(index.to_string());
-        // Sparse: the smallest that all of them accept.
+        // Sparse; the smallest size that all tools accept.
         FileDevice::create_sparse(&path, 512 << 20).unwrap();
         if !make(tool, args, &path) {
             continue;

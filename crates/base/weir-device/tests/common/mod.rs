@@ -1,6 +1,6 @@
-//! What the tests of real disks share: runtimes, patterns, loop devices, child processes.
+//! Helpers for tests of real disks: runtimes, patterns, loop devices, child processes.
 //!
-//! Not here: the tests.
+//! The tests are in the other files.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
@@ -13,12 +13,12 @@ use weir_device::{Device, DeviceError, Durability, FileDevice, OpenMode, io_back
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on its own runtime.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     new_runtime().unwrap().block_on(future)
 }
 
-/// Bytes that tell where on the disk they belong.
+/// Bytes that depend on their offset on the disk.
 pub(crate) fn pattern(offset: u64, len: usize) -> IoBuf {
     let mut buf = IoBuf::zeroed(len);
     for (index, word) in buf.chunks_exact_mut(8).enumerate() {
@@ -37,7 +37,7 @@ pub(crate) async fn read(disk: &dyn Device, offset: u64, len: usize) -> Result<I
     result.map(|()| buf)
 }
 
-/// Reads and compares with what `write` puts there.
+/// Reads and compares with the bytes that `write` writes.
 pub(crate) async fn verify(disk: &dyn Device, offset: u64, len: usize) {
     let found = read(disk, offset, len).await.unwrap();
     assert!(found[..] == pattern(offset, len)[..], "wrong bytes at {offset}");
@@ -57,7 +57,7 @@ pub(crate) fn open(path: &Path) -> Result<FileDevice, DeviceError> {
 pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {
-    /// `None`, said aloud, where loop devices cannot be made.
+    /// Prints a message and returns `None` if loop devices cannot be created.
     pub(crate) fn attach(file: &Path, args: &[&str]) -> Option<Self> {
         let mut losetup = Command::new("/usr/sbin/losetup");
         let output = losetup.args(args).args(["-f", "--show"]).arg(file).output().ok();
@@ -79,8 +79,8 @@ impl Drop for Loop {
     }
 }
 
-/// Runs one ignored test of this binary in a child process, behind `prefix` (a command that ends by
-/// running its arguments), and gives what it printed.
+/// Runs one ignored test of this binary in a child process and returns its output. `prefix` is a
+/// command that finally runs its arguments.
 pub(crate) fn child(prefix: &[&str], test: &str) -> String {
     let binary = std::env::current_exe().unwrap();
     let mut words = prefix.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
-//! Bookmarks: kept over reopening, bounded by what they are of, and good to send from when their
-//! snapshot is gone.
+//! Bookmarks: persistence, their relation to snapshots, and sends from a bookmark whose snapshot
+//! was destroyed.
 //!
-//! Not here: streams as such (send), crashes (weir-sim).
+//! Other properties of streams are in `send`, crashes in weir-sim.
 
 use weir_base::ErrorKind;
 use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SendFrom, SendSpec};
@@ -26,14 +26,14 @@ fn bookmark(pool: &Pool, volume: &str, snapshot: &str, name: &str) {
     assert_eq!(made.unwrap(), Outcome::Changed);
 }
 
-/// What changed since a bookmark, as a stream.
+/// An incremental stream from a bookmark.
 fn since(pool: &Pool, (of, name): (&str, &str), to: (&str, &str)) -> Result<Vec<u8>, DatasetError> {
     let from = Some(SendFrom::Bookmark(mark(of, name)));
     pool.send(&SendSpec { from, ..spec(to.0, to.1) })
 }
 
 #[test]
-fn a_stream_goes_on_from_a_snapshot_that_is_gone_and_what_was_trimmed_arrives() {
+fn incremental_stream_from_the_bookmark_of_a_destroyed_snapshot() {
     let (mut source, mut back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -46,7 +46,7 @@ fn a_stream_goes_on_from_a_snapshot_that_is_gone_and_what_was_trimmed_arrives() 
     write(&volume, &mut model, 100..130, 2);
     trim(&volume, &mut model, 300..420);
     destroy(&source, "v", "a");
-    // Everything that it alone held is free, and may be written again.
+    // The space of the destroyed snapshot is free and can be reused.
     source.check();
     assert!(volume.info().space.used < used, "a bookmark holds nothing");
     source.snap("v", "b");
@@ -58,7 +58,7 @@ fn a_stream_goes_on_from_a_snapshot_that_is_gone_and_what_was_trimmed_arrives() 
 
     let bytes = since(&source, ("v", "a"), ("v", "b")).unwrap();
     assert!(bytes.len() < 100_000, "{} bytes are no difference", bytes.len());
-    // Cut off, and gone on with: the token names the snapshot that only the bookmark knows.
+    // Interrupt and resume: the token names the snapshot, which now exists only as the bookmark.
     let error = back.receive("w", &bytes[..bytes.len() / 2]).unwrap_err();
     assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
     back.reopen();
@@ -67,7 +67,7 @@ fn a_stream_goes_on_from_a_snapshot_that_is_gone_and_what_was_trimmed_arrives() 
     assert_eq!(back.shown("w", "b"), model);
     back.check();
 
-    // Without the bookmark nothing knows that moment any more.
+    // Without the bookmark, the pool no longer has this point in time as a base.
     let gone = now(source.engine.destroy_bookmark(&mark("v", "a")));
     assert_eq!(gone.unwrap(), Outcome::Changed);
     assert!(matches!(
@@ -82,7 +82,7 @@ fn a_stream_goes_on_from_a_snapshot_that_is_gone_and_what_was_trimmed_arrives() 
 }
 
 #[test]
-fn names_are_taken_once_and_a_bookmark_is_of_something_older() {
+fn bookmark_names_are_unique_and_streams_go_forward_only() {
     let pool = Pool::new("tank", 0);
     let volume = pool.make("v");
     let mut model = Content::new();
@@ -100,7 +100,7 @@ fn names_are_taken_once_and_a_bookmark_is_of_something_older() {
     let error = now(pool.engine.create_bookmark(&id("v", "x"), "other")).unwrap_err();
     assert!(matches!(error, DatasetError::NoSnapshot { .. }), "{error}");
     since(&pool, ("v", "early"), ("v", "b")).unwrap();
-    // Not to itself, and not backwards.
+    // The target must be another snapshot, newer than the bookmark.
     for (from, to) in [("late", "b"), ("late", "a"), ("early", "a")] {
         let error = since(&pool, ("v", from), ("v", to)).unwrap_err();
         assert_eq!(kind(&error), ErrorKind::Invalid, "{from} {to}: {error}");
@@ -112,7 +112,7 @@ fn names_are_taken_once_and_a_bookmark_is_of_something_older() {
 }
 
 #[test]
-fn a_volume_that_goes_back_loses_newer_bookmarks_and_is_asked_first() {
+fn rollback_past_newer_bookmarks_needs_confirmation() {
     let mut pool = Pool::new("tank", 0);
     let volume = pool.make("v");
     let mut model = Content::new();
@@ -129,7 +129,7 @@ fn a_volume_that_goes_back_loses_newer_bookmarks_and_is_asked_first() {
     assert_eq!((kind(&error), names(&pool.engine, "v").len()), (ErrorKind::Busy, 2));
     now(pool.engine.rollback(&id("v", "a"), true)).unwrap();
     assert_eq!((content(&volume), names(&pool.engine, "v")), (first, vec!["a".to_owned()]));
-    // A volume that has only bookmarks goes without a question, and they go with it.
+    // A volume that has only bookmarks is destroyed without confirmation, together with them.
     destroy(&pool, "v", "a");
     now(pool.engine.destroy_volume("v", false)).unwrap();
     drop(volume);
@@ -139,10 +139,10 @@ fn a_volume_that_goes_back_loses_newer_bookmarks_and_is_asked_first() {
     pool.check();
 }
 
-/// A bookmark stays with the volume it is called after. Its moment may be the clone's after a
-/// promotion, and streams from it are right for both.
+/// A bookmark stays in the namespace of its volume. After a promotion its point in time may belong
+/// to the clone's history; streams from it are correct for both volumes.
 #[test]
-fn bookmarks_stay_with_their_volume_over_rename_clone_and_promotion() {
+fn bookmarks_stay_with_their_volume_after_rename_and_promotion() {
     let (mut source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -172,7 +172,7 @@ fn bookmarks_stay_with_their_volume_over_rename_clone_and_promotion() {
         assert_eq!(back.shown(&into, to.1), *wanted, "{into}");
         now(back.engine.destroy_volume(&into, true)).unwrap();
     };
-    // A moment before the clone began: the other side makes a clone of what it has.
+    // The bookmark is older than the clone: the receiver creates a clone of its own volume.
     arrives(since(&source, ("u", "a"), ("c", "x")).unwrap(), ("c", "x"), &cloned);
     now(source.engine.promote("c")).unwrap();
     arrives(since(&source, ("u", "a"), ("u", "d")).unwrap(), ("u", "d"), &model);

@@ -1,9 +1,8 @@
-//! The cleaner under the engine: volumes overwritten for many times their size in a pool that is
-//! nearly full.
+//! The cleaner in the engine: clients overwrite volumes many times in a nearly full pool.
 //!
-//! Not here: crashes and concurrency (weir-sim).
+//! Crashes and concurrency are in weir-sim.
 //!
-//! Invariant: every block is compared with what was written last, before and after reopening.
+//! Invariant: every block equals the last write to it, before and after a restart.
 
 #![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
 
@@ -21,10 +20,10 @@ use weir_pool::{CreateOptions, VdevSpec};
 
 const MIB: f64 = (1 << 20) as f64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// A small budget, so that a txg is a small part of the pool, as it is in a real one.
+/// Small budget, so that a txg is a small part of the pool, as in production.
 const MEMORY_BYTES: u64 = 8 << 20;
 
-/// A pool, one volume in it, and what each block of it must hold.
+/// A pool with one volume, and the expected version of each block.
 struct Bench {
     disk: Arc<MemoryDevice>,
     faults: Arc<Faults>,
@@ -94,7 +93,7 @@ impl Bench {
         self.versions[block as usize..(block + count) as usize].fill(0);
     }
 
-    /// Compares everything, counters included.
+    /// Compares all blocks and all counters.
     fn check(&self) {
         self.check_blocks();
         assert!(now(self.engine.check_live_bytes()).unwrap().is_empty());
@@ -111,7 +110,7 @@ impl Bench {
 
     fn reopen(self) -> Self {
         let Self { disk, faults, engine, volume, versions, next } = self;
-        // What is too much for the log waits for a commit.
+        // Data that exceeds the log's limit waits for a commit.
         now(drive(&engine, engine.flush(&volume))).unwrap();
         drop((engine, volume));
         let devices = Self::devices(&disk, &faults);
@@ -126,7 +125,7 @@ impl Bench {
     }
 }
 
-/// Incompressible, and different for each block and version.
+/// Incompressible bytes, unique for each block and version.
 fn content(block: u64, version: u64) -> [u8; BLOCK_BYTES] {
     let mut state = block << 32 | version;
     let mut out = [0; BLOCK_BYTES];
@@ -137,7 +136,7 @@ fn content(block: u64, version: u64) -> [u8; BLOCK_BYTES] {
     out
 }
 
-/// Runs a client call beside the engine's own loop.
+/// Runs a client call concurrently with the engine's own loop.
 async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
     let never = |_| std::future::pending::<()>();
     let run = std::pin::pin!(engine.run(never));
@@ -148,7 +147,8 @@ async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
     }
 }
 
-/// Write amplification of design 1.5 at this live part `v`: 1 / (1 - u) where v = (u - 1) / ln u.
+/// Write amplification of design 1.5 for the live fraction `v`: 1 / (1 - u) where v = (u - 1) / ln
+/// u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -159,15 +159,15 @@ fn model(v: f64) -> f64 {
 }
 
 #[test]
-fn the_model_gives_the_table_of_the_design() {
+fn write_amplification_model_matches_the_design() {
     for (v, amplification) in [(0.7, 1.9), (0.8, 2.7), (0.9, 5.2), (0.95, 10.2)] {
         assert!((model(v) / amplification - 1.0).abs() < 0.03, "{v}: {}", model(v));
     }
 }
 
-/// Fills a volume to a part of what users get and overwrites it at random.
+/// Fills a volume to `percent` of the usable capacity and overwrites it at random.
 fn overwrite_uniformly(percent: u64) {
-    // Nodes and their old versions take about 2 %.
+    // Nodes and their old versions occupy about 2 %.
     let mut bench = Bench::new(96 << 20, |capacity| capacity * percent / 102);
     for block in 0..bench.blocks() {
         bench.write(block).unwrap();
@@ -205,19 +205,19 @@ fn overwrite_uniformly(percent: u64) {
 }
 
 #[test]
-fn a_volume_at_80_percent_is_overwritten_at_random_for_many_times_its_size() {
+fn random_overwrites_at_80_percent_stay_correct() {
     overwrite_uniformly(80);
 }
 
 #[test]
-fn a_volume_at_90_percent_is_overwritten_at_random_for_many_times_its_size() {
+fn random_overwrites_at_90_percent_stay_correct() {
     overwrite_uniformly(90);
 }
 
 #[test]
-fn what_a_pool_keeps_in_ram_stays_within_its_memory_whatever_the_cleaner_moved() {
+fn remap_tables_stay_within_the_memory_budget() {
     const SMALL_BYTES: u64 = 2 << 20;
-    /// An eighth of the 40 % that are caches.
+    /// The remap tables may use an eighth of the 40 % of memory that are caches.
     const TABLES_MAX: u64 = SMALL_BYTES / 20;
     let mut bench = Bench::new(96 << 20, |capacity| capacity * 80 / 102);
     for block in 0..bench.blocks() {
@@ -236,7 +236,7 @@ fn what_a_pool_keeps_in_ram_stays_within_its_memory_whatever_the_cleaner_moved()
         let cached = [CacheClass::Node, CacheClass::Data].map(|class| pool.cache().stats(class));
         let cached: u64 = cached.iter().map(|stats| stats.bytes).sum();
         let held = cached + tables.segment_bytes + tables.remap_list_bytes + tables.remap_bytes;
-        // 45 % are for dirty data.
+        // Dirty data may use the other 45 %.
         assert!(held <= SMALL_BYTES * 55 / 100, "{cached} cached, {tables:?}");
         assert!(tables.remap_bytes <= TABLES_MAX, "{tables:?}");
         assert_eq!(tables.remap_bytes, pool.status().remap_bytes);
@@ -247,10 +247,11 @@ fn what_a_pool_keeps_in_ram_stays_within_its_memory_whatever_the_cleaner_moved()
     bench.reopen().check();
 }
 
-/// Such a block was once no more to be found as soon as the commit had freed it in memory, while
-/// clients still read the tree before: a read beside a clone that replaces much gave EIO.
+/// Regression: a commit freed the last block of a cleaned segment in memory and dropped its remap
+/// table, while clients still read the previous tree. Reads concurrent with a large block clone
+/// failed with EIO.
 #[test]
-fn what_was_moved_is_read_until_the_commit_that_frees_the_last_of_it_shows_its_tree() {
+fn moved_blocks_are_readable_until_the_new_tree_is_published() {
     let mut bench = Bench::new(32 << 20, |capacity| capacity * 70 / 102);
     for block in 0..bench.blocks() {
         bench.write(block).unwrap();
@@ -268,7 +269,7 @@ fn what_was_moved_is_read_until_the_commit_that_frees_the_last_of_it_shows_its_t
     });
     now(bench.engine.sync()).unwrap();
     assert!(bench.engine.pool().status().remap_bytes > 0, "nothing was cleaned");
-    // A write that the commit of the clone waits for before it shows the new tree.
+    // The commit of the clone waits for this write before it publishes the new tree.
     now(drive(&bench.engine, other.write(0, &content(0, 1)))).unwrap();
     let clone = bench.engine.clone_range(&holes, 0, &bench.volume, 0, size_bytes);
     let mut clone = std::pin::pin!(clone);
@@ -285,8 +286,8 @@ fn what_was_moved_is_read_until_the_commit_that_frees_the_last_of_it_shows_its_t
 }
 
 #[test]
-fn a_full_pool_says_so_and_trim_brings_the_space_back_24_times() {
-    // More than fits.
+fn full_pool_returns_no_space_and_trim_frees_space() {
+    // Larger than the pool.
     let mut bench = Bench::new(32 << 20, |capacity| capacity * 2);
     let mut written = 0;
     let full = loop {
@@ -317,7 +318,7 @@ fn a_full_pool_says_so_and_trim_brings_the_space_back_24_times() {
         }
     }
     now(bench.engine.destroy_volume("v", false)).unwrap();
-    // Each txg frees a part of it.
+    // Each txg frees a part of the volume.
     for _ in 0..100 {
         now(bench.engine.commit()).unwrap();
     }

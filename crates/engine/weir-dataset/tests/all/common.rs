@@ -1,8 +1,8 @@
-//! What the tests of the engine share: memory disks and a way to wait for futures on them.
+//! Helpers of the engine's tests: memory devices and an executor for their futures.
 //!
-//! Not here: any test.
+//! The tests are in the other modules.
 //!
-//! Invariant: memory disks complete at once, so a future that stays pending waits for nobody.
+//! Invariant: memory devices complete at once, so that a pending future waits only for other tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, ScanState, VdevSpec};
 
-/// Runs a future to its end; one that waits for somebody else fails the test.
+/// Polls a future to completion. A future that waits for another task fails the test.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
@@ -31,19 +31,19 @@ pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
     EngineOptions { memory_bytes, clock, bug: PlantedBug::None }
 }
 
-/// An import like a person's; each is another opening.
+/// Options of a user's import, with a new import epoch each time.
 pub(crate) fn import() -> ImportOptions {
     static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
     let opening = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
     ImportOptions::new(opening)
 }
 
-/// Disks as the engine takes them.
+/// Converts disks to the type that the engine expects.
 pub(crate) fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
     disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }
 
-/// A new pool on one disk.
+/// Creates a pool on one disk.
 pub(crate) fn pool_on(disk: &Arc<MemoryDevice>, memory_bytes: u64) -> Arc<Engine> {
     let disks = as_devices(&[Arc::clone(disk)]);
     pool_of(VdevKind::Disk, disks, &options(memory_bytes))
@@ -64,7 +64,7 @@ pub(crate) fn pool_of(
     now(Engine::create("tank", &[vdev], CreateOptions::default(), how, &mut guid)).unwrap()
 }
 
-/// Runs the scans that are due to their end; the engine stops with them.
+/// Runs the due scans to their end, then stops the engine.
 pub(crate) fn run_scans(engine: &Engine) {
     now(engine.run_scans(|_| {
         let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);

@@ -1,6 +1,6 @@
-//! Copies of volumes by reference, cut off at every write.
+//! Copies of volumes by reference, interrupted at every write.
 //!
-//! Not here: range clones as such (references).
+//! Block clones are in `references`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::common::{as_devices, import, now, options, pool_on};
 const MEMORY_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 300;
-/// Enough for any future that gets on by itself.
+/// Enough polls for any future that does not wait for another task.
 const POLLS: usize = 1000;
 
-/// A disk whose power goes after some more writes: from then on nothing completes.
+/// A disk that loses power after a number of writes: from then on no operation completes.
 struct DyingDevice {
     behind: Arc<MemoryDevice>,
     left: AtomicU64,
@@ -84,7 +84,8 @@ fn block(at: u64, fill: u8) -> [u8; BLOCK_BYTES] {
     data
 }
 
-/// A pool with a volume `v` of which every third block is a hole, and a snapshot of before that.
+/// A pool with a volume `v` in which every third block is a hole, and a snapshot from before the
+/// holes.
 fn make() -> (Arc<MemoryDevice>, Arc<Engine>) {
     let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
     let engine = pool_on(&disk, MEMORY_BYTES);
@@ -119,7 +120,7 @@ fn holds(engine: &Engine, name: &str, fill: u8) {
     }
 }
 
-/// Everything that was destroyed is freed, and every count agrees with a walk; what lives on disk.
+/// Frees destroyed data, checks all counts, and returns the space of the snapshots of `v`.
 fn settled(engine: &Engine) -> u64 {
     for _ in 0..12 {
         now(engine.sync()).unwrap();
@@ -137,7 +138,7 @@ fn names(engine: &Engine) -> Vec<String> {
 }
 
 #[test]
-fn a_copy_depends_on_nothing_and_leaves_no_snapshot() {
+fn copy_is_independent_and_leaves_no_snapshot() {
     let (_disk, engine) = make();
     let before = settled(&engine);
     assert_eq!(now(engine.copy_volume("v", None, "copy")).unwrap(), Outcome::Changed);
@@ -151,9 +152,10 @@ fn a_copy_depends_on_nothing_and_leaves_no_snapshot() {
     holds(&engine, "older", 1);
 }
 
-/// The snapshot that a volume is copied from was once stored as any other: a crash left it behind.
+/// Regression: the temporary snapshot of a copy was stored like any other, and a crash left it
+/// behind.
 #[test]
-fn a_copy_that_is_cut_off_at_any_write_leaves_nothing() {
+fn copy_interrupted_at_any_write_leaves_no_partial_volume() {
     let (mut cut, mut whole) = (0, 0);
     for writes in 1_u64.. {
         let (disk, engine) = make();

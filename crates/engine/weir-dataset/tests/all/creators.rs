@@ -1,6 +1,6 @@
-//! Creators of snapshots: what records say after a reopen, a rename, a promotion, a stream.
+//! Creators of snapshots: the stored creator after a restart, a rename, a promotion and a receive.
 //!
-//! Not here: which snapshots the server destroys (bin/weir).
+//! The server's choice of snapshots to destroy is in bin/weir.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn take(pool: &Pool, of: SnapshotId, by: TakenBy) {
 const SCHEDULE: TakenBy = TakenBy::Schedule(u64::MAX);
 
 #[test]
-fn record_keeps_the_creator_until_a_user_takes_the_snapshot_over() {
+fn creator_is_stored_until_a_user_takes_the_snapshot_over() {
     let mut pool = Pool::new("tank", 0);
     pool.make("v");
     pool.snap("v", "mine");
@@ -37,7 +37,7 @@ fn record_keeps_the_creator_until_a_user_takes_the_snapshot_over() {
     now(pool.engine.hold_snapshot(&id("v", "held"), "legal")).unwrap();
     now(pool.engine.rename_snapshot(&id("v", "renamed"), "other")).unwrap();
     now(pool.engine.rename_snapshot(&id("v", "other"), "renamed")).unwrap();
-    // A tag that it does not have changes nothing.
+    // Releasing a tag that the snapshot does not have changes nothing.
     now(pool.engine.release_to_user(&id("v", "held"), "none")).unwrap_err();
     let all = |held| {
         named(&[
@@ -57,16 +57,17 @@ fn record_keeps_the_creator_until_a_user_takes_the_snapshot_over() {
     let shown: Vec<_> = infos.into_iter().map(|info| (info.name, info.taken_by)).collect();
     assert_eq!(shown, all(TakenBy::User));
 
-    // A promotion moves snapshots with their records.
+    // A promotion moves snapshots together with their records.
     now(pool.engine.clone_snapshot(&id("v", "run"), "c")).unwrap();
     now(pool.engine.promote("c")).unwrap();
     assert_eq!(creators(&pool, "c"), all(TakenBy::User));
     assert_eq!(creators(&pool, "v"), []);
 }
 
-// A property of the volume made all of its snapshots a schedule's.
+// Regression: if the property was set on the volume, all of its snapshots counted as the
+// schedule's.
 #[test]
-fn inherited_value_makes_no_snapshot_a_schedules() {
+fn inherited_value_does_not_mark_snapshots_as_scheduled() {
     let pool = Pool::new("tank", 0);
     pool.make("v");
     pool.snap("v", "mine");
@@ -80,7 +81,7 @@ fn inherited_value_makes_no_snapshot_a_schedules() {
 }
 
 #[test]
-fn stream_is_the_creator_at_the_receiver_whatever_the_sender_recorded() {
+fn received_snapshot_has_the_stream_as_its_creator() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     write(&volume, &mut Content::new(), 0..20, 1);
@@ -91,7 +92,7 @@ fn stream_is_the_creator_at_the_receiver_whatever_the_sender_recorded() {
         back.receive(&into, &source.whole("v", name)).unwrap();
         let received = TakenBy::Received(back.engine.volume(&into).unwrap().dataset());
         assert_eq!(creators(&back, &into), named(&[(name, Some(received))]));
-    } // An operator's stream makes a snapshot of a user.
+    } // An operator's stream creates a user's snapshot.
     let spec = ReceiveSpec { volume: "own".into(), roll_back: false, dry_run: false, mark: None };
     let mut receiver = Receiver::for_user(Arc::clone(&back.engine), spec);
     now(receiver.push(&source.whole("v", "auto"))).unwrap();

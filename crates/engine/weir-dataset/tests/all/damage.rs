@@ -1,6 +1,6 @@
-//! What a pool says of data that no disk has a good copy of, and for how long it says it.
+//! The damage list: data and metadata without a good copy on any disk, and when entries disappear.
 //!
-//! Not here: how it prints (bin/weir), damage under load and crashes (the simulator).
+//! Its printed form is in bin/weir, damage under load and crashes in the simulator.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// What block `number` holds when it is written for the `round`th time: found nowhere else.
+/// Content of block `number` in its write `round`; unique on the disk.
 fn content(number: u64, round: u64) -> Vec<u8> {
     let mut state = (number + 1000 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(|| {
@@ -34,7 +34,7 @@ fn content(number: u64, round: u64) -> Vec<u8> {
 }
 
 impl Pool {
-    /// A pool of one vdev with a volume `v` of blocks of the first round.
+    /// A pool of one vdev, with a volume `v` that has the content of the first round.
     fn new(disks: usize) -> Self {
         let disks: Vec<_> = (0..disks)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
@@ -53,7 +53,7 @@ impl Pool {
         pool
     }
 
-    /// Nothing is in caches any more.
+    /// Reopens the pool, so that its caches are empty.
     fn reopen(&mut self) {
         now(self.engine.sync()).unwrap();
         let disks = as_devices(&self.disks);
@@ -68,13 +68,13 @@ impl Pool {
         now(self.volume(name).write(number * BLOCK, &content(number, round))).unwrap();
     }
 
-    /// Flips bytes of a stored block on every disk; flipped twice they are right again.
+    /// Flips bytes of a stored block on every disk; a second call restores them.
     fn flip(&self, number: u64, round: u64) {
         let wanted = content(number, round);
         for disk in &self.disks {
             let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
             done.unwrap();
-            // The first bytes may be flipped already.
+            // The first bytes may already be flipped.
             let at = (0..DISK_BYTES - BLOCK_BYTES)
                 .step_by(64)
                 .find(|at| image[at + 64..at + BLOCK_BYTES] == wanted[64..])
@@ -83,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// Whether a block can be read.
+    /// Returns true if a block is readable.
     fn reads(volume: &Volume, number: u64) -> bool {
         let mut out = vec![0; BLOCK_BYTES];
         match now(volume.read(number * BLOCK, &mut out)) {
@@ -95,7 +95,8 @@ impl Pool {
         }
     }
 
-    /// Names, first blocks, numbers of blocks and holders of what is on the list.
+    /// Volume, first block, number of blocks, and versions that share them, for each entry of the
+    /// list.
     fn listed(&self) -> Vec<String> {
         let text = |data: DamagedData| {
             let DamagedData { volume, offset_bytes, len_bytes, in_volume, snapshots, .. } = data;
@@ -110,14 +111,14 @@ impl Pool {
         now(self.engine.create_snapshots(&[id("v", name)])).unwrap();
     }
 
-    /// A scrub from its start to its end; the engine ends with it.
+    /// Runs a complete scrub and reopens the pool.
     fn scrub(&mut self) {
         self.engine.scrub_start().unwrap();
         run_scans(&self.engine);
         self.reopen();
     }
 
-    /// Lets the engine look up who shares what is on the list.
+    /// Lets the engine find the volumes and snapshots that share the listed data.
     fn settle(&mut self) {
         let engine = &self.engine;
         let naps = std::cell::Cell::new(0);
@@ -139,8 +140,8 @@ fn id(volume: &str, name: &str) -> SnapshotId {
 
 #[test]
 fn lost_data_is_listed_over_restarts_until_it_is_overwritten() {
-    // "Applications are unaffected", said the status while clients got EIO, and after a restart
-    // nothing was known of it.
+    // Regression: the status reported "applications are unaffected" while clients got EIO, and a
+    // restart lost all knowledge of the damage.
     for disks in [1, 2] {
         let mut pool = Pool::new(disks);
         pool.flip(3, 1);
@@ -168,7 +169,7 @@ fn lost_data_is_listed_over_restarts_until_it_is_overwritten() {
 }
 
 #[test]
-fn an_error_that_repeats_commits_nothing_more() {
+fn repeated_read_errors_cause_no_further_commits() {
     let mut pool = Pool::new(1);
     pool.flip(3, 1);
     pool.reopen();
@@ -197,7 +198,7 @@ fn snapshots_that_share_lost_data_keep_it_on_the_list() {
     pool.flip(3, 1);
     pool.flip(8, 1);
     pool.reopen();
-    // Met in the oldest: the others share the first of the two.
+    // Found in the oldest snapshot; the other versions share the first of the two blocks.
     let monday = now(async { pool.engine.open_snapshot(&id("v", "monday")) }).unwrap();
     assert!(!Pool::reads(&monday, 3) && !Pool::reads(&monday, 8));
     drop(monday);
@@ -222,7 +223,7 @@ fn snapshots_that_share_lost_data_keep_it_on_the_list() {
 }
 
 #[test]
-fn a_rollback_brings_lost_data_back_and_leaves_lost_data_behind() {
+fn rollback_updates_the_damage_list() {
     let mut pool = Pool::new(2);
     pool.snap("monday");
     pool.write("v", 3, 2);
@@ -268,7 +269,7 @@ fn clones_and_copies_of_lost_data_are_listed_too() {
 }
 
 #[test]
-fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
+fn scrub_lists_lost_data_and_removes_restored_data() {
     for disks in [1, 2] {
         let mut pool = Pool::new(disks);
         pool.snap("monday");
@@ -278,7 +279,7 @@ fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
         assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "no client met it");
         pool.scrub();
         assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "it is there still");
-        // As by a disk that comes back.
+        // Like a disk that reconnects with a good copy.
         pool.flip(3, 1);
         pool.reopen();
         assert!(Pool::reads(&pool.volume("v"), 3));
@@ -288,10 +289,10 @@ fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
     }
 }
 
-// A scrub looked for the newest damaged version of a record alone, and left all older ones on the
-// list: snapshots that can be read stayed there.
+// Regression: a scrub looked only for the newest damaged version of a record and kept all older
+// versions on the list, including readable snapshots.
 #[test]
-fn scrub_removes_whole_snapshots_between_damaged_ones() {
+fn scrub_removes_intact_snapshots_between_damaged_ones() {
     let mut pool = Pool::new(2);
     for round in 1..=4 {
         pool.write("v", 5, round);
@@ -303,7 +304,7 @@ fn scrub_removes_whole_snapshots_between_damaged_ones() {
     [2, 4].iter().for_each(|round| pool.flip(5, *round));
     pool.reopen();
     let volume = pool.volume("v");
-    // A node was lost that all these versions had in common.
+    // Lists a record as damaged in all versions, like a lost node that they share.
     pool.engine.pool().note_damage(volume.dataset(), 4..6, Txg(1), Txg(u64::MAX));
     assert_eq!(pool.listed(), ["v 4+2 itself@s1@s2@s3"]);
     pool.scrub();
@@ -314,7 +315,7 @@ fn scrub_removes_whole_snapshots_between_damaged_ones() {
 }
 
 #[test]
-fn blocks_with_several_references_are_listed_at_each_place() {
+fn shared_lost_block_is_listed_at_every_offset() {
     let mut pool = Pool::new(2);
     let volume = pool.volume("v");
     now(pool.engine.clone_range(&volume, 3 * BLOCK, &volume, 20 * BLOCK, BLOCK)).unwrap();
@@ -326,7 +327,7 @@ fn blocks_with_several_references_are_listed_at_each_place() {
 }
 
 #[test]
-fn parts_of_the_pool_are_listed_until_a_scrub_does_not_meet_them() {
+fn listed_metadata_stays_until_a_scrub_finds_no_damage() {
     let mut pool = Pool::new(2);
     pool.engine.pool().note_damaged_part(PoolPart::IntentLog, 7);
     pool.reopen();

@@ -1,4 +1,4 @@
-//! The engine on disks in memory: what clients see, over reopening and over damage.
+//! The engine on memory devices, as clients see it: across restarts and with damaged disks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_logged_write_survives_and_an_unflushed_one_may_not() {
+fn flushed_write_survives_a_crash_and_an_unflushed_one_does_not() {
     let disks = disks(2);
     let engine = create(&disks);
     let v = volume(&engine, 16 << 20);
@@ -98,7 +98,7 @@ fn committed_data_trim_and_odd_edges_read_back() {
 }
 
 #[test]
-fn a_mirror_heals_a_bad_copy_and_counts_it() {
+fn mirror_repairs_and_counts_bad_copies() {
     let disks = disks(2);
     let engine = create(&disks);
     let v = volume(&engine, 16 << 20);
@@ -106,10 +106,10 @@ fn a_mirror_heals_a_bad_copy_and_counts_it() {
     now(v.write(0, &data)).unwrap();
     now(engine.commit()).unwrap();
     drop((engine, v));
-    // Everything behind the label of one leg is garbage, label B included.
+    // Damage everything after the first 2 MiB of one leg, including label B.
     disks[0].corrupt(2 << 20..64 << 20, |byte| *byte ^= 0x5a);
-    // A read repairs the copies it meets; which leg it asks first alternates, so a few passes over
-    // everything meet all of them.
+    // A read repairs the bad copies that it reads. Reads alternate between the legs, so a few
+    // passes over the volume read all copies.
     let mut errors = Vec::new();
     while errors.last() != Some(&0) || errors.iter().rev().nth(1) != Some(&0) {
         let engine = reopen(&disks);
@@ -126,7 +126,7 @@ fn a_mirror_heals_a_bad_copy_and_counts_it() {
 }
 
 #[test]
-fn space_comes_back_and_a_full_pool_stays_open() {
+fn full_pool_stays_open_and_trim_frees_space() {
     let disks = disks(1);
     let engine = create(&disks);
     let v = volume(&engine, 1 << 30);
@@ -153,7 +153,7 @@ fn space_comes_back_and_a_full_pool_stays_open() {
     assert!(engine.pool().space().live_bytes < 1 << 20, "{:?}", engine.pool().space());
 }
 
-/// Runs a client call beside the engine's own loop.
+/// Runs a client call concurrently with the engine's own loop.
 async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
     let never = |_| std::future::pending::<()>();
     let run = std::pin::pin!(engine.run(never));
@@ -186,12 +186,12 @@ fn volumes_are_resized_but_never_cut() {
     assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), 16 << 40);
 }
 
-/// A batch whose header had rotted on one leg was skipped on the other leg too, because only the
-/// first header that looked right was tried; the flushed write in it was lost without a word.
+/// Regression: a batch with a damaged header on one leg was skipped on the other leg too, because
+/// replay tried only the first plausible header. A flushed write was lost without an error.
 #[test]
-fn a_rotten_log_header_on_one_leg_does_not_hide_the_batch_on_the_other() {
+fn damaged_log_batch_is_replayed_from_the_other_leg() {
     const LOG: std::ops::Range<usize> = 1 << 20..9 << 20;
-    /// Where the watermark stands in a header: no checksum of its own covers it.
+    /// Offset in a batch of the damaged byte: the first byte after the header's fields.
     const WATERMARK: usize = 48;
     for leg in 0..2 {
         let disks = disks(2);
@@ -209,12 +209,12 @@ fn a_rotten_log_header_on_one_leg_does_not_hide_the_batch_on_the_other() {
 }
 
 #[test]
-fn a_block_that_a_reader_holds_is_not_changed_under_it() {
+fn write_does_not_change_a_block_that_a_reader_holds() {
     let disks = disks(2);
     let engine = create(&disks);
     let volume = volume(&engine, 16 << 20);
     let fill = |byte: u8| vec![byte; 64 << 10];
-    // More than the log takes, so that from then on dirty blocks are changed in place.
+    // Exceeds the limit of the log queue; from then on writes change dirty blocks in place.
     for _ in 0..=LOG_QUEUED_BYTES_MAX / (64 << 10) {
         assert!(volume.try_write(0, &fill(1)).unwrap());
     }
@@ -231,14 +231,13 @@ fn a_block_that_a_reader_holds_is_not_changed_under_it() {
     assert_eq!(read(&engine.volume("v").unwrap(), 0, 64 << 10), fill(3));
 }
 
-/// Bytes of a small alphabet without repetitions: LZ4 finds little in them, zstd's entropy coding
-/// a lot.
+/// Random letters without repetitions: LZ4 compresses them little, zstd's entropy coding well.
 fn letters(seed: u64, len: usize) -> Vec<u8> {
     noise(seed, len).into_iter().map(|byte| b'a' + byte % 12).collect()
 }
 
 #[test]
-fn blocks_of_every_setting_read_back_together_and_the_ratio_is_that_of_what_is_stored() {
+fn blocks_of_every_compression_read_back_with_a_correct_ratio() {
     const PART: usize = 256 << 10;
     let disks = disks(1);
     let engine = create(&disks);

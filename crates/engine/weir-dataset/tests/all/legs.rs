@@ -1,6 +1,6 @@
-//! Disks that join a pool, take another's place or leave it, on disks in memory.
+//! Attaching, replacing and detaching disks of a pool; on memory devices.
 //!
-//! Not here: crashes and load meanwhile (the simulator), the real binary (bin/weir).
+//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn assert_holds(engine: &Engine, data: &[u8], what: &str) {
     assert!(out == data, "{what}");
 }
 
-/// Lets a resilver run to its end and stops the engine.
+/// Runs a resilver to its end and stops the engine.
 fn resilver(engine: &Engine) {
     now(engine.run_scans(|_| {
         let scan = engine.pool().scan_status();
@@ -89,7 +89,7 @@ fn as_new(disk: &Disk) -> Arc<dyn Device> {
 }
 
 #[test]
-fn an_attached_disk_alone_has_everything() {
+fn attached_disk_has_all_data_after_its_resilver() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
     let content = data(1);
@@ -97,7 +97,7 @@ fn an_attached_disk_alone_has_everything() {
     now(engine.attach_leg(guid_of(&engine, "a"), as_new(&b), Guid(100))).unwrap();
     assert_eq!(engine.pool().status().vdevs[0].kind, VdevKind::Mirror);
     assert_eq!(engine.pool().find_leg("b").unwrap().2, LegState::Stale);
-    // Before it has everything it does not stand in for the other.
+    // The new disk is not redundant until its resilver has finished.
     assert!(engine.pool().take_leg_offline(guid_of(&engine, "a")).is_err());
     resilver(&engine);
     assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
@@ -108,7 +108,7 @@ fn an_attached_disk_alone_has_everything() {
 }
 
 #[test]
-fn a_disk_that_has_not_everything_yet_is_not_trusted_after_a_crash() {
+fn attached_disk_is_stale_after_a_crash_before_its_resilver() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
     let content = data(2);
@@ -125,7 +125,7 @@ fn a_disk_that_has_not_everything_yet_is_not_trusted_after_a_crash() {
 }
 
 #[test]
-fn a_leg_that_was_only_announced_is_forgotten() {
+fn announced_leg_without_a_disk_is_dropped_at_import() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
     write(&engine, &data(3));
@@ -139,7 +139,7 @@ fn a_leg_that_was_only_announced_is_forgotten() {
 }
 
 #[test]
-fn a_good_disk_of_a_mirror_leaves_when_its_successor_has_everything() {
+fn mirror_leg_is_detached_after_its_replacement_is_resilvered() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));
     let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
     let content = data(5);
@@ -158,10 +158,11 @@ fn a_good_disk_of_a_mirror_leaves_when_its_successor_has_everything() {
     assert_eq!(states(&engine)[0].1, LegState::Missing);
 }
 
-/// A person takes the old disk offline, and online again when the new one is about to have
-/// everything: its leg leaves while its labels are read (simulator, seed 3474).
+/// The user takes the old disk offline, and brings it online again when the resilver of the new
+/// disk is nearly finished. The pool detaches the old leg while it reads its labels (simulator,
+/// seed 3474).
 #[test]
-fn a_disk_whose_leg_leaves_while_it_is_looked_at_does_not_come_back() {
+fn disk_detached_while_its_labels_are_read_stays_detached() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));
     let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
     let content = data(9);
@@ -190,7 +191,7 @@ fn a_disk_whose_leg_leaves_while_it_is_looked_at_does_not_come_back() {
 }
 
 #[test]
-fn a_dead_disk_of_raidz_is_replaced_in_place() {
+fn missing_raidz_leg_is_replaced_in_place() {
     let disks: Vec<Disk> = ["a", "b", "c", "d"].into_iter().map(disk).collect();
     let engine = made(VdevKind::Raidz1, &disks);
     let content = data(6);
@@ -206,15 +207,15 @@ fn a_dead_disk_of_raidz_is_replaced_in_place() {
     let names: Vec<String> = states(&engine).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "e", "c", "d"]);
     drop(engine);
-    // Without another one, everything comes from the new disk and the rest; the old one is no
-    // part of the pool.
+    // With another disk missing, reads need the new disk. The replaced disk does not belong to the
+    // pool.
     let engine = open(&[&disks[0], &disks[1], &new, &disks[2]]).unwrap();
     assert_holds(&engine, &content, "without d");
     assert_eq!(states(&engine)[1], ("e".to_owned(), LegState::Online));
 }
 
 #[test]
-fn a_good_disk_of_raidz_leaves_only_by_a_persons_word() {
+fn good_raidz_leg_is_replaced_only_by_force() {
     let disks: Vec<Disk> = ["a", "b", "c"].into_iter().map(disk).collect();
     let engine = made(VdevKind::Raidz1, &disks);
     let content = data(7);
@@ -235,12 +236,12 @@ fn a_good_disk_of_raidz_leaves_only_by_a_persons_word() {
 }
 
 #[test]
-fn an_older_pools_label_at_the_end_of_a_longer_disk_is_gone() {
+fn stale_label_of_another_pool_on_a_longer_disk_is_erased() {
     let (a, b) = (disk("a"), disk("b"));
     let long: Disk = Arc::new(MemoryDevice::new("long", DISK + 8 * MIB));
     let before = made_with(500, VdevKind::Disk, std::slice::from_ref(&long));
     (0..10).for_each(|seed| write(&before, &data(seed)[..MIB]));
-    // Its labels are now newer than all that the pool below will write.
+    // The labels of this disk are newer than all labels that the pool below will write.
     let beside = guid_of(&before, "long");
     now(before.attach_leg(beside, as_new(&disk("short")), Guid(600))).unwrap_err();
     let longer = Arc::new(MemoryDevice::new("longer", DISK + 8 * MIB));
@@ -256,14 +257,14 @@ fn an_older_pools_label_at_the_end_of_a_longer_disk_is_gone() {
     assert_holds(&engine, &data(1), "the attached disk alone");
     drop(engine);
 
-    // And where a pool is made.
+    // The same for a disk of a new pool.
     drop(made(VdevKind::Mirror, &[b.clone(), longer.clone()]));
     assert_eq!(states(&open(&[&b, &longer]).unwrap()).len(), 2);
     assert!(open(&[&longer]).unwrap().pool().guid() < Guid(500));
 }
 
 #[test]
-fn what_cannot_be_a_leg_is_refused_and_changes_nothing() {
+fn unsuitable_disks_are_refused_without_changes() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(VdevKind::Mirror, &[a, b]);
     let before = states(&engine);
@@ -285,7 +286,7 @@ fn what_cannot_be_a_leg_is_refused_and_changes_nothing() {
     assert!(last.is_err(), "the last disk stays");
 }
 
-/// The config copies of a disk, as they are or as they were.
+/// Reads the config copies of a disk.
 fn configs(disk: &Disk) -> Vec<(u64, IoBuf)> {
     let at = label_offsets(DISK as u64);
     at.map(|at| (at, now(disk.read_at(at, IoBuf::zeroed(2 * CONFIG_BYTES))).1)).into()
@@ -298,10 +299,10 @@ fn put_back(disk: &Disk, configs: Vec<(u64, IoBuf)>) {
     }
 }
 
-/// Power fails when the new disk has its label and the others have not, and the new disk is away
-/// when the pool is opened next: nobody there knows of it but the last uberblock.
+/// Power fails after the new disk has its label and before the other disks have theirs. The new
+/// disk is missing at the next import, so that only the last uberblock knows about it.
 #[test]
-fn a_blank_disk_that_only_its_own_label_names_is_not_trusted() {
+fn disk_that_only_its_own_label_names_is_stale() {
     let (a, b, c) = (disk("a"), disk("b"), disk("c"));
     let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
     write(&engine, &data(8));

@@ -1,5 +1,5 @@
-//! Properties, quotas and reservations: what is inherited, what a volume may take, and what is kept
-//! back for it on a pool that others fill.
+//! Properties, quotas and reservations: inheritance, the space limit of a volume, and the space
+//! reserved for it in a full pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use weir_format::Compression;
 const MEMORY_BYTES: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// What is left beside promises: half of the reserve of 12 segments.
+/// Space that a pool with reservations keeps free in addition: half of the reserve of 12 segments.
 const BESIDE: u64 = 6 * MIB;
 
 struct Pool {
@@ -39,7 +39,7 @@ impl Pool {
         self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
     }
 
-    /// Runs a future beside commits.
+    /// Runs a future concurrently with commits.
     fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         let commits = self.engine.run(|_| std::future::pending());
         now(async {
@@ -60,7 +60,7 @@ impl Pool {
         self.drive(self.engine.change_properties(&[target], &[change])).map(drop)
     }
 
-    /// A block that nothing shrinks.
+    /// An incompressible block.
     fn noise(&mut self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         for word in block.as_chunks_mut::<8>().0 {
@@ -72,7 +72,8 @@ impl Pool {
         block
     }
 
-    /// Writes blocks of noise one after the other until that is refused; how many were written.
+    /// Writes blocks of noise in order until a write is refused. Returns their number and the
+    /// error.
     fn fill(&mut self, volume: &Volume, from: u64) -> (u64, DatasetError) {
         let mut at = from;
         loop {
@@ -100,7 +101,7 @@ impl Pool {
         self.drive(self.engine.create_snapshots(&[id(volume, name)])).map(drop)
     }
 
-    /// Commits until nothing is left to free, and checks every counter.
+    /// Commits until all destroyed data is freed, and checks every counter.
     fn settle(&self) {
         for _ in 0..64 {
             self.sync();
@@ -118,7 +119,7 @@ fn raw() -> Change {
     Change::set(COMPRESSION, Compression::Off)
 }
 
-/// Equal but for the pool's own tables, which take a little more or less with each commit.
+/// Checks equality within 16 KiB: the size of the metadata trees varies with each commit.
 #[track_caller]
 fn near(found: u64, wanted: u64) {
     assert!(found.abs_diff(wanted) < 16 << 10, "{found}, not {wanted}");
@@ -128,9 +129,10 @@ fn used(volume: &Volume) -> u64 {
     volume.info().space.used
 }
 
-/// What is trimmed stays in the snapshot, and the nodes that say so came on top of the quota once.
+/// Regression: trimmed blocks stay in the snapshot, and the new nodes of the volume exceeded the
+/// quota.
 #[test]
-fn a_trim_that_frees_nothing_stays_below_the_quota() {
+fn trim_that_frees_no_space_stays_below_the_quota() {
     let mut pool = Pool::new();
     let volume = pool.make("v", 4, &[raw()]);
     pool.write(&volume, 0..600).unwrap();
@@ -143,7 +145,7 @@ fn a_trim_that_frees_nothing_stays_below_the_quota() {
     }
     pool.sync();
     assert!(used(&volume) <= quota, "{} of {quota}", used(&volume));
-    // Without the snapshot it makes room, as it should.
+    // Without the snapshot, the trim frees space.
     pool.drive(pool.engine.destroy_snapshots("v", &["old".to_owned()])).unwrap();
     pool.settle();
     pool.drive(volume.zero(0, 300 * BLOCK)).unwrap();
@@ -152,7 +154,7 @@ fn a_trim_that_frees_nothing_stays_below_the_quota() {
 }
 
 #[test]
-fn what_is_not_set_is_inherited_and_what_is_set_survives() {
+fn unset_properties_are_inherited_and_set_ones_persist() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 8, &[]);
     let own = pool.make("b", 8, &[Change::set(COMPRESSION, Compression::Auto)]);
@@ -197,7 +199,7 @@ fn what_is_not_set_is_inherited_and_what_is_set_survives() {
 }
 
 #[test]
-fn a_clone_compresses_as_its_origin_did_and_has_no_limits_of_it() {
+fn clone_inherits_compression_but_no_limits() {
     let pool = Pool::new();
     let zstd = Compression::all().last().unwrap();
     let limits = [
@@ -220,7 +222,7 @@ fn a_clone_compresses_as_its_origin_did_and_has_no_limits_of_it() {
 }
 
 #[test]
-fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
+fn read_only_refuses_writes_and_is_inherited_from_the_pool() {
     let pool = Pool::new();
     let volume = pool.make("a", 8, &[]);
     let set = |value: Option<bool>| {
@@ -246,7 +248,7 @@ fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
 }
 
 #[test]
-fn a_quota_is_reached_and_never_passed_and_trim_gives_room_back() {
+fn writes_stop_at_the_quota_and_trim_allows_more() {
     let mut pool = Pool::new();
     let quota = 8 * MIB;
     let volume = pool.make("a", 32, &[raw(), Change::set(QUOTA, quota)]);
@@ -272,7 +274,7 @@ fn a_quota_is_reached_and_never_passed_and_trim_gives_room_back() {
 }
 
 #[test]
-fn what_compresses_counts_as_it_is_stored() {
+fn quota_counts_compressed_sizes() {
     let pool = Pool::new();
     let volume = pool.make("a", 32, &[Change::set(QUOTA, 2 * MIB)]);
     for at in 0..32 {
@@ -280,13 +282,13 @@ fn what_compresses_counts_as_it_is_stored() {
     }
     pool.sync();
     assert!(used(&volume) <= 2 * MIB, "{}", used(&volume));
-    // In one call: larger than what is left at its worst.
+    // One call whose worst case exceeds the available space.
     let blocks = weir_block::Block::copies_of(&vec![[9; BLOCK_BYTES]; 4096]);
     pool.drive(volume.write_blocks(0, blocks)).unwrap();
 }
 
 #[test]
-fn snapshots_count_for_the_quota_and_destroying_them_gives_room_back() {
+fn snapshots_count_towards_the_quota_until_they_are_destroyed() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 16, &[raw(), Change::set(QUOTA, 8 * MIB)]);
     pool.write(&volume, 0..1200).unwrap();
@@ -296,7 +298,7 @@ fn snapshots_count_for_the_quota_and_destroying_them_gives_room_back() {
     pool.sync();
     assert!(used(&volume) <= 8 * MIB);
     pool.drive(pool.engine.destroy_snapshots("a", &["s".to_owned()])).unwrap();
-    // Waits for what is being freed instead of refusing.
+    // The write waits for the space that is being freed; it is not refused.
     pool.write(&volume, 0..1200).unwrap();
     pool.settle();
     let error = pool.set("a", Change::set(QUOTA, 4 * MIB)).unwrap_err();
@@ -306,7 +308,7 @@ fn snapshots_count_for_the_quota_and_destroying_them_gives_room_back() {
 }
 
 #[test]
-fn the_pool_has_a_quota_too() {
+fn pool_quota_limits_all_volumes() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 64, &[raw()]);
     pool.write(&volume, 0..256).unwrap();
@@ -326,7 +328,7 @@ fn the_pool_has_a_quota_too() {
 }
 
 #[test]
-fn a_reservation_is_honoured_on_a_pool_that_others_filled() {
+fn reservation_is_usable_in_a_pool_that_other_volumes_fill() {
     let mut pool = Pool::new();
     let kept = pool.make("kept", 64, &[raw(), Change::set(RESERVATION, 20 * MIB)]);
     let other = pool.make("other", 128, &[raw()]);
@@ -335,12 +337,12 @@ fn a_reservation_is_honoured_on_a_pool_that_others_filled() {
     assert!(pool.engine.available_bytes() < MIB / 8, "{}", pool.engine.available_bytes());
     pool.sync();
     assert!(kept.available_bytes() >= 20 * MIB, "{}", kept.available_bytes());
-    // All of it but the nodes: a leaf of 128 blocks is one more block.
+    // All of the reservation except the nodes: each 128 blocks need a leaf of one block.
     let blocks = 20 * MIB / BLOCK * 128 / 129 - 2;
     pool.write(&kept, 0..blocks).unwrap();
     pool.sync();
     assert!(used(&kept) <= 20 * MIB && used(&kept) > 19 * MIB, "{}", used(&kept));
-    // And over again, for ever.
+    // Overwriting the volume repeatedly needs no additional space.
     for _ in 0..2 {
         pool.write(&kept, 0..blocks).unwrap();
     }
@@ -358,7 +360,7 @@ fn a_reservation_is_honoured_on_a_pool_that_others_filled() {
 }
 
 #[test]
-fn a_promise_that_the_pool_cannot_keep_is_refused() {
+fn reservation_above_the_available_space_is_refused() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 32, &[]);
     let room = pool.engine.available_bytes();
@@ -397,7 +399,7 @@ fn a_promise_that_the_pool_cannot_keep_is_refused() {
 }
 
 #[test]
-fn a_thick_volume_can_always_be_written_and_a_snapshot_needs_room_for_it_again() {
+fn thick_volume_is_writable_in_a_full_pool() {
     let mut pool = Pool::new();
     let room = pool.engine.available_bytes();
     let auto = Change::set(REFRESERVATION, Refreservation::Auto);
@@ -430,7 +432,7 @@ fn a_thick_volume_can_always_be_written_and_a_snapshot_needs_room_for_it_again()
 }
 
 #[test]
-fn a_thick_volume_stays_one_when_its_size_changes() {
+fn refreservation_follows_a_resize_of_a_thick_volume() {
     let pool = Pool::new();
     let room = pool.engine.available_bytes();
     pool.make("thick", 16, &[Change::set(REFRESERVATION, Refreservation::Auto)]);
@@ -444,7 +446,7 @@ fn a_thick_volume_stays_one_when_its_size_changes() {
 }
 
 #[test]
-fn a_rollback_needs_no_room_and_keeps_the_promise() {
+fn rollback_in_a_full_pool_keeps_the_refreservation() {
     let mut pool = Pool::new();
     let auto = Change::set(REFRESERVATION, Refreservation::Auto);
     let thick = pool.make("thick", 8, &[raw(), auto]);
@@ -462,7 +464,7 @@ fn a_rollback_needs_no_room_and_keeps_the_promise() {
 }
 
 #[test]
-fn a_promotion_that_breaks_a_limit_is_refused() {
+fn promotion_that_exceeds_a_limit_is_refused() {
     let mut pool = Pool::new();
     let volume = pool.make("a", 16, &[raw()]);
     pool.write(&volume, 0..2048).unwrap();
@@ -484,7 +486,7 @@ fn a_promotion_that_breaks_a_limit_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_nothing_is_changed() {
+fn invalid_property_changes_are_refused_as_a_whole() {
     let pool = Pool::new();
     pool.make("a", 8, &[]);
     pool.snap("a", "s").unwrap();
@@ -515,7 +517,7 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     ));
     let no = Target::Snapshot(id("a", "no"));
     assert!(matches!(change(no, &many[..1]), DatasetError::NoSnapshot { .. }));
-    // Of several targets, the last one's refusal takes back the first one's change.
+    // If the change of the last target is refused, the change of the first is undone.
     let both = [volume(), Target::Pool];
     let wrong = pool.drive(pool.engine.change_properties(&both, &[Change::set(QUOTA, 1)]));
     assert!(matches!(wrong, Err(DatasetError::Limit { .. })), "{wrong:?}");

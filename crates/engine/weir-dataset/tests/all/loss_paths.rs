@@ -1,9 +1,9 @@
-//! Every path that finds no good copy of something puts it on the list of damage.
+//! Every code path that finds no good copy of data or metadata adds it to the damage list.
 //!
-//! Not here: later changes of the list (damage), evacuation (vdevs), status and events made from
-//! the list (bin/weir).
+//! Later changes of the list are in `damage`, evacuation is in `vdevs`; status and events made from
+//! the list are in bin/weir.
 //!
-//! Invariant: in each row the path under test is the first that meets the loss.
+//! Invariant: in each row, the path under test is the first that encounters the loss.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
@@ -18,18 +18,18 @@ use crate::own_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for
 
 /// A block that `a` and `b` do not share.
 const AT: usize = 1;
-/// Rounds of writes in which the cleaner comes by every segment.
+/// Maximum number of rounds of writes until the cleaner has processed every segment.
 const ROUNDS_MAX: usize = 400;
 const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
 
-/// The entry that a row expects on the list.
+/// The entry that a row expects on the damage list.
 enum Lost {
-    /// This block of the current state of a volume.
+    /// This block in the head of a volume.
     Block(&'static str, usize),
-    /// This block of the snapshot of `b` alone.
+    /// This block in the snapshot of `b` only.
     OfSnapshot(usize),
     Part(PoolPart),
-    /// The row looks itself.
+    /// Any entry; the row itself checks it.
     Anything,
 }
 
@@ -74,8 +74,8 @@ fn snapshot() -> SnapshotId {
     SnapshotId { volume: "b".to_owned(), name: "s".to_owned() }
 }
 
-/// Overwrites blocks of `a` behind its first leaf in a full pool, except `kept`, until something is
-/// on the list.
+/// Overwrites blocks of `a` after its first leaf in a full pool, except `kept`, until the damage
+/// list has an entry.
 fn clean(bench: &mut Bench, kept: usize) {
     bench.fill();
     for _ in 0..ROUNDS_MAX {
@@ -132,7 +132,7 @@ fn replay(bench: &mut Bench) {
     let bytes: Vec<u8> = (0..16 * BLOCK_BYTES).map(|at| (at % 251) as u8).collect();
     drive(&bench.engine, volume.write(0, &bytes)).unwrap();
     now(bench.engine.sync()).unwrap();
-    // The write of a part finds the rest in the cache; the import does not.
+    // The partial write finds the other blocks of its record in the cache; the import does not.
     drive(&bench.engine, volume.write(BLOCK, &[7; BLOCK_BYTES])).unwrap();
     drive(&bench.engine, bench.engine.flush(&volume)).unwrap();
     let place = now(volume.disk_place(0, 0)).unwrap().unwrap();
@@ -237,7 +237,7 @@ fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
     id
 }
 
-/// The walk that frees a snapshot compares it with the next version.
+/// The tree diff that frees a snapshot compares it with the next version.
 fn free_snapshot(bench: &mut Bench) {
     let id = snapshot_before_write(bench);
     lose(bench, "b", 1, 0);
@@ -266,14 +266,14 @@ fn cleaner_at_summary(bench: &mut Bench) {
     clean(bench, BLOCKS);
 }
 
-/// Lets the engine find the volumes and snapshots that share the listed data.
+/// Runs scans until the engine has found the volumes and snapshots that share the listed data.
 fn settle(bench: &mut Bench) {
     let looks = std::cell::Cell::new(0);
     mend_for(&bench.engine, |_| looks.replace(looks.get() + 1) > 3);
 }
 
 #[test]
-fn every_path_that_meets_lost_data_puts_it_on_the_list() {
+fn every_path_that_finds_lost_data_lists_it() {
     type Row = (&'static str, fn(&mut Bench), Lost);
     let of_a = || Lost::Block("a", AT);
     let of_b = || Lost::Block("b", AT);

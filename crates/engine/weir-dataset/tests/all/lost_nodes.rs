@@ -1,6 +1,6 @@
-//! Volumes of which tree nodes are lost on every leg: what it costs, and that it costs no more.
+//! Volumes with tree nodes that are unreadable on every leg: the extent of the damage.
 //!
-//! Not here: crashes meanwhile (the simulator), the shipped binary (bin/weir/tests).
+//! Crashes during these operations are in the simulator, the shipped binary in bin/weir/tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const LEAF: usize = 128;
 /// Blocks of a volume: three leaves below one node.
 const BLOCKS: usize = 3 * LEAF;
 
-/// A pool on one disk with a volume that will be damaged and one that will not.
+/// A pool on one disk, with a volume `v` to be damaged and an intact volume `other`.
 struct Bench {
     disk: Arc<MemoryDevice>,
     engine: Arc<Engine>,
@@ -52,7 +52,7 @@ impl Bench {
         now(self.volume(name).write((block * BLOCK) as u64, &content(block, seed)))
     }
 
-    /// What a block holds: `Some` seed, or `None` of zeros.
+    /// Content of a block: `Some(seed)`, or `None` for zeros.
     fn read(&self, name: &str, block: usize) -> Result<Option<u8>, ErrorKind> {
         seed_of(&self.volume(name), block)
     }
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    /// Flips bits of a node of the committed tree of a volume, or brings them back.
+    /// Flips bits of a node in the committed tree of a volume. A second call restores them.
     fn flip(&self, name: &str, level: u8, index: u64) {
         self.flip_at(self.node(name, level, index));
     }
@@ -83,7 +83,7 @@ impl Bench {
         self.disk.corrupt(at..at + len, |byte| *byte = !*byte);
     }
 
-    /// As after a kill: whatever is not on disk is gone, the caches with it.
+    /// Simulates a kill: all data in memory is lost, including the caches.
     fn kill(&mut self) {
         let disks = as_devices(&[Arc::clone(&self.disk)]);
         let none = Arc::new(MemoryDevice::new("none", 64 << 20));
@@ -91,7 +91,7 @@ impl Bench {
         self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
     }
 
-    /// Lets scans and recounts run until there is nothing to do, and frees what was destroyed.
+    /// Runs scans and recounts until there is no more work, and frees destroyed data.
     fn settle(&self) {
         for _ in 0..40 {
             now(self.engine.sync()).unwrap();
@@ -108,7 +108,7 @@ impl Bench {
         }
     }
 
-    /// No counter may be wrong, and none may be excused.
+    /// Checks that every counter is exact and that the pool no longer claims an exemption.
     fn is_exact(&self) {
         assert_eq!(self.engine.pool().damaged_since(), None);
         self.has_no_wrong_count();
@@ -136,8 +136,8 @@ fn snapshot(name: &str) -> SnapshotId {
     SnapshotId { volume: "v".into(), name: name.into() }
 }
 
-/// A write of 4 KiB below a lost node was acknowledged, and the commit that needed the node closed
-/// the pool; every import replayed the write and was refused.
+/// Regression: the pool acknowledged a 4 KiB write below an unreadable node. The commit needed the
+/// node and closed the pool, and every import replayed the write and was refused.
 #[test]
 fn write_into_damaged_range_keeps_the_pool_open() {
     for level in [1, 2] {
@@ -156,7 +156,7 @@ fn write_into_damaged_range_keeps_the_pool_open() {
         bench.reads("v", end..BLOCKS, 1);
         bench.reads("other", 0..BLOCKS, 1);
         bench.has_no_wrong_count();
-        // Damage ends where it is overwritten or trimmed.
+        // Overwriting or trimming a block ends its damage.
         now(bench.volume("v").zero(0, (4 * BLOCK) as u64)).unwrap();
         now(bench.engine.sync()).unwrap();
         assert_eq!(bench.read("v", 3), Ok(None));
@@ -164,7 +164,8 @@ fn write_into_damaged_range_keeps_the_pool_open() {
     }
 }
 
-/// Each read below a lost node counted one more checksum error: 129 after one pass of reads.
+/// Regression: each read below an unreadable node counted another checksum error, 129 after one
+/// pass.
 #[test]
 fn lost_node_counts_one_checksum_error_until_a_scrub() {
     let mut bench = Bench::new();
@@ -180,10 +181,10 @@ fn lost_node_counts_one_checksum_error_until_a_scrub() {
     assert_eq!(errors(&bench), 2);
 }
 
-/// What a lost node leads to is back when a leg brings the node back: writes in between had only
-/// put markers beside themselves.
+/// If a leg returns the node, its blocks are readable again. Writes in the meantime only put damage
+/// markers next to the new blocks.
 #[test]
-fn a_node_that_comes_back_brings_what_was_not_overwritten() {
+fn restored_node_restores_the_blocks_that_were_not_overwritten() {
     for level in [1, 2] {
         let mut bench = Bench::new();
         let node = bench.node("v", level, 0);
@@ -206,9 +207,9 @@ fn a_node_that_comes_back_brings_what_was_not_overwritten() {
     }
 }
 
-/// The space below a lost node leaked for ever, and every check said so.
+/// Regression: the space below an unreadable node leaked, and every check reported it.
 #[test]
-fn destroying_the_damaged_volume_gives_its_space_back() {
+fn destroying_a_damaged_volume_frees_its_space() {
     for (level, writes) in [(1, false), (1, true), (2, false), (2, true)] {
         let mut bench = Bench::new();
         let before = bench.engine.pool().space().live_bytes;
@@ -229,8 +230,8 @@ fn destroying_the_damaged_volume_gives_its_space_back() {
     }
 }
 
-/// A snapshot holds the lost node, the volume markers that name it: neither takes it from the
-/// other, and both can go.
+/// The snapshot references the unreadable node, and the volume has markers that name it. Destroying
+/// one of them does not free the node while the other exists.
 #[test]
 fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
     for first in ["before", "after"] {
@@ -246,7 +247,7 @@ fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
         now(bench.engine.destroy_snapshots("v", &[first.into()])).unwrap();
         bench.settle();
         bench.has_no_wrong_count();
-        // The node is still there for whoever needs it.
+        // The remaining version can still read the node.
         bench.flip_at(node);
         bench.kill();
         bench.reads("v", 0..5, 1);
@@ -264,7 +265,7 @@ fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
 }
 
 #[test]
-fn damage_is_data_to_block_status_and_an_error_to_whoever_reads_all_of_it() {
+fn block_status_reports_damage_as_data_and_send_fails() {
     let mut bench = Bench::new();
     now(bench.volume("v").zero(0, (2 * BLOCK) as u64)).unwrap();
     now(bench.engine.create_snapshots(&[snapshot("s")])).unwrap();
@@ -292,7 +293,7 @@ fn damage_is_data_to_block_status_and_an_error_to_whoever_reads_all_of_it() {
 }
 
 #[test]
-fn a_range_clone_of_damage_is_refused_and_of_the_rest_is_made() {
+fn block_clone_of_a_damaged_range_is_refused() {
     let mut bench = Bench::new();
     bench.flip("v", 1, 0);
     bench.kill();
@@ -309,7 +310,7 @@ fn a_range_clone_of_damage_is_refused_and_of_the_rest_is_made() {
     }
     now(bench.engine.clone_range(&v, 5 * block, &other, 0, block)).unwrap();
     bench.reads("other", 1..BLOCKS, 1);
-    // Over damage: what was there cannot be asked for, and goes.
+    // The damaged target range cannot be read; the clone replaces it.
     now(bench.engine.clone_range(&other, leaf, &v, 0, leaf)).unwrap();
     let mut out = vec![0; BLOCK];
     now(v.read(5 * block, &mut out)).unwrap();
@@ -322,7 +323,7 @@ fn a_range_clone_of_damage_is_refused_and_of_the_rest_is_made() {
 }
 
 #[test]
-fn a_damaged_volume_is_rolled_back_cloned_and_grown() {
+fn damaged_volume_is_resized_and_rolled_back() {
     let mut bench = Bench::new();
     now(bench.engine.create_snapshots(&[snapshot("s")])).unwrap();
     let node = bench.node("v", 1, 1);
@@ -346,10 +347,10 @@ fn a_damaged_volume_is_rolled_back_cloned_and_grown() {
     bench.is_exact();
 }
 
-/// A snapshot was destroyed while the top node of the volume, which had grown since, could not be
-/// read: everything that they share was freed.
+/// Regression: a snapshot was destroyed while the top node of the volume, which had grown since,
+/// was unreadable. The pool freed all blocks that both shared.
 #[test]
-fn destroying_a_snapshot_beside_an_unreadable_volume_frees_nothing_that_is_shared() {
+fn snapshot_of_an_unreadable_volume_frees_no_shared_block() {
     let mut bench = Bench::new();
     now(bench.engine.create_snapshots(&[snapshot("s")])).unwrap();
     now(bench.engine.resize_volume("v", (LEAF * LEAF * 2 * BLOCK) as u64)).unwrap();
@@ -369,7 +370,7 @@ fn destroying_a_snapshot_beside_an_unreadable_volume_frees_nothing_that_is_share
     bench.is_exact();
 }
 
-/// What was lost of shared blocks is a count of references that no pointer has.
+/// The lost pointers to shared blocks leave reference counts that are too high.
 #[test]
 fn references_below_a_lost_node_are_recounted() {
     let mut bench = Bench::new();
@@ -385,9 +386,10 @@ fn references_below_a_lost_node_are_recounted() {
     bench.reads("other", 0..BLOCKS, 1);
 }
 
-/// Markers of a lost leaf reached behind the end of the volume, where nothing could clear them.
+/// Regression: damage markers of a lost leaf extended past the end of the volume, where no write
+/// could clear them.
 #[test]
-fn overwriting_all_of_a_volume_ends_the_damage_of_its_last_leaf() {
+fn overwriting_a_whole_volume_ends_the_damage_of_its_last_leaf() {
     let mut bench = Bench::new();
     let (blocks, size_bytes) = (40, 40 * BLOCK as u64);
     let spec = VolumeSpec { name: "short".into(), size_bytes, compression: Compression::Off };
@@ -407,9 +409,9 @@ fn overwriting_all_of_a_volume_ends_the_damage_of_its_last_leaf() {
     bench.reads("short", 0..blocks, 3);
 }
 
-/// New space of a volume that grew read as an error where its last leaf was lost.
+/// Regression: the new space of a volume that grew returned read errors if its last leaf was lost.
 #[test]
-fn space_that_a_damaged_volume_gains_is_zeros() {
+fn space_that_a_damaged_volume_gains_reads_as_zeros() {
     for written in [false, true] {
         let mut bench = Bench::new();
         let spec = VolumeSpec {
@@ -441,7 +443,7 @@ fn space_that_a_damaged_volume_gains_is_zeros() {
         bench.flip_at(leaf);
         bench.kill();
         bench.reads("short", 0..40, 1);
-        // A write replaces the markers by the pointers of the leaf.
+        // A write replaces the markers with the pointers of the leaf.
         bench.write("short", 3, 1).unwrap();
         now(bench.engine.sync()).unwrap();
         bench.settle();

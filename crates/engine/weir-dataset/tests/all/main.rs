@@ -1,8 +1,9 @@
-//! The engine on disks in memory, a file for each thing it does.
+//! Tests of the engine on memory devices; each file covers one function.
 //!
-//! Not here: crashes at every step (weir-sim), the shipped binary (bin/weir/tests).
+//! Crashes at every step are in weir-sim, the shipped binary is in bin/weir/tests.
 //!
-//! Invariant: one binary: the engine is generic code, and each test binary would compile it anew.
+//! Invariant: all tests are in one binary: the engine is generic code, and each test binary would
+//! compile it again.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

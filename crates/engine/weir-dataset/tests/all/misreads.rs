@@ -1,7 +1,7 @@
-//! Scans and reads while one leg returns wrong bits, as with a bad cable or controller: the disk
-//! holds the right bits and keeps them.
+//! Scans and reads while one leg returns flipped bits, like a bad cable or controller. The bits on
+//! the disk itself are correct.
 //!
-//! Not here: disks that hold wrong bytes (scans, raidz_scans, damage).
+//! Disks that store wrong bytes are in `scans`, `raidz_scans` and `damage`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 300;
-/// Bytes of a read for each bit that is flipped, on average.
+/// Average number of bytes read for each flipped bit.
 const BYTES_PER_FLIP: u64 = 8192;
 
-/// A disk that returns flipped bits on reads for a while; its stored bits do not change.
+/// A disk that returns flipped bits on reads while `on` is set; its stored bits do not change.
 struct Misreading {
     behind: Arc<MemoryDevice>,
     on: Arc<AtomicBool>,
@@ -87,7 +87,8 @@ impl Device for Misreading {
     }
 }
 
-/// Returns content that compresses to a size of no whole sectors, so that blocks share sectors.
+/// Returns content whose compressed size is not a multiple of a sector, so that blocks share
+/// sectors.
 fn content(number: u64, round: u64) -> Vec<u8> {
     let mut state = (number + 1000 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let noise = std::iter::repeat_with(|| {
@@ -106,7 +107,8 @@ fn scrub(engine: &Engine) -> ScanStatus {
     engine.pool().scan_status().unwrap()
 }
 
-/// Scrubs and reads while one leg misreads; returns true if its disk lost data by that.
+/// Scrubs and reads while one leg misreads. Returns true if good copies on that leg's disk were
+/// destroyed.
 fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     let disks: Vec<_> =
         (0..legs).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES))).collect();
@@ -123,7 +125,7 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
         VolumeSpec { name: "v".into(), size_bytes: BLOCKS * BLOCK, compression: Compression::Lz4 };
     now(engine.create_volume(&spec)).unwrap();
     let volume = engine.volume("v").unwrap();
-    // The second round leaves dead blocks between live ones.
+    // The second round leaves dead blocks between live blocks.
     for round in [1, 2] {
         for number in (0..BLOCKS).filter(|number| round == 1 || number % 3 > 0) {
             now(volume.write(number * BLOCK, &content(number, round))).unwrap();
@@ -150,15 +152,15 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     drop((engine, volume));
     on.store(false, Ordering::Relaxed);
 
-    // The cable is repaired: this scrub repairs the copies that the misreads destroyed.
+    // The cable is repaired: this scrub repairs copies that were destroyed during the misreads.
     let engine = now(Engine::open(with_cable(), import(), &options(MEMORY_BYTES))).unwrap();
     let scan = scrub(&engine);
     assert_eq!(scan.damaged, 0, "{scan:?}");
     scan.repaired_bytes > 0
 }
 
-// A scrub repaired blocks on a leg that returned wrong bits, and wrote back their neighbours as the
-// leg had returned them: good copies became bad on that leg.
+// Regression: a scrub repaired blocks on a leg that returned wrong bits, and wrote back
+// neighbouring blocks as that leg had returned them. Good copies on the leg became bad.
 #[test]
 fn scrub_of_a_leg_that_misreads_destroys_no_copies() {
     for (kind, legs) in
@@ -171,7 +173,7 @@ fn scrub_of_a_leg_that_misreads_destroys_no_copies() {
 }
 
 #[test]
-fn repair_that_writes_unverified_neighbours_is_noticed() {
+fn repair_that_writes_unverified_neighbours_is_detected() {
     let bug = PlantedBug::NeighboursUnverified;
     for (kind, legs) in [(VdevKind::Mirror, 2), (VdevKind::Raidz1, 3)] {
         assert!((1..=3).any(|seed| loses(kind, legs, seed, bug)), "{kind:?}");

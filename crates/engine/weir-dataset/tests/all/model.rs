@@ -1,12 +1,12 @@
-//! A volume against a plain vector of bytes: random writes, zeroes, reads, flushes, commits,
-//! resizes and reopenings on disks in memory.
+//! Model test of a volume against a vector of bytes: random writes, zeroes, reads, flushes,
+//! commits, resizes and restarts on memory devices.
 //!
-//! Not here: power cuts and faults (weir-sim).
+//! Power cuts and faults are in weir-sim.
 //!
 //! Invariants:
-//! - after every step a read returns what the vector holds;
-//! - a hole that is reported reads as zeros, and a record of zeros is a hole after a commit;
-//! - what was flushed is there after reopening, also without a commit.
+//! - after every step a read returns the bytes of the vector;
+//! - a reported hole reads as zeros, and a record of zeros is a hole after a commit;
+//! - flushed data is readable after a restart, also without a commit.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,13 +119,13 @@ impl Bench {
         Self { disks, engine, volume, model: vec![0; size] }
     }
 
-    /// The part of a range that lies inside the volume.
+    /// The part of a range that is inside the volume.
     fn inside(&self, range: &Range<usize>) -> Range<usize> {
         range.start.min(self.model.len())..range.end.min(self.model.len())
     }
 
     fn reopen(&mut self) {
-        // Without a flush, losing unflushed changes would be right.
+        // Flush first: without a flush, the engine may lose these changes.
         now(self.engine.flush(&self.volume)).unwrap();
         let devices = as_devices(&self.disks);
         let how = import();
@@ -218,7 +218,8 @@ impl Bench {
         Ok(())
     }
 
-    /// After a commit exactly the records of zeros are holes, and the pool adds up.
+    /// Checks that exactly the records of zeros are holes after a commit, and that all space
+    /// counters agree.
     fn check_all(&mut self) -> Result<(), proptest::test_runner::TestCaseError> {
         self.reopen();
         prop_assert!(self.read(0..self.model.len()) == self.model);
@@ -243,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_volume_is_a_vector_of_bytes(shift in 0_u8..=2, steps in vec(step(), 1..60)) {
+    fn volume_behaves_like_a_vector_of_bytes(shift in 0_u8..=2, steps in vec(step(), 1..60)) {
         let mut bench = Bench::new(RecordSize::from_shift(shift).unwrap());
         for step in &steps {
             bench.apply(step)?;

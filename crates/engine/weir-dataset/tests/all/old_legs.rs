@@ -1,6 +1,6 @@
-//! Disks whose content is older than the pool, or foreign, put back into it; on disks in memory.
+//! Disks with stale or foreign content that return to their pool; on memory devices.
 //!
-//! Not here: old copies under load and power cuts (the simulator), the real binary (bin/weir).
+//! Old copies under load and power cuts are in the simulator, the shipped binary in bin/weir.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn disk(name: &str) -> Disk {
     Arc::new(MemoryDevice::new(name, DISK))
 }
 
-/// What a disk holds now, on another one of the same name.
+/// Copies the present content of a disk to another device with the same path.
 fn copy_of(disk: &Disk) -> Disk {
     let copy = MemoryDevice::new(disk.path(), DISK);
     for at in (0..DISK).step_by(MIB) {
@@ -60,7 +60,7 @@ fn data(seed: u8) -> Vec<u8> {
     (0..4 * MIB).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
 }
 
-/// Writes at a place and commits, so that each call is one txg at least.
+/// Writes at an offset and commits, so that each call makes at least one txg.
 fn write(engine: &Engine, at: usize, data: &[u8]) {
     now(engine.volume("v").unwrap().write(at as u64, data)).unwrap();
     now(engine.commit()).unwrap();
@@ -75,7 +75,7 @@ fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
     open_with(disks, import())
 }
 
-/// Lets scans run until every leg is online, or long enough to give up, and stops the engine.
+/// Runs scans until every leg is online or 100 steps are over, then stops the engine.
 fn run_scans(engine: &Engine) {
     let looks = Cell::new(0);
     now(engine.run_scans(|_| {
@@ -109,7 +109,7 @@ fn holds(engine: &Engine, at: usize, data: &[u8]) -> bool {
     read.is_ok() && out == data
 }
 
-/// A mirror of two with an old copy of its second disk, from before the last two writes.
+/// A mirror of two disks, with an old copy of its second disk that misses the last two writes.
 fn with_old_copy() -> (Disk, Disk, Vec<[u8; 1]>) {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
@@ -127,17 +127,17 @@ fn assert_holds_all(engine: &Engine, seeds: &[[u8; 1]]) {
     }
 }
 
-// An old copy of a disk was ONLINE: nothing was copied to it, and everything was lost with the
-// good disk.
+// Regression: an old copy of a disk was ONLINE. No resilver copied anything to it, and the loss of
+// the good disk lost all data.
 #[test]
-fn old_copy_of_a_disk_is_stale_and_resilvered_before_it_counts() {
+fn old_copy_of_a_disk_is_stale_until_it_is_resilvered() {
     let (a, old, seeds) = with_old_copy();
     let engine = open(&[&a, &old]).unwrap();
     assert_eq!(state_of(&engine, "b"), LegState::Stale);
     let good = engine.pool().find_leg("a").unwrap().0;
     assert!(engine.pool().take_leg_offline(good).is_err(), "the only whole disk");
     drop(engine);
-    // It is not forgotten by an opening that ends before the resilver.
+    // The stale state survives an import that ends before the resilver.
     assert!(open(&[&old]).is_err(), "it was opened alone");
     let engine = open(&[&a, &old]).unwrap();
     assert_eq!(state_of(&engine, "b"), LegState::Stale);
@@ -148,7 +148,7 @@ fn old_copy_of_a_disk_is_stale_and_resilvered_before_it_counts() {
 }
 
 #[test]
-fn old_copy_of_a_disk_that_comes_back_while_the_pool_is_open_misses_more() {
+fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
     let (a, old, seeds) = with_old_copy();
     let engine = open(&[&a]).unwrap();
     write(&engine, 12 * MIB, &data(4));
@@ -163,10 +163,11 @@ fn old_copy_of_a_disk_that_comes_back_while_the_pool_is_open_misses_more() {
     assert!(holds(&engine, 12 * MIB, &data(4)));
 }
 
-// A copy of a disk that was being resilvered counted as complete up to its own newest uberblock.
-// What it had not got by then was never copied to it, and was lost with the other disk.
+// Regression: a copy of a disk in the middle of a resilver counted as complete up to its own newest
+// uberblock. The writes that it missed at that time were never copied to it, and the loss of the
+// other disk lost them.
 #[test]
-fn old_copy_of_a_disk_that_was_being_resilvered_lacks_what_it_lacked_then() {
+fn old_copy_from_an_unfinished_resilver_is_resilvered() {
     for open_when_it_comes_back in [false, true] {
         let (a, b) = (disk("a"), disk("b"));
         let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
@@ -218,7 +219,7 @@ fn old_copy_of_a_raidz_disk_is_resilvered() {
 }
 
 #[test]
-fn disk_without_any_readable_uberblock_is_stale_from_the_beginning() {
+fn disk_without_a_readable_uberblock_is_stale_from_txg_0() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));
@@ -251,7 +252,7 @@ fn old_copy_of_the_only_disk_of_a_vdev_needs_force() {
 }
 
 #[test]
-fn restart_after_a_clean_end_leaves_every_disk_online() {
+fn restart_after_a_commit_leaves_every_disk_online() {
     let (a, b) = (disk("a"), disk("b"));
     let mut engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     for seed in 1..4 {
@@ -262,7 +263,7 @@ fn restart_after_a_clean_end_leaves_every_disk_online() {
     assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
 }
 
-/// Damages everything on a disk that begins like this.
+/// Damages every occurrence of `content` on a disk; only its beginning is overwritten.
 fn damage(disk: &Disk, content: &[u8]) {
     let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK)));
     done.unwrap();
@@ -272,9 +273,10 @@ fn damage(disk: &Disk, content: &[u8]) {
     places.iter().for_each(|at| disk.corrupt(*at..*at + 8, |byte| *byte ^= 0x55));
 }
 
-// A resilver that met damage never ended: the leg stayed stale for ever, and was never read.
+// Regression: a resilver that encountered damage never finished. The leg stayed stale, and no read
+// used it.
 #[test]
-fn leg_that_holds_all_that_any_leg_holds_is_up_to_date_and_the_damage_is_listed() {
+fn resilver_finishes_and_lists_blocks_that_no_leg_has() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));
@@ -297,10 +299,10 @@ fn leg_that_holds_all_that_any_leg_holds_is_up_to_date_and_the_damage_is_listed(
     assert!(holds(&engine, 6 * MIB + 4096, &data(2)[2 * MIB + 4096..]));
 }
 
-// What a segment holds is not known without its summary: nothing of it was copied, so the leg must
-// not count as up to date.
+// Without its summary, the blocks of a segment are unknown. The resilver copies none of them, so
+// that the leg must stay stale.
 #[test]
-fn leg_is_stale_as_long_as_what_it_lacks_is_not_known() {
+fn leg_stays_stale_if_a_segment_summary_is_unreadable() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));
@@ -315,7 +317,7 @@ fn leg_is_stale_as_long_as_what_it_lacks_is_not_known() {
     assert!(holds(&engine, 4 * MIB, &data(2)), "the other leg has it");
 }
 
-/// Makes every config copy say another format version, as a flipped bit or another weir does.
+/// Sets the format version of every config copy, like a bit flip or another version of Weir.
 fn set_version(disk: &Disk, version: u8) {
     for label in label_offsets(DISK as u64).map(|at| at as usize) {
         for copy in [label, label + CONFIG_BYTES] {
@@ -324,10 +326,10 @@ fn set_version(disk: &Disk, version: u8) {
     }
 }
 
-// One leg whose label named another format version closed a whole mirror, while any other foreign
-// content left it degraded. The version is outside the label's checksum.
+// Regression: one leg whose label had another format version made a whole mirror unavailable, while
+// any other foreign content only degraded it. The label's checksum does not cover the version.
 #[test]
-fn one_disk_of_another_format_version_leaves_the_pool_degraded() {
+fn disk_of_another_format_version_degrades_the_pool() {
     let (a, b) = (disk("a"), disk("b"));
     let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
     write(&engine, 0, &data(1));

@@ -1,10 +1,11 @@
-//! Damage to the pool's own trees (directory, segment table, remap and reference tables) on every
-//! leg and in every copy: what it costs, and that it costs nothing else.
+//! Damage to the metadata trees (directory, segment table, remap and reference tables) on every
+//! leg, in some or all copies: data loss is limited to the damaged parts.
 //!
-//! Not here: damage beside crashes and load (weir-sim), trees of volumes (damage).
+//! Damage combined with crashes and load is in weir-sim, damage to the trees of volumes in
+//! `damage`.
 //!
-//! Invariants: a block that can be read is what was written last; a pool opens, takes writes and
-//! destroys volumes whatever of these trees is lost.
+//! Invariants: a readable block has the content that was written last; a pool imports, accepts
+//! writes and destroys volumes, whatever part of these trees is unreadable.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,18 +24,18 @@ const MEMORY_BYTES: u64 = 4 << 20;
 pub(crate) const DISK_BYTES: usize = 64 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) const BLOCKS: usize = 300;
-/// What makes the pool nearly full for a while.
+/// Size of the volume that makes the pool nearly full for a while.
 const BALLAST_MIB: u64 = 46;
 const FIRST_OF_BALLAST: u32 = 1 << 30;
-/// Commits after which what was destroyed is free space.
+/// Number of commits after which destroyed data is free space.
 const COMMITS: usize = 80;
 
 pub(crate) struct Bench {
     pub(crate) disk: Arc<MemoryDevice>,
     pub(crate) engine: Arc<Engine>,
-    /// What each block of each volume holds.
+    /// Content number of each block of each volume.
     pub(crate) volumes: BTreeMap<String, Vec<u32>>,
-    /// Content of each block of the snapshot of `b`.
+    /// Content number of each block of the snapshot of `b`.
     snapshot: Vec<u32>,
     random: u64,
     pub(crate) next: u32,
@@ -53,7 +54,7 @@ fn block(content: u32) -> [u8; BLOCK_BYTES] {
     block
 }
 
-/// Runs a future to its end, with the commits that it waits for.
+/// Polls a future to completion and commits if it waits for a commit.
 pub(crate) fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
@@ -94,7 +95,7 @@ pub(crate) fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
 }
 
 impl Bench {
-    /// Two volumes that share blocks, one with a snapshot, in a pool that was cleaned.
+    /// Two volumes that share blocks, one of them with a snapshot, in a pool with cleaned segments.
     pub(crate) fn new() -> Self {
         let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
         let sizes = CreateOptions {
@@ -120,7 +121,7 @@ impl Bench {
         for at in 0..BLOCKS {
             let content = bench.next;
             bench.write("a", at, content);
-            // Every third block of `b` is one of `a`, wherever that is.
+            // Every third block of `b` equals a block of `a`, at any index.
             let content = if at % 3 == 0 { content } else { content + 1 };
             bench.write("b", at, content);
         }
@@ -148,7 +149,7 @@ impl Bench {
         bench
     }
 
-    /// Takes so much room that the cleaner has to make some.
+    /// Fills the pool until the cleaner must reclaim space.
     pub(crate) fn fill(&self) {
         const MIB: u64 = 1 << 20;
         now(self.engine.create_volume_with("ballast", (BALLAST_MIB * MIB).into(), &[])).unwrap();
@@ -183,7 +184,7 @@ impl Bench {
         self.next = self.next.max(content + 2);
     }
 
-    /// Ends this run as a crash does, after a flush of every volume, and loses what is picked.
+    /// Flushes every volume, damages the selected nodes and blocks, and simulates a crash.
     pub(crate) fn lose(&mut self, wanted: impl Fn(&OwnPlace) -> bool) {
         let places = places_of(&self.engine, wanted);
         assert!(!places.is_empty(), "there is something to be lost");
@@ -198,7 +199,7 @@ impl Bench {
         self.engine = reopen(&self.disk);
     }
 
-    /// Compares every block that can be read; how many cannot.
+    /// Compares every readable block with the model; returns the number of unreadable blocks.
     pub(crate) fn unreadable(&self) -> usize {
         let mut unreadable = 0;
         for (name, contents) in &self.volumes {
@@ -217,7 +218,7 @@ impl Bench {
         unreadable
     }
 
-    /// As [`Self::unreadable`], of the snapshot of `b`, which is as `b` was at first.
+    /// Like [`Self::unreadable`], for the snapshot of `b`, whose content was saved at its creation.
     pub(crate) fn unreadable_in_snapshot(&self) -> usize {
         let id = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
         let view = self.engine.open_snapshot(&id).unwrap();
@@ -232,7 +233,7 @@ impl Bench {
         unreadable
     }
 
-    /// A sum of all bytes of the disk.
+    /// A checksum of all bytes of the disk.
     pub(crate) fn disk_sum(&self) -> u64 {
         let sum = Cell::new(0_u64);
         let add = |byte: &mut u8| sum.set(sum.get().wrapping_mul(31).wrapping_add((*byte).into()));
@@ -240,7 +241,7 @@ impl Bench {
         sum.get()
     }
 
-    /// Writes to all volumes so much that dead space is used again, and commits.
+    /// Writes to all volumes until dead space is reused, and commits.
     pub(crate) fn fill_some(&mut self) {
         for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
             for _ in 0..6 {
@@ -256,7 +257,7 @@ impl Bench {
         }
     }
 
-    /// Writes everywhere, over crashes; then nothing that was written may be lost.
+    /// Writes to all volumes, across crashes; then checks that all new data is readable.
     pub(crate) fn go_on(&mut self) {
         for round in 0..6 {
             for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
@@ -294,9 +295,9 @@ impl Bench {
     }
 }
 
-/// One sector took a part of a remap table's tree, and the pool could not be opened any more.
+/// Regression: one bad sector in the tree of the remap tables made the pool impossible to import.
 #[test]
-fn lost_remap_tables_cost_the_blocks_behind_them() {
+fn lost_remap_tables_lose_only_the_blocks_that_they_map() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         bench.lose(|place| place.tree == OwnTree::Remaps && place.level == level);
@@ -307,9 +308,9 @@ fn lost_remap_tables_cost_the_blocks_behind_them() {
     }
 }
 
-/// A count that is not known is no count of one: shared blocks must outlive each of their places.
+/// Without its count, a shared block must outlive each known reference.
 #[test]
-fn lost_reference_tables_keep_what_may_be_shared() {
+fn lost_reference_tables_keep_blocks_that_may_be_shared() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         bench.lose(|place| place.tree == OwnTree::References && place.level == level);
@@ -319,15 +320,17 @@ fn lost_reference_tables_keep_what_may_be_shared() {
     }
 }
 
-/// What a lost part of the segment table described looked free: new writes went over data.
+/// Regression: segments described by a lost part of the segment table counted as free, and new
+/// writes overwrote their data.
 #[test]
-fn places_of_lost_segments_are_never_written() {
+fn lost_segments_are_never_overwritten() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
         let unreadable = bench.unreadable();
         assert!(unreadable > 0, "blocks in lost segments cannot be read");
-        // What was lost is as it was, so that a disk that has the table can bring it back.
+        // The lost part stays in the tree unchanged, so that a disk that has the table can restore
+        // it.
         let before = bench.engine.pool().space();
         assert!(before.free_bytes > 0, "some places are free for sure: {before:?}");
         bench.make("n");
@@ -338,13 +341,13 @@ fn places_of_lost_segments_are_never_written() {
 }
 
 #[test]
-fn lost_directory_costs_the_datasets_in_it_and_is_told() {
+fn lost_directory_records_lose_only_their_datasets() {
     let mut bench = Bench::new();
     let user = |value: &str| PropertyChange::User("t:a".to_owned(), Some(value.to_owned()));
     let target = PropertyTarget::Pool;
     now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
     let of = |index| move |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == index;
-    // The record of `a`, the first dataset; `b` and its snapshot go on.
+    // The record of `a`, the first dataset; `b` and its snapshot stay usable.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
     let lost = bench.engine.lost_datasets().numbers;
@@ -353,7 +356,7 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
     assert_eq!(bench.unreadable(), 0);
     bench.make("a");
     bench.go_on();
-    // The pool's own record.
+    // The record of the pool itself.
     bench.lose(of((0, 0)));
     assert!(bench.engine.lost_datasets().properties);
     assert_eq!(bench.unreadable(), 0);
@@ -362,7 +365,7 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
     assert!(!bench.engine.lost_datasets().properties);
 }
 
-/// Runs scans until nothing is left of the damage.
+/// Runs scans until no damage is left.
 pub(crate) fn mend(engine: &Engine) {
     mend_for(engine, |engine| {
         let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
@@ -371,7 +374,7 @@ pub(crate) fn mend(engine: &Engine) {
     assert_eq!(engine.pool().damaged_since(), None);
 }
 
-/// Runs scans until `is_done`; the engine stops with them.
+/// Runs scans until `is_done`, then stops the engine.
 pub(crate) fn mend_for(engine: &Engine, is_done: impl Fn(&Engine) -> bool) {
     let looks = Cell::new(0);
     now(engine.run_scans(|_| {
@@ -393,10 +396,10 @@ pub(crate) fn assert_nothing_is_lost(engine: &Engine) {
     assert_eq!(now(engine.check_places()).unwrap(), None);
 }
 
-/// The first commit that had to read a lost node suspended the pool, though RAM has all that the
-/// node leads to.
+/// Regression: the first commit that had to read an unreadable node suspended the pool, although
+/// RAM had everything below that node.
 #[test]
-fn nodes_lost_while_the_pool_runs_are_written_anew() {
+fn nodes_lost_in_an_open_pool_are_rewritten_from_memory() {
     for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
@@ -404,7 +407,8 @@ fn nodes_lost_while_the_pool_runs_are_written_anew() {
         damage(&bench.disk, &places);
         bench.engine.pool().cache().clear();
         for at in 0..BLOCKS {
-            // New contents, and one that `b` has already: tables change, and some go.
+            // New contents, and one block that `b` already has: tables change, and some become
+            // empty.
             let content = if at == 7 { bench.volumes["b"][100] } else { bench.next };
             bench.write("a", at, content);
         }
@@ -421,9 +425,10 @@ fn nodes_lost_while_the_pool_runs_are_written_anew() {
     }
 }
 
-/// A scrub told of lost records of the directory, and left them to be lost with the next restart.
+/// Regression: a scrub reported lost records of the directory but left them unreadable on disk, so
+/// that the next restart lost them.
 #[test]
-fn scrub_lets_what_memory_has_of_a_lost_tree_be_written_anew() {
+fn scrub_rewrites_lost_tree_nodes_from_memory() {
     for tree in [OwnTree::Segments, OwnTree::Datasets] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree);
@@ -438,9 +443,10 @@ fn scrub_lets_what_memory_has_of_a_lost_tree_be_written_anew() {
     }
 }
 
-/// A copy that became bad while nothing read it was lost with the next restart.
+/// Regression: the next restart lost a node whose last copy had become bad while no operation read
+/// it.
 #[test]
-fn bad_copies_of_own_trees_are_found_and_written_anew_while_memory_has_them() {
+fn verify_rewrites_bad_copies_of_metadata_trees_from_memory() {
     for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
@@ -455,9 +461,9 @@ fn bad_copies_of_own_trees_are_found_and_written_anew_while_memory_has_them() {
     }
 }
 
-/// Space below lost reference tables never came back.
+/// Regression: space below lost reference tables was never reclaimed.
 #[test]
-fn references_that_were_lost_are_counted_anew() {
+fn lost_reference_counts_are_recounted() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         bench.lose(|place| place.tree == OwnTree::References && place.level == level);
@@ -472,9 +478,10 @@ fn references_that_were_lost_are_counted_anew() {
     }
 }
 
-/// Places of lost segments were kept for ever, though nothing referred to the segments any more.
+/// Regression: physical segments of lost segment table entries stayed reserved, although no pointer
+/// referenced them any more.
 #[test]
-fn places_of_lost_segments_are_free_when_nothing_refers_to_them() {
+fn unreferenced_lost_segments_become_free() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
@@ -500,9 +507,9 @@ fn damage_copies(bench: &Bench, places: &[OwnPlace], copies: std::ops::Range<usi
     }
 }
 
-/// Both copies lay half a segment apart. Damage of that region took all volumes.
+/// Regression: both copies were half a segment apart, and damage to that region lost all volumes.
 #[test]
-fn two_copies_of_everything_can_be_lost() {
+fn metadata_survives_the_loss_of_two_copies() {
     for copies in [0..2, 1..3] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |_| true);
@@ -520,7 +527,7 @@ fn two_copies_of_everything_can_be_lost() {
 }
 
 #[test]
-fn scrub_repairs_each_copy_of_the_pools_own_trees() {
+fn scrub_repairs_each_copy_of_metadata_trees() {
     for bad in 0..3 {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |_| true);
@@ -540,7 +547,7 @@ fn scrub_repairs_each_copy_of_the_pools_own_trees() {
 }
 
 #[test]
-fn one_copy_of_everything_can_be_lost() {
+fn metadata_survives_the_loss_of_one_copy() {
     let mut bench = Bench::new();
     let places = places_of(&bench.engine, |_| true);
     damage_copies(&bench, &places, 0..1);
@@ -548,7 +555,8 @@ fn one_copy_of_everything_can_be_lost() {
     assert_eq!(bench.unreadable(), 0);
     assert!(bench.engine.lost_datasets().numbers.is_empty());
     now(bench.engine.sync()).unwrap();
-    // What was read from second copies was written anew: those can be lost as well.
+    // The import rewrote the nodes that it read from second copies, so second copies may be lost
+    // now.
     damage_copies(&bench, &places, 1..2);
     bench.crash();
     assert_eq!(bench.unreadable(), 0);

@@ -1,7 +1,7 @@
-//! Logged writes to a part of a record that import cannot read: replay keeps the logged blocks, the
-//! other blocks are damage.
+//! Logged writes to a part of a record that the import cannot read: replay keeps the logged blocks;
+//! the other blocks are damage.
 //!
-//! Not here: power cuts (the simulator), records damaged while the pool is open (records).
+//! Power cuts are in the simulator, records damaged in an open pool in `records`.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::own_trees::drive;
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Four blocks.
+/// Record size: four blocks.
 const RECORD: u64 = 4 * BLOCK;
 const RECORDS: u64 = 8;
-/// The damaged record.
+/// Index of the damaged record.
 const BAD: u64 = 5;
 
 type Disk = Arc<MemoryDevice>;
@@ -83,7 +83,7 @@ impl Pool {
         self.model[(block * BLOCK) as usize..][..(blocks * BLOCK) as usize].fill(0);
     }
 
-    /// Flips bytes of the damaged record on some disks; a second call restores them.
+    /// Flips bytes of the damaged record on these disks; a second call restores them.
     fn flip(disks: &[Disk]) {
         let old = noise(3, RECORDS * RECORD)[(BAD * RECORD) as usize..].to_vec();
         for disk in disks {
@@ -139,7 +139,7 @@ impl Pool {
         }
     }
 
-    /// Runs a scrub to its end and opens the pool again.
+    /// Runs a complete scrub and reopens the pool.
     fn scrub(&mut self) {
         self.engine.scrub_start().unwrap();
         run_scans(&self.engine);
@@ -162,11 +162,11 @@ impl Pool {
 
 const KNOWN: Option<bool> = Some(true);
 
-// Replay dropped a flushed write: its record could not be read while the leg with the only good
-// copy was away. When the leg returned, a repair restored the record with the bytes from before the
-// write, and the damage list was empty.
+// Regression: replay dropped a flushed write, because the leg with the only good copy of its record
+// was missing. When the leg returned, a repair restored the record without the write, and the
+// damage list was empty.
 #[test]
-fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
+fn flushed_part_survives_an_import_without_its_record() {
     let mut pool = Pool::new(2);
     pool.log(BAD * 4 + 1, 2, 7);
     Pool::flip(&pool.disks[..1]);
@@ -176,7 +176,7 @@ fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
     assert!(pool.is_listed(), "the rest is damage");
     pool.assert_others();
     pool.assert_sound();
-    // The list is stored with the record.
+    // The damage list is persisted together with the record.
     pool.crash_and_open(&first);
     assert!(pool.is_listed());
     assert_eq!(pool.found(), [None, KNOWN, KNOWN, None]);
@@ -211,7 +211,7 @@ fn flushed_trim_of_a_part_survives_and_old_bytes_do_not_return() {
 }
 
 #[test]
-fn rest_that_no_disk_has_stays_on_the_list_until_the_record_is_overwritten() {
+fn lost_blocks_stay_listed_until_the_record_is_overwritten() {
     let mut pool = Pool::new(1);
     pool.log(BAD * 4 + 3, 3, 9);
     Pool::flip(&pool.disks);
@@ -271,7 +271,7 @@ fn whole_write_after_a_logged_part_replaces_it() {
 }
 
 #[test]
-fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
+fn snapshot_keeps_the_lost_blocks_on_the_damage_list() {
     let mut pool = Pool::new(1);
     pool.log(BAD * 4 + 1, 1, 9);
     Pool::flip(&pool.disks);
@@ -292,8 +292,8 @@ fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
     pool.assert_sound();
 }
 
-/// A clone of the range shared the partial record only. The source freed the record that it
-/// replaced.
+/// Regression: a block clone shared the partial record only, and the source freed the record that
+/// it replaced.
 #[test]
 fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
     let mut pool = Pool::new(2);
@@ -323,15 +323,15 @@ fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
     pool.assert_sound();
 }
 
-/// A pool in which replay stored a part of the damaged record, and every free place was written
-/// since.
+/// A pool in which replay stored a part of the damaged record and every free segment was
+/// overwritten since.
 fn reused() -> Pool {
     let mut pool = Pool::new(2);
     Pool::flip(&pool.disks);
     pool.log(BAD * 4 + 1, 1, 7);
     pool.engine = open(&pool.disks);
     assert_eq!(pool.found(), [None, KNOWN, None, None]);
-    // Nothing else of its segment lives on.
+    // The record becomes the only live data of its segment.
     for record in (0..RECORDS).filter(|record| *record != BAD) {
         now(pool.volume().zero(record * RECORD, RECORD)).unwrap();
     }
@@ -346,10 +346,10 @@ fn reused() -> Pool {
     pool
 }
 
-/// The record that a partial record replaced was freed at once, and new data took its place before
-/// a disk had it again.
+/// Regression: the record behind a partial record was freed at once, and new data overwrote it
+/// before a disk with a good copy returned.
 #[test]
-fn lost_rest_keeps_its_place_until_the_record_is_rewritten() {
+fn lost_blocks_are_not_freed_until_the_record_is_rewritten() {
     let mut pool = reused();
     let disks = pool.disks.clone();
     Pool::flip(&disks);
@@ -357,15 +357,16 @@ fn lost_rest_keeps_its_place_until_the_record_is_rewritten() {
     assert_eq!(pool.found(), [KNOWN; 4]);
     assert_eq!(now(pool.engine.check_live_bytes()).unwrap(), []);
     assert_eq!(now(pool.engine.check_references()).unwrap(), []);
-    // A scan rewrites the record, and a recount frees the old one.
+    // A scan rewrites the record, and a recount frees the old copy.
     pool.scrub();
     assert_eq!(pool.found(), [KNOWN; 4]);
     assert!(!pool.is_listed());
 }
 
-/// With the node above the record, the pointer to its rest was given up.
+/// Regression: if the node above the record was unreadable, the pool dropped the pointer to the
+/// lost blocks.
 #[test]
-fn rest_below_an_unreadable_node_returns_with_the_node() {
+fn lost_blocks_below_an_unreadable_node_return_with_the_node() {
     for is_hole in [false, true] {
         let mut pool = Pool::new(1);
         let disks = pool.disks.clone();
@@ -380,7 +381,7 @@ fn rest_below_an_unreadable_node_returns_with_the_node() {
         flip();
         pool.crash_and_open(&disks);
         assert_eq!(pool.found(), [None, None, KNOWN, None]);
-        // Now only the partial record refers to the node.
+        // From here on only the partial record references the node.
         for record in (0..RECORDS).filter(|record| *record != BAD) {
             let data = noise(50 + record, RECORD);
             now(pool.volume().write(record * RECORD, &data)).unwrap();

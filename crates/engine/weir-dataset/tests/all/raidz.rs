@@ -1,9 +1,10 @@
-//! The engine on raidz vdevs in memory: every layout with damage and losses up to its parity.
+//! The engine on raidz vdevs of memory devices: every layout with damage and missing legs up to its
+//! parity.
 //!
-//! Not here: crashes (the simulator), real disks (the binary's tests).
+//! Crashes are in the simulator, real disks in the tests of the binary.
 //!
-//! Invariant: damage never exceeds the parity of a vdev, so every read must succeed and be right. A
-//! test that has more says so.
+//! Invariant: damage never exceeds the parity of a vdev, so that every read must succeed with
+//! correct data. A test with more damage states it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use weir_pool::{CreateOptions, LegState, VdevSpec};
 const MEMORY_BYTES: u64 = 64 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const DATA_BYTES: usize = 6 << 20;
-/// Every kind, at its narrowest, at a width whose rows are no power of two, and at a usual one.
+/// Every kind at its minimum width, at a width whose row size is no power of two, and at a common
+/// width.
 const LAYOUTS: [(VdevKind, usize); 8] = [
     (VdevKind::Raidz1, 2),
     (VdevKind::Raidz1, 4),
@@ -49,7 +51,7 @@ fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::Datase
     now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
-/// Half of it compresses, so that blocks start and end anywhere in strips.
+/// Half of the content compresses, so that blocks start and end at any offset in strips.
 fn content() -> Vec<u8> {
     let mut state = 1_u64;
     let mut data: Vec<u8> = std::iter::repeat_with(|| {
@@ -64,7 +66,7 @@ fn content() -> Vec<u8> {
     data
 }
 
-/// A pool with a volume that holds [`content`], committed and closed.
+/// A pool with a volume that has [`content`], committed and closed.
 fn filled(kind: VdevKind, legs: usize) -> Vec<Arc<MemoryDevice>> {
     let disks = disks(legs);
     let engine =
@@ -94,15 +96,16 @@ fn read(volume: &Volume, range: Range<usize>) -> Vec<u8> {
     out
 }
 
-/// Everything of a disk but its first label is garbage.
+/// Damages everything on a disk except its first label.
 fn rot(disk: &MemoryDevice) {
     disk.corrupt(LABEL_BYTES as usize..DISK_BYTES, |byte| *byte ^= 0x5a);
 }
 
-// More strips of a row that could not be read than the parity covers were called a lost vdev
-// (unavailable), though every disk was there: commits that met them suspended the pool.
+// Regression: if more strips of a row were unreadable than the parity covers, reads reported an
+// unavailable vdev, although every disk was present. Commits that encountered such a row suspended
+// the pool.
 #[test]
-fn more_unreadable_strips_than_parity_are_damage_of_what_is_in_them() {
+fn row_with_too_many_unreadable_strips_is_damaged_data() {
     let disks = filled(VdevKind::Raidz1, 3);
     let faults = Arc::new(Faults::default());
     // The third disk is missing.
@@ -115,17 +118,17 @@ fn more_unreadable_strips_than_parity_are_damage_of_what_is_in_them() {
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
     engine.pool().check_alive().unwrap();
-    // A disk that does not even give its label is gone, and what is on it may come back.
+    // A disk whose label is unreadable too counts as missing, and its data may return with it.
     faults.fail(DeviceOp::Read);
     let error = now(volume.read(0, &mut out)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 #[test]
-fn any_legs_up_to_the_parity_may_be_missing() {
+fn import_works_with_missing_legs_up_to_the_parity() {
     for (kind, legs) in LAYOUTS {
         for first in 0..legs {
-            // Anew each time: a pool that is opened goes on, and what was missing stays stale.
+            // Create a new pool each time: after an import and writes, the missing legs stay stale.
             let disks = filled(kind, legs);
             let gone = |n: usize| (n + legs - first) % legs < kind.parity();
             let left: Vec<Arc<dyn Device>> = as_devices(&disks)
@@ -147,7 +150,7 @@ fn any_legs_up_to_the_parity_may_be_missing() {
 }
 
 #[test]
-fn rotten_legs_are_found_out_and_healed() {
+fn damaged_legs_are_detected_and_repaired() {
     for (kind, legs) in LAYOUTS {
         let disks = filled(kind, legs);
         let bad = [legs - 1, 0, legs / 2];
@@ -163,7 +166,7 @@ fn rotten_legs_are_found_out_and_healed() {
             let is_bad = bad[..kind.parity()].contains(&n);
             assert_eq!(*count > 0, is_bad, "{what}: {counted:?}");
         }
-        // What was read was healed on the way: every data strip is right by itself now.
+        // The reads repaired all data strips, so that reads need no parity now.
         let engine = open(as_devices(&disks)).unwrap();
         assert_right(&engine, &what);
         assert_eq!(errors(&engine), vec![0; legs], "{what}");
@@ -171,7 +174,7 @@ fn rotten_legs_are_found_out_and_healed() {
 }
 
 #[test]
-fn damage_beyond_the_parity_is_an_error_and_never_wrong_data() {
+fn damage_beyond_the_parity_is_a_read_error() {
     let disks = filled(VdevKind::Raidz1, 4);
     let engine = open(as_devices(&disks)).unwrap();
     engine.pool().cache().set_budget(0);
@@ -193,7 +196,7 @@ fn damage_beyond_the_parity_is_an_error_and_never_wrong_data() {
 }
 
 #[test]
-fn unlike_vdevs_share_one_pool() {
+fn pool_with_vdevs_of_different_kinds_survives_missing_legs() {
     let disks = disks(12);
     let vdev = |kind, range: Range<usize>| VdevSpec {
         kind,
@@ -222,7 +225,7 @@ fn unlike_vdevs_share_one_pool() {
 }
 
 #[test]
-fn layouts_that_cannot_be_are_refused_by_name() {
+fn impossible_layouts_are_refused_with_a_reason() {
     for (kind, legs, part) in [
         (VdevKind::Raidz1, 1, "a raidz1 is 2 to 32 disks, not 1"),
         (VdevKind::Raidz2, 2, "a raidz2 is 3 to 32 disks, not 2"),

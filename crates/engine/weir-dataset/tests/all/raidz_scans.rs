@@ -1,6 +1,7 @@
-//! Scans of raidz vdevs in small steps, which may end inside a row, with damage beside the cut.
+//! Scans of raidz vdevs in small steps that may end inside a row, with damage close to the end of a
+//! step.
 //!
-//! Not here: scans of mirrors (scans), crashes and load meanwhile (the simulator).
+//! Scans of mirrors are in `scans`, crashes and load during scans in the simulator.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ const BLOCK: usize = 4096;
 const DISK_BYTES: usize = 64 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 const LEGS: usize = 4;
-/// Blocks of a row: three data strips of 64 KiB.
+/// Blocks in one row: three data strips of 64 KiB.
 const ROW_BLOCKS: usize = 3 * 16;
 const BLOCKS: usize = 1024;
 
-/// Every block differs from every other, and from what else is on a disk.
+/// Every block is unique, also among all other data on a disk.
 fn content() -> Vec<u8> {
     let mut data: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| (at % 251) as u8).collect();
     for (number, block) in data.chunks_mut(BLOCK).enumerate() {
@@ -31,7 +32,7 @@ fn content() -> Vec<u8> {
     data
 }
 
-/// Where a block is: which disk, and the offset on it.
+/// Finds a block: index of its disk and its offset there.
 fn find(disks: &[Arc<MemoryDevice>], block: &[u8]) -> (usize, usize) {
     for (number, disk) in disks.iter().enumerate() {
         let (done, bytes) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
@@ -44,7 +45,7 @@ fn find(disks: &[Arc<MemoryDevice>], block: &[u8]) -> (usize, usize) {
 }
 
 #[test]
-fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
+fn damage_of_an_earlier_scan_step_does_not_reach_the_parity() {
     let disks: Vec<_> =
         (0..LEGS).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES))).collect();
     let faults: [Arc<Faults>; LEGS] = std::array::from_fn(|_| Arc::default());
@@ -67,8 +68,8 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
     now(volume.write(0, &data)).unwrap();
     now(engine.commit()).unwrap();
 
-    // The first step of a busy pool ends inside the second row, in its second strip: what is
-    // damaged is before that, and what brings it back is on both sides.
+    // The first step of a busy pool ends inside the second row, in its second strip. The damaged
+    // block is before that offset. The strips that reconstruct it are on both sides of it.
     let (bad, helper) = (ROW_BLOCKS + 2, ROW_BLOCKS + 16 + 2);
     assert!(bad < SCAN_BLOCKS_BUSY - 1 && SCAN_BLOCKS_BUSY < 2 * ROW_BLOCKS);
     let block = |number: usize| &data[number * BLOCK..(number + 1) * BLOCK];
@@ -82,13 +83,13 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
     let met = Cell::new(false);
     engine.scrub_start().unwrap();
     let done = now(engine.run_scans(|_| {
-        // A client: the next step is a small one.
+        // A client read makes the next scan step a small one.
         volume.try_read(0, &mut [0; BLOCK]).unwrap();
         let scan = engine.pool().scan_status().unwrap();
         match (scrubs.get(), scan.state) {
             (0, ScanState::Finished) => {
                 assert_eq!((scan.damaged, scan.repaired_bytes), (0, 0));
-                // Drop the cache: the scrub would restore the block from it.
+                // Empty the cache; otherwise the scrub would restore the block from it.
                 engine.pool().set_cache_bytes(0);
                 disks[bad_disk].corrupt(bad_at..bad_at + BLOCK, |byte| *byte ^= 0x5a);
                 faults[away].fail(DeviceOp::Read);
@@ -96,7 +97,7 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
                 engine.scrub_start().unwrap();
             }
             (1, ScanState::Running) if scan.damaged > 0 && !met.get() => {
-                // The step that met the damage is over; the disk answers again.
+                // The step that encountered the damage is over; the disk works again.
                 assert_eq!(scan.damaged, 1);
                 faults[away].clear();
                 met.set(true);

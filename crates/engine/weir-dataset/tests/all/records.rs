@@ -1,7 +1,7 @@
-//! Records of several blocks: what is stored as one, what a change of a part of one reads, and what
-//! becomes of a damaged one.
+//! Records of several blocks: storage as one unit, reads for writes to a part of a record, and
+//! damaged records.
 //!
-//! Not here: random histories (model, send, weir-sim).
+//! Random histories are in `model`, `send` and weir-sim.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use weir_format::Compression;
 use crate::common::{as_devices, import, now, options, pool_on};
 
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Less than what is read takes.
+/// Memory of an engine that cannot cache the whole volume.
 const SCARCE_BYTES: u64 = 512 << 10;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Eight blocks, of which segments of 1 MiB hold enough.
+/// Record size: eight blocks, so that a segment of 1 MiB has enough records.
 const RECORD: u64 = 32 << 10;
 const RECORDS: u64 = 40;
 
@@ -42,7 +42,7 @@ fn compressed(compression: Compression) -> PropertyChange {
     PropertyChange::set(COMPRESSION, compression)
 }
 
-/// Noise that nothing compresses, another for each seed.
+/// Incompressible bytes, different for each seed.
 fn noise(seed: u64, len: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(|| {
@@ -75,7 +75,7 @@ fn sound(engine: &Engine) {
     assert_eq!(now(engine.check_places()).unwrap(), None);
 }
 
-/// A volume `v` of noise, which is stored as it is.
+/// A pool with a volume `v` of noise, stored uncompressed.
 fn filled() -> (Arc<MemoryDevice>, Arc<Engine>, Arc<Volume>, Vec<u8>) {
     let disk = disk();
     let engine = pool_on(&disk, MEMORY_BYTES);
@@ -86,7 +86,7 @@ fn filled() -> (Arc<MemoryDevice>, Arc<Engine>, Arc<Volume>, Vec<u8>) {
     (disk, engine, volume, model)
 }
 
-/// Damages some bytes behind the start of others, which are stored as they are.
+/// Damages bytes behind the start of `stored`, which is on the disk uncompressed.
 fn damage(disk: &MemoryDevice, stored: &[u8]) {
     const PACK_BYTES: usize = 64;
     let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
@@ -97,13 +97,13 @@ fn damage(disk: &MemoryDevice, stored: &[u8]) {
 }
 
 #[test]
-fn a_record_is_compressed_as_one_and_has_one_pointer() {
+fn record_is_compressed_as_a_whole_and_has_one_pointer() {
     let engine = pool_on(&disk(), MEMORY_BYTES);
     let large = make(&engine, "large", &[compressed(Compression::Lz4)]);
     now(engine.create_volume_with("small", (RECORDS * RECORD).into(), &[])).unwrap();
     let small = engine.volume("small").unwrap();
-    // Each block is noise, and all blocks of a record are alike but for a number: only a look at
-    // more than one of them finds that.
+    // Each block is noise, and the blocks of a record differ only in a number. The compressor finds
+    // that only if it sees more than one block.
     let block = noise(1, BLOCK);
     for volume in [&large, &small] {
         for at in 0..RECORDS * RECORD / BLOCK {
@@ -123,9 +123,9 @@ fn a_record_is_compressed_as_one_and_has_one_pointer() {
 }
 
 #[test]
-fn parts_of_records_are_written_read_and_trimmed_as_those_of_blocks() {
+fn parts_of_records_are_written_read_and_trimmed() {
     let (disk, engine, volume, mut model) = filled();
-    // A sector, blocks across a border, and a trim that cuts records at both ends.
+    // A sector, blocks across a record boundary, and a trim that splits records at both ends.
     for (offset, len) in [(RECORD + 512, 512), (3 * RECORD - BLOCK, 3 * BLOCK), (5, 70_000)] {
         let data = noise(offset, len);
         write(&volume, offset, &data);
@@ -136,13 +136,14 @@ fn parts_of_records_are_written_read_and_trimmed_as_those_of_blocks() {
     model[start as usize..end as usize].fill(0);
     assert!(read(&volume, 0, RECORDS * RECORD) == model, "before a commit");
     now(engine.flush(&volume)).unwrap();
-    // Without a commit: the log has parts of records, which are brought from disk at opening.
+    // Without a commit: the log has parts of records, and the import reads the other parts from
+    // disk.
     drop((engine, volume));
     let engine = reopen(&disk);
     let volume = engine.volume("v").unwrap();
     assert!(read(&volume, 0, RECORDS * RECORD) == model, "after a replay");
     assert_eq!(volume.info().used_bytes, (RECORDS - 3) * RECORD, "whole records are holes");
-    // A trim of what is a hole costs nothing and makes nothing of it.
+    // Trimming a part of a hole stores nothing.
     now(volume.zero(12 * RECORD + BLOCK, BLOCK)).unwrap();
     now(engine.sync()).unwrap();
     assert_eq!(volume.info().used_bytes, (RECORDS - 3) * RECORD);
@@ -150,7 +151,7 @@ fn parts_of_records_are_written_read_and_trimmed_as_those_of_blocks() {
 }
 
 #[test]
-fn what_a_record_cannot_be_is_refused_with_what_can() {
+fn invalid_record_sizes_are_refused_with_the_allowed_ones() {
     let engine = pool_on(&disk(), MEMORY_BYTES);
     let refused = |size: VolumeSize| now(engine.create_volume_with("v", size, &[])).unwrap_err();
     let error = refused(VolumeSize { bytes: 3 * BLOCK, ..size_of(1) });
@@ -167,7 +168,7 @@ fn what_a_record_cannot_be_is_refused_with_what_can() {
 }
 
 #[test]
-fn clones_copies_and_range_clones_share_records() {
+fn clones_copies_and_block_clones_share_records() {
     let engine = pool_on(&disk(), MEMORY_BYTES);
     let volume = make(&engine, "v", &[compressed(Compression::Off)]);
     let model = noise(3, RECORDS * RECORD);
@@ -184,7 +185,7 @@ fn clones_copies_and_range_clones_share_records() {
     let grown = engine.pool().space().live_bytes - before;
     assert!(grown < RECORD, "nothing but nodes: {grown}");
     assert!(read(&other, 5 * RECORD, 4 * RECORD) == model[RECORD as usize..5 * RECORD as usize]);
-    // A part of a shared record is changed in one place alone.
+    // A write to a part of a shared record changes one volume only.
     write(&other, 6 * RECORD + BLOCK, &[9; BLOCK_BYTES]);
     write(&clone, 100, &[8; 100]);
     now(engine.sync()).unwrap();
@@ -204,7 +205,7 @@ fn clones_copies_and_range_clones_share_records() {
 }
 
 #[test]
-fn equal_records_are_stored_once_and_so_is_a_pattern() {
+fn dedupe_and_write_same_store_equal_records_once() {
     let engine = pool_on(&disk(), MEMORY_BYTES);
     let dedupe = [compressed(Compression::Off), PropertyChange::set(DEDUPE, true)];
     let volume = make(&engine, "v", &dedupe);
@@ -214,12 +215,13 @@ fn equal_records_are_stored_once_and_so_is_a_pattern() {
     for at in 1..10 {
         write(&volume, at * RECORD, &one);
     }
-    // Equal blocks at other places of a record are not found: records are compared.
+    // Dedupe compares whole records, so that equal blocks at other offsets of a record are not
+    // found.
     write(&volume, 20 * RECORD + BLOCK, &one[..(RECORD - BLOCK) as usize]);
     now(engine.sync()).unwrap();
     let info = volume.info();
     assert_eq!((info.stored_bytes, info.shared_bytes), (11 * RECORD, 9 * RECORD));
-    // A pattern that every record is made of: one is stored, and seven refer to it.
+    // A pattern that fills eight records: one record is stored, seven reference it.
     now(engine.write_same(&volume, 30 * RECORD, 8 * RECORD, &[3; 512])).unwrap();
     now(engine.sync()).unwrap();
     let info = volume.info();
@@ -230,7 +232,7 @@ fn equal_records_are_stored_once_and_so_is_a_pattern() {
 }
 
 #[test]
-fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
+fn damaged_record_fails_only_writes_to_a_part_of_it() {
     let (disk, engine, volume, model) = filled();
     drop((engine, volume));
     damage(&disk, &model[(4 * RECORD) as usize..]);
@@ -241,10 +243,10 @@ fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
     data(now(volume.write(4 * RECORD + 100, &[1; 100])).unwrap_err());
     data(now(volume.zero(4 * RECORD + BLOCK, BLOCK)).unwrap_err());
     data(now(volume.read(4 * RECORD, &mut [0; BLOCK_BYTES])).unwrap_err());
-    // Others go on, and a commit knows nothing of it.
+    // Writes to other records succeed, and the damage does not affect the commit.
     write(&volume, 5 * RECORD, &[1; BLOCK_BYTES]);
     now(engine.sync()).unwrap();
-    // Written whole it is as good as new.
+    // A write of the whole record repairs it.
     write(&volume, 4 * RECORD, &model[..RECORD as usize]);
     assert!(read(&volume, 4 * RECORD, RECORD) == model[..RECORD as usize]);
     write(&volume, 4 * RECORD + BLOCK, &[1; BLOCK_BYTES]);
@@ -252,9 +254,9 @@ fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
 }
 
 #[test]
-fn a_logged_write_to_a_record_that_was_damaged_since_goes_with_it_and_the_pool_opens() {
+fn import_succeeds_if_a_record_with_a_logged_write_is_damaged() {
     let (disk, engine, volume, model) = filled();
-    // Across two records, of which one will be damaged.
+    // Writes across two records, one of which is then damaged.
     write(&volume, 8 * RECORD - BLOCK, &[1; 2 * BLOCK_BYTES]);
     now(engine.flush(&volume)).unwrap();
     drop((engine, volume));
@@ -267,10 +269,10 @@ fn a_logged_write_to_a_record_that_was_damaged_since_goes_with_it_and_the_pool_o
     sound(&engine);
 }
 
-/// Brought one by one, each of the two records that a write cuts would push the other out of the
-/// budget for dirty data, for ever.
+/// Loaded one after the other, the two records that a write splits would evict each other from the
+/// dirty-data budget, and the write would never finish.
 #[test]
-fn a_write_that_cuts_more_than_the_budget_holds_is_taken_whole() {
+fn write_across_two_records_may_exceed_the_dirty_budget() {
     let disk = Arc::new(MemoryDevice::new("disk", 256 << 20));
     let engine = pool_on(&disk, 1 << 20);
     let record = RecordSize::from_bytes(128 << 10).unwrap();
@@ -299,7 +301,7 @@ fn a_write_that_cuts_more_than_the_budget_holds_is_taken_whole() {
     sound(&engine);
 }
 
-/// Does something while one txg after the other is committed.
+/// Runs `work` concurrently with repeated commits.
 async fn beside_commits<T>(engine: &Engine, work: impl Future<Output = T>) -> T {
     let commits = async {
         loop {
@@ -314,10 +316,10 @@ async fn beside_commits<T>(engine: &Engine, work: impl Future<Output = T>) -> T 
     }
 }
 
-/// A read that begins within a record, goes on with cached blocks and comes to the same record
-/// again. The simulator met it once in 268,769 recoveries (seed 2574).
+/// Regression: a read that begins inside a record, continues with cached blocks and reaches the
+/// same record again. The simulator found it once in 268,769 recoveries (seed 2574).
 #[test]
-fn one_record_at_several_places_is_read_whatever_of_it_is_cached() {
+fn cloned_record_reads_correctly_with_any_cached_part() {
     const DISTINCT: u64 = 12;
     let disk = disk();
     let engine = pool_on(&disk, MEMORY_BYTES);
@@ -336,7 +338,7 @@ fn one_record_at_several_places_is_read_whatever_of_it_is_cached() {
         model.extend_from_within((from * RECORD) as usize..((from + 1) * RECORD) as usize);
     }
     drop((volume, engine));
-    // Nothing is cached at first, and never all of it.
+    // The cache is empty at first and never large enough for all records.
     let how = options(SCARCE_BYTES);
     let engine = now(Engine::open(as_devices(&[Arc::clone(&disk)]), import(), &how)).unwrap();
     let volume = engine.volume("v").unwrap();

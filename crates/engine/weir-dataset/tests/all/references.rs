@@ -1,10 +1,10 @@
-//! Blocks that several places refer to, against a model: range clones, write-same and dedupe beside
-//! writes, trims, snapshots, clones, rollbacks and the cleaner, over reopening.
+//! Model test of shared blocks: block clones, write-same and dedupe, mixed with writes, trims,
+//! snapshots, clones, rollbacks, the cleaner and restarts.
 //!
-//! Not here: crashes and concurrency (weir-sim).
+//! Crashes and concurrency are in weir-sim.
 //!
-//! Invariant: after every few steps every block of every volume and snapshot is what the model
-//! says, and every count, counter and account equals a walk.
+//! Invariant: at regular intervals every block of every volume and snapshot equals the model, and
+//! every reference count, counter and account equals the result of a tree walk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Three leaves, the last one not full.
+/// Three leaves; the last one is partly filled.
 const BLOCKS: usize = 300;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What a block holds: nothing, or one of many contents.
+/// Content number of each block; 0 is a hole.
 type Content = Vec<u32>;
 
 struct Bench {
     disk: Arc<MemoryDevice>,
     engine: Arc<Engine>,
     volumes: BTreeMap<String, Content>,
-    /// By volume and name.
+    /// Keyed by volume and snapshot name.
     snapshots: BTreeMap<(String, String), Content>,
     random: u64,
     next: u32,
@@ -53,7 +53,7 @@ fn block(content: u32) -> [u8; BLOCK_BYTES] {
     block
 }
 
-/// Runs a future to its end, with the commits that it waits for.
+/// Polls a future to completion and commits if it waits for a commit.
 fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
@@ -137,7 +137,7 @@ impl Bench {
         (start, 1 + self.below((BLOCKS - start).min(90)))
     }
 
-    /// Content nobody has, or, half of the time, content that some blocks have or had.
+    /// Returns new content or, in half of the cases, content from a small set that repeats.
     fn content(&mut self) -> u32 {
         if self.below(2) == 0 {
             return 2 + self.below(60) as u32;
@@ -168,7 +168,8 @@ impl Bench {
         match done {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                // What was refused must not have been done in part: only whole calls are made here.
+                // A refused call must not change a part of its range: every call here is all or
+                // nothing.
                 now(self.engine.sync()).unwrap();
                 false
             }
@@ -239,7 +240,7 @@ impl Bench {
         self.snapshots.insert((volume.clone(), name), self.volumes[&volume].clone());
     }
 
-    /// Whether it was done; a clone may be in the way.
+    /// Returns false if the call was refused, for example because a clone depends on the object.
     fn unless_in_use<T>(done: Result<T, DatasetError>) -> bool {
         match done {
             Ok(_) => true,
@@ -289,7 +290,7 @@ impl Bench {
         if Self::unless_in_use(now(self.engine.destroy_volume(&name, true))) {
             self.volumes.remove(&name);
             self.snapshots.retain(|(of, _), _| *of != name);
-            // As a client that comes back later.
+            // Like a client that reconnects later.
             if !self.volumes.contains_key("a") && self.below(2) == 0 {
                 self.make("a");
             }
@@ -341,10 +342,10 @@ impl Bench {
 }
 
 #[test]
-fn what_is_shared_stays_what_it_is_and_goes_with_its_last_reference() {
+fn shared_blocks_live_until_their_last_reference_is_dropped() {
     let (mut shared, mut hits, mut moved) = (0, 0, 0);
     for seed in 1..=24 {
-        // A pool that is just large enough: the cleaner works all the time.
+        // Even seeds use the smallest pool that fits, so that the cleaner works all the time.
         let mut bench = Bench::new(seed, if seed % 2 == 0 { 14 << 20 } else { 20 << 20 });
         for step in 0..260 {
             bench.step();
@@ -364,7 +365,7 @@ fn what_is_shared_stays_what_it_is_and_goes_with_its_last_reference() {
         let names: Vec<String> = bench.volumes.keys().cloned().collect();
         for _ in 0..names.len() {
             for name in &names {
-                // Those that were cloned go once their clones are gone.
+                // A volume with clones is destroyed after its clones.
                 drop(now(bench.engine.destroy_volume(name, true)));
             }
         }
@@ -383,7 +384,7 @@ fn what_is_shared_stays_what_it_is_and_goes_with_its_last_reference() {
 }
 
 #[test]
-fn a_clone_moves_no_data_and_what_is_written_meanwhile_stays() {
+fn block_clone_reads_and_writes_no_data() {
     let mut bench = Bench::new(7, 32 << 20);
     bench.make("big");
     let volume = bench.engine.volume("a").unwrap();
@@ -405,12 +406,12 @@ fn a_clone_moves_no_data_and_what_is_written_meanwhile_stays() {
     let mut wanted = vec![9; BLOCKS];
     wanted[100..300].copy_from_slice(&content[50..250]);
     assert!(read(&copy) == wanted);
-    // What was overwritten is free, but for holes nothing was taken.
+    // The overwritten blocks are free, and the clone uses no space for data.
     assert!(bench.engine.pool().space().live_bytes < before.1);
     let shared = wanted[100..].iter().filter(|content| **content != 0).count() as u64;
     assert_eq!(bench.engine.pool().space().saved_bytes, shared * BLOCK);
     assert_eq!(copy.info().shared_bytes, shared * BLOCK);
-    // Over each other, in both directions.
+    // Overlapping ranges of one volume, in both directions.
     now(bench.engine.clone_range(&copy, 0, &copy, 37 * BLOCK, len)).unwrap();
     let old = wanted.clone();
     wanted[37..237].copy_from_slice(&old[..200]);
@@ -440,13 +441,13 @@ fn a_clone_moves_no_data_and_what_is_written_meanwhile_stays() {
 }
 
 #[test]
-fn what_left_the_cache_is_compared_on_disk_before_it_is_shared() {
+fn dedupe_compares_uncached_blocks_on_disk() {
     let bench = Bench::new(10, 32 << 20);
     let (a, b) = (bench.engine.volume("a").unwrap(), bench.engine.volume("b").unwrap());
     for name in ["a", "b"] {
         now(bench.engine.set_dedupe(name, true)).unwrap();
     }
-    // Some compress, some do not.
+    // Some blocks compress, others do not.
     let content = |at: u64| 1001 + at as u32;
     let blocks = BLOCKS as u64;
     for at in 0..blocks {
@@ -455,7 +456,7 @@ fn what_left_the_cache_is_compared_on_disk_before_it_is_shared() {
     now(bench.engine.sync()).unwrap();
     let pool = bench.engine.pool();
     pool.set_cache_bytes(0);
-    // Counts of references need room, too.
+    // The reference tables need memory too.
     pool.set_cache_bytes(1 << 20);
     let (written, data_read) =
         (pool.written_bytes(SegmentClass::Data), pool.read_bytes(PtrKind::Data));
@@ -474,7 +475,7 @@ fn what_left_the_cache_is_compared_on_disk_before_it_is_shared() {
 }
 
 #[test]
-fn equal_blocks_are_stored_once_and_a_pattern_too() {
+fn dedupe_and_write_same_store_equal_blocks_once() {
     let bench = Bench::new(9, 32 << 20);
     let (a, b) = (bench.engine.volume("a").unwrap(), bench.engine.volume("b").unwrap());
     for name in ["a", "b"] {
@@ -493,10 +494,10 @@ fn equal_blocks_are_stored_once_and_a_pattern_too() {
     assert_eq!(written(), before);
     assert_eq!(bench.engine.pool().hint_figures().hits, 100);
     assert_eq!(b.info().shared_bytes, b.info().stored_bytes);
-    // Not from the cache: the bytes on disk are compared.
+    // Empty the cache, so that the pool compares the bytes on disk.
     bench.engine.pool().set_cache_bytes(0);
     bench.engine.pool().set_cache_bytes(1 << 20);
-    // In one txg, and what was freed is not found any more.
+    // All changes are in one txg. Freed blocks leave the dedupe index.
     now(a.zero(0, 100 * BLOCK)).unwrap();
     now(b.zero(0, 300 * BLOCK)).unwrap();
     now(bench.engine.sync()).unwrap();

@@ -1,6 +1,6 @@
-//! Lost content that clients write again on volumes with dedupe: the pool stores a new block.
+//! Clients rewrite lost content to volumes with dedupe: the pool stores a new block.
 //!
-//! Not here: the hint index itself (weir-pool), sharing of good blocks (references).
+//! The dedupe index itself is in weir-pool, sharing of good blocks in `references`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 24;
-/// The lost block.
+/// Index of the lost block.
 const LOST: u64 = 7;
 
 struct Pool {
@@ -26,7 +26,7 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// Returns words in an order that no other block has; each zstd level packs them differently.
+/// Returns words in an order that no other block has; each zstd level compresses them differently.
 fn content(number: u64) -> Vec<u8> {
     let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Runs a scrub to its end; the engine ends with it, and its cache stays.
+    /// Runs a complete scrub. The engine stops afterwards and keeps its cache.
     fn scrub(&self) {
         self.engine.scrub_start().unwrap();
         run_scans(&self.engine);
@@ -119,13 +119,13 @@ impl Pool {
     }
 }
 
-/// Returns a level that scrubs do not try, so that no scrub restores content from the cache.
+/// Returns a level that scrubs do not try, so that no scrub can restore content from the cache.
 fn highest() -> Compression {
     Compression::Zstd(ZstdLevel::MAX)
 }
 
-/// Loses a block, restores it to its owner and writes it to another volume, each flushed and
-/// committed; returns true if both volumes return the content after a restart.
+/// Loses a block, then writes its content to its owner and to another volume, each with a flush and
+/// a commit. Returns true if both volumes return the content after a restart.
 fn restored(bug: PlantedBug) -> bool {
     let mut pool = Pool::new(VdevKind::Disk, 1, highest(), bug);
     pool.damage();
@@ -145,16 +145,16 @@ fn restored(bug: PlantedBug) -> bool {
     is_whole
 }
 
-// A scrub listed a lost block. Its owner overwrote it with the same content from a backup. Dedupe
-// found that content in the cache and referred to the lost block again: the list was empty, and
-// after a restart the block was lost again, for every volume with that content.
+// Regression: a scrub listed a lost block, and its owner overwrote it with the same content from a
+// backup. Dedupe found that content in the cache and referenced the lost block again. The damage
+// list was empty, and after a restart the block was lost again in every volume with that content.
 #[test]
 fn restored_block_is_not_shared_with_its_lost_copy() {
     assert!(restored(PlantedBug::None));
 }
 
 #[test]
-fn hint_that_outlives_damage_is_noticed() {
+fn stale_dedupe_index_entry_of_a_lost_block_is_detected() {
     assert!(!restored(PlantedBug::HintOutlivesDamage));
 }
 
@@ -187,7 +187,7 @@ fn scrub_restores_lost_blocks_from_the_cache() {
 
 /// After a restart the cache is empty, so the damage list keeps the lost block.
 #[test]
-fn block_that_is_lost_and_in_no_cache_stays_on_the_list() {
+fn lost_block_that_is_not_cached_stays_on_the_list() {
     let mut pool = Pool::new(VdevKind::Disk, 1, Compression::Lz4, PlantedBug::None);
     pool.damage();
     pool.reopen();

@@ -1,6 +1,6 @@
-//! Scrub and resilver on disks in memory: what they repair, and how much they write.
+//! Scrub and resilver on memory devices: repairs, and the number of bytes written.
 //!
-//! Not here: crashes and load meanwhile (the simulator).
+//! Crashes and load during scans are in the simulator.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn write(engine: &Engine, volume: &Volume, offset: usize, data: &[u8]) {
     now(engine.commit()).unwrap();
 }
 
-/// Lets scans run until none is wanted, and tells how the last one ended. Stops the engine.
+/// Runs scans until none is due, stops the engine and returns the status of the last scan.
 fn scanned(engine: &Engine) -> ScanStatus {
     let done = now(engine.run_scans(|_| {
         let ended = |s: ScanStatus| matches!(s.state, ScanState::Finished | ScanState::Stopped);
@@ -65,11 +65,12 @@ fn read_alone(disk: &Arc<MemoryDevice>, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_scrub_heals_each_leg_from_the_other() {
+fn scrub_repairs_each_leg_from_the_other() {
     let (disks, engine, volume) = mirror();
     let data = noise(1, 8 * MIB);
     write(&engine, &volume, 0, &data);
-    // Each leg is bad where the other is good, in data and nodes alike.
+    // Damage alternates between the legs, so that the other leg always has a good copy of data and
+    // nodes.
     for at in (2 * MIB..60 * MIB).step_by(2 * MIB) {
         disks[at / (2 * MIB) % 2].corrupt(at..at + 2 * MIB, |byte| *byte ^= 0x5a);
     }
@@ -84,7 +85,7 @@ fn a_scrub_heals_each_leg_from_the_other() {
     }
 }
 
-/// Runs scans of an engine until a scrub has looked at so many bytes, and stops the engine.
+/// Runs scans until a scrub has examined `bytes`, then stops the engine.
 fn scan_until(engine: &Engine, bytes: usize) -> ScanStatus {
     now(engine.run_scans(|_| {
         if engine.pool().scan_status().is_some_and(|s| s.examined_bytes >= bytes as u64) {
@@ -96,7 +97,7 @@ fn scan_until(engine: &Engine, bytes: usize) -> ScanStatus {
     engine.pool().scan_status().unwrap()
 }
 
-// A restart lost running and paused scrubs, and the result of the last scrub.
+// Regression: a restart lost running and paused scrubs, and the result of the last scrub.
 #[test]
 fn scrub_resumes_after_reopening_and_its_result_is_shown() {
     let (disks, engine, volume) = mirror();
@@ -133,7 +134,7 @@ fn scrub_resumes_after_reopening_and_its_result_is_shown() {
 }
 
 #[test]
-fn a_block_bad_everywhere_is_an_error_of_the_scrub() {
+fn scrub_reports_a_block_without_a_good_copy() {
     let (disks, engine, volume) = mirror();
     write(&engine, &volume, 0, &noise(2, MIB));
     let start = 1 << 20;
@@ -147,7 +148,7 @@ fn a_block_bad_everywhere_is_an_error_of_the_scrub() {
 }
 
 #[test]
-fn a_resilver_copies_what_was_missed_and_little_else() {
+fn resilver_copies_little_more_than_the_missed_writes() {
     let (disks, engine, volume) = mirror();
     let mut data = noise(3, 16 * MIB);
     write(&engine, &volume, 0, &data);
@@ -164,7 +165,8 @@ fn a_resilver_copies_what_was_missed_and_little_else() {
     let scan = scanned(&engine);
     assert_eq!((scan.kind, scan.state), (ScanKind::Resilver, ScanState::Finished));
     let repaired = scan.repaired_bytes as usize;
-    // Open segments of before the absence are looked at too; blocks in them that are there stay.
+    // The resilver also examines segments that were open before the leg went offline. It does not
+    // rewrite their intact blocks.
     assert!((2 * MIB..4 * MIB).contains(&repaired), "{repaired} bytes for 2 MiB missed");
     assert_eq!(pool.find_leg("disk1").unwrap().2, LegState::Online);
     drop((engine, volume));
@@ -172,14 +174,14 @@ fn a_resilver_copies_what_was_missed_and_little_else() {
 }
 
 #[test]
-fn a_stale_leg_alone_does_not_open_the_pool() {
+fn import_with_a_stale_leg_alone_is_refused() {
     let (disks, engine, volume) = mirror();
     write(&engine, &volume, 0, &noise(5, MIB));
     let (guid, ..) = engine.pool().find_leg("disk1").unwrap();
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 0, &noise(6, MIB));
     drop((engine, volume));
-    // Opened with both, the leg takes part in the commit of the import and is still stale.
+    // At an import with both legs, the stale leg takes part in the commit and stays stale.
     let open = |disks: &[Arc<MemoryDevice>]| {
         now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES)))
     };
@@ -189,14 +191,14 @@ fn a_stale_leg_alone_does_not_open_the_pool() {
 }
 
 #[test]
-fn by_force_a_stale_leg_gives_what_it_has() {
+fn forced_import_of_a_stale_leg_reads_the_writes_that_it_has() {
     let (disks, engine, volume) = mirror();
     write(&engine, &volume, 0, &noise(7, MIB));
     let (guid, ..) = engine.pool().find_leg("disk1").unwrap();
     engine.pool().take_leg_offline(guid).unwrap();
     write(&engine, &volume, 4 * MIB, &noise(8, MIB));
     now(engine.pool().bring_leg_back(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
-    // It has this, the roots that lead to it, and nothing of the write before.
+    // The leg has this write and its roots, but not the write before it.
     write(&engine, &volume, 8 * MIB, &noise(9, MIB));
     drop((engine, volume));
     let alone = as_devices(&disks[1..]);

@@ -1,5 +1,5 @@
-//! Sending and receiving against a model: whole and incremental chains over random histories, cuts
-//! at any byte, refusals that leave nothing behind.
+//! Model test of send and receive: full and incremental streams over random histories,
+//! interruptions at any byte, and refusals that leave no partial data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,13 +22,13 @@ const MEMORY_BYTES: u64 = 24 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Two levels of nodes, and more than one frame.
 pub(crate) const BLOCKS: u64 = 5 * 128;
-/// Of the largest records here; sizes are whole ones.
+/// Blocks of the largest record in these tests; volume sizes are multiples of it.
 const RECORD_BLOCKS_MAX: u64 = 32;
 
-/// The user property that says which server sent a volume or a snapshot.
+/// User property with the address of the server that sent a volume or snapshot.
 const FROM: &str = "weir:received-from";
 
-/// A xorshift generator: a seed tells the whole test.
+/// A xorshift generator; the seed determines the whole test.
 struct Rng(u64);
 
 impl Rng {
@@ -45,7 +45,7 @@ impl Rng {
     }
 }
 
-/// What stands in each block that is not zeros.
+/// Fill number of each block that is not zeros.
 pub(crate) type Content = BTreeMap<u64, u64>;
 
 pub(crate) struct Pool {
@@ -72,7 +72,7 @@ impl Pool {
         Self { disk, engine }
     }
 
-    /// What a crash leaves: nothing is committed before.
+    /// Reopens the pool without a commit, like after a crash.
     pub(crate) fn reopen(&mut self) {
         let disks = as_devices(&[Arc::clone(&self.disk)]);
         self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
@@ -140,7 +140,7 @@ impl Pool {
         self.receive_as(ReceiveSpec { volume, roll_back, dry_run: false, mark: None }, bytes)
     }
 
-    /// What would become of a stream, which changes nothing.
+    /// Runs a dry-run receive and checks that it changes nothing.
     fn judge(&self, volume: &str, bytes: &[u8], roll_back: bool) -> Result<Received, DatasetError> {
         let before = self.look();
         let volume = volume.to_owned();
@@ -150,7 +150,7 @@ impl Pool {
         judged
     }
 
-    /// All names, and what each volume holds.
+    /// Names, receive state, snapshots and content of all volumes.
     fn look(&self) -> Vec<(String, Option<String>, Vec<String>, Content)> {
         let of = |volume: Arc<Volume>| {
             let name = volume.info().name;
@@ -160,7 +160,7 @@ impl Pool {
         self.engine.volumes().into_iter().map(of).collect()
     }
 
-    /// Receives what another server sends.
+    /// Receives a stream from the server 192.0.2.`last`.
     fn receive_from(&self, last: u8, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
         let mark = Some(Mark { property: FROM.to_owned(), address: [192, 0, 2, last].into() });
         let volume = volume.to_owned();
@@ -192,7 +192,7 @@ pub(crate) fn write(volume: &Volume, content: &mut Content, blocks: Range<u64>, 
     for block in blocks {
         let mut data = [0; BLOCK_BYTES];
         let words = data.as_chunks_mut::<8>().0.iter_mut();
-        // Some of it compresses.
+        // Every third fill is compressible.
         let mut rng = Rng(fill * 1000 + block + 1);
         for word in words.take(if fill.is_multiple_of(3) { 500 } else { 100 }) {
             *word = rng.below(u64::MAX).to_le_bytes();
@@ -222,12 +222,12 @@ pub(crate) fn content(volume: &Volume) -> Content {
     content
 }
 
-/// Runs a future that waits for commits, which nobody else makes here.
+/// Runs a future and commits while it waits, because no other task commits here.
 fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
     for _ in 0..10_000 {
-        // It may be in the middle of a commit of its own.
+        // The future may be in the middle of its own commit.
         for _ in 0..1000 {
             if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
                 return done;
@@ -242,7 +242,7 @@ pub(crate) fn kind(error: &DatasetError) -> ErrorKind {
     error.kind()
 }
 
-/// Changes a volume at random.
+/// Makes random changes to a volume.
 fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     let volume = pool.engine.volume("v").unwrap();
     for n in 0..=rng.below(6) {
@@ -263,7 +263,7 @@ fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     }
 }
 
-// `weir send -n -t` estimated the whole stream, however little of it was left.
+// Regression: `weir send -n -t` estimated the size of the whole stream instead of the rest.
 #[test]
 fn estimate_of_a_resumed_stream_covers_the_rest_only() {
     let source = Pool::new("tank", 0);
@@ -284,7 +284,7 @@ fn estimate_of_a_resumed_stream_covers_the_rest_only() {
 }
 
 #[test]
-fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
+fn interrupted_streams_of_random_histories_arrive_unchanged() {
     for seed in 1..=25 {
         let mut rng = Rng(seed * 7919);
         let source = Pool::new("tank", 0);
@@ -299,7 +299,7 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
             source.snap("v", &name);
             let sent = before.last().filter(|_| rng.below(4) > 0).cloned();
             if sent.is_none() && round > 1 {
-                // A whole stream is another volume.
+                // A full stream into a new volume.
                 let copy = format!("copy{round}");
                 back.receive(&copy, &source.whole("v", &name)).unwrap();
                 assert_eq!(back.shown(&copy, &name), model, "seed {seed} {name}");
@@ -323,7 +323,7 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
                         assert!(cut, "seed {seed}");
                         how = SendSpec { from: None, resume: Some(token), ..how };
                     }
-                    // Not even the begin came.
+                    // The stream was cut before the end of its begin frame.
                     Err(DatasetError::Stream { error, .. }) => assert!(cut && error.is_cut()),
                     Err(other) => panic!("seed {seed}: {other}"),
                 }
@@ -360,7 +360,7 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
 }
 
 #[test]
-fn a_refused_stream_leaves_nothing_behind() {
+fn refused_stream_leaves_no_partial_data() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -391,7 +391,7 @@ fn a_refused_stream_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_stream_goes_only_where_it_fits() {
+fn stream_is_refused_by_an_unsuitable_destination() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -414,12 +414,12 @@ fn a_stream_goes_only_where_it_fits() {
     let error = back.receive("w", &whole).unwrap_err();
     assert!(matches!(error, DatasetError::SnapshotExists { .. }), "again: {error}");
 
-    // A changed destination is refused, or rolled back when that is asked for.
+    // A changed destination is refused, or rolled back on request.
     let received = back.engine.volume("w").unwrap();
     now(received.write(7 * BLOCK, &[9; BLOCK_BYTES])).unwrap();
     let error = back.receive("w", &more).unwrap_err();
     assert!(matches!(error, DatasetError::Changed { .. }), "{error}");
-    // Another snapshot of that name, and one that is newer, go with -F.
+    // With `-F`, newer snapshots of the destination are destroyed.
     back.snap("w", "mine");
     let error = back.receive_with("w", &more, false).unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Busy);
@@ -427,13 +427,13 @@ fn a_stream_goes_only_where_it_fits() {
     assert_eq!(content(&received), model);
     assert_eq!(back.engine.snapshot_names("w").unwrap(), ["a", "b"]);
 
-    // A name that is taken by another snapshot.
+    // The name of the snapshot is already used by another one.
     write(&volume, &mut model, 0..5, 3);
     source.snap("v", "c");
     back.snap("w", "c");
     let error = back.receive("w", &source.since("v", "b", "c")).unwrap_err();
     assert!(matches!(error, DatasetError::SnapshotClash { .. }), "{error}");
-    // A newer snapshot of the same content is in nobody's way.
+    // A newer snapshot with the same content does not prevent the receive.
     now(back.engine.rename_snapshot(&id("w", "c"), "mine")).unwrap();
     back.receive("w", &source.since("v", "b", "c")).unwrap();
     assert_eq!(content(&received), model);
@@ -441,7 +441,7 @@ fn a_stream_goes_only_where_it_fits() {
 }
 
 #[test]
-fn a_look_at_a_stream_says_what_receiving_it_would() {
+fn dry_run_returns_the_result_of_the_receive() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -469,7 +469,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
     let made = same("w", &whole, false).unwrap();
     assert!(made.is_new && !made.rolled_back && made.counts.records == 200);
     assert_eq!(same("w", &whole, false), None, "it is there");
-    // Damage that only shows at the end, and a stream that ends early, are found too.
+    // The dry run also detects damage near the end, and a truncated stream.
     let mut bad = more.clone();
     let at = bad.len() - 10;
     bad[at] ^= 1;
@@ -485,7 +485,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
     let brought = same("w", &more, true).unwrap();
     assert!(!brought.is_new && brought.rolled_back && brought.counts.records == 10);
     assert_eq!(content(&received), model);
-    // One that was cut off can be looked at whole, and gone on with.
+    // A dry run accepts the whole stream after an interrupted receive, and the receive can resume.
     trim(&volume, &mut model, 0..30);
     write(&volume, &mut model, 300..400, 3);
     source.snap("v", "c");
@@ -499,7 +499,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
 }
 
 #[test]
-fn nobody_changes_a_volume_that_is_received_into() {
+fn volume_cannot_be_changed_while_it_receives() {
     let (source, mut back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -529,7 +529,7 @@ fn nobody_changes_a_volume_that_is_received_into() {
     busy(now(engine.rollback(&id("w", "a"), true)).map(drop));
     busy(back.receive("w", &source.whole("v", "a")).map(drop));
     assert_eq!(back.shown("w", "a"), first);
-    // The token of one stream is none of another, and a gap is refused.
+    // A token is valid only for its own stream, and a stream with a gap is refused.
     let token = back.token("w");
     assert!(token.next_record > 0);
     let ahead = ResumeToken { next_record: token.next_record + 1, ..token };
@@ -548,10 +548,10 @@ fn nobody_changes_a_volume_that_is_received_into() {
     back.check();
 }
 
-// A server with the secret began to send to a name that was free, and changed the volume that
-// people made of that name meanwhile; it took their snapshots as origins of its clones.
+// Regression: a server with the secret began to send to an unused name, and later changed a volume
+// that users had created with that name. It also used their snapshots as origins of its clones.
 #[test]
-fn stream_of_another_server_changes_only_what_it_made() {
+fn stream_changes_only_volumes_that_its_server_created() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let (volume, mut content) = (source.make("v"), Content::new());
     source.snap("v", "a");
@@ -567,14 +567,15 @@ fn stream_of_another_server_changes_only_what_it_made() {
     refused(back.receive_from(1, "people", &rest), "back/people");
     back.receive("half", &whole[..whole.len() - 40]).unwrap_err();
     refused(back.receive_from(1, "half", &whole), "back/half");
-    // A clone of what people have.
+    // A clone whose origin belongs to users.
     now(source.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
     source.snap("c", "new");
     let from = Some(SendFrom::Snapshot(id("v", "a")));
     let clone = source.send(&SendSpec { from, ..spec("c", "new") }).unwrap();
     refused(back.receive_from(1, "c", &clone), "back/people@a");
 
-    // Its own, which a server at another address did not make; an update of it by people too.
+    // The server updates its own volume. A server at another address may not; after the users
+    // change the property it may.
     back.receive_from(1, "own", &whole).unwrap();
     let error = back.receive_from(2, "own", &rest).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
@@ -591,7 +592,7 @@ fn stream_of_another_server_changes_only_what_it_made() {
 }
 
 #[test]
-fn a_clone_arrives_as_a_clone() {
+fn incremental_stream_of_a_clone_creates_a_clone() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
     let mut model = Content::new();
@@ -616,7 +617,7 @@ fn a_clone_arrives_as_a_clone() {
     assert_eq!(back.shown("c", "x"), cloned);
     let received = back.engine.volume("c").unwrap();
     assert_eq!(back.engine.origin_of(&received), Some(id("v", "a")));
-    // What has nothing to do with it is no beginning.
+    // An unrelated snapshot cannot be the base of a stream.
     source.snap("v", "b");
     let from = Some(SendFrom::Snapshot(id("v", "b")));
     let error = source.send(&SendSpec { from, ..spec("c", "x") }).unwrap_err();
@@ -629,11 +630,11 @@ fn a_clone_arrives_as_a_clone() {
 }
 
 #[test]
-fn a_difference_holds_what_changed_and_little_else() {
+fn incremental_stream_is_little_larger_than_the_changes() {
     let source = Pool::new("tank", 0);
     let volume = source.make("v");
     let mut model = Content::new();
-    // Nothing of it compresses.
+    // The content is incompressible.
     write(&volume, &mut model, 0..BLOCKS, 3);
     source.snap("v", "a");
     source.snap("v", "b");
@@ -645,7 +646,7 @@ fn a_difference_holds_what_changed_and_little_else() {
 }
 
 #[test]
-fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
+fn receive_without_space_keeps_its_progress_until_aborted() {
     let source = Pool::new("tank", 0);
     let back = Pool::of_bytes("back", 1000, 64 << 20);
     let size_bytes = 64 << 20;
@@ -677,9 +678,9 @@ fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
     back.check();
 }
 
-/// What a stream trims stays in the snapshot before, and the nodes that say so count.
+/// Trimmed blocks stay in the previous snapshot, and the new nodes count towards the quota.
 #[test]
-fn a_stream_of_trims_stays_below_the_quota() {
+fn received_trims_stay_below_the_quota() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 100));
     let volume = source.make("v");
     let mut content = Content::new();

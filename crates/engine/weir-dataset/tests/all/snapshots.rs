@@ -1,5 +1,5 @@
-//! Snapshots, clones, rollback and promotion against a model: what every version holds, over
-//! reopening, with the space they take.
+//! Model test of snapshots, clones, rollback and promotion: content and space of every version,
+//! across restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_device::MemoryDevice;
 use weir_format::Compression;
 
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Two levels of nodes, so that shared subtrees are met.
+/// Two levels of nodes, so that tree walks encounter shared subtrees.
 const BLOCKS: u64 = 3 * 128;
 
 struct Pool {
@@ -44,7 +44,7 @@ impl Pool {
         now(self.engine.create_snapshots(&[id(volume, name)])).unwrap();
     }
 
-    /// Commits until nothing is left to free, and checks every counter.
+    /// Commits until all destroyed data is freed, and checks every counter.
     fn settle(&self) {
         for _ in 0..8 {
             now(self.engine.sync()).unwrap();
@@ -105,7 +105,7 @@ fn shown(engine: &Engine, volume: &str, name: &str) -> Content {
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was_and_gives_back_what_it_alone_held() {
+fn destroyed_snapshot_frees_the_blocks_that_only_it_referenced() {
     let mut pool = Pool::new();
     let volume = pool.make("v");
     let mut model = Content::new();
@@ -126,7 +126,7 @@ fn a_snapshot_stays_as_it_was_and_gives_back_what_it_alone_held() {
     pool.check();
     let before = pool.used("v");
     let alone = pool.unique("v", "a");
-    // 150 blocks were overwritten or trimmed before b.
+    // 150 blocks of the snapshot were overwritten or trimmed before `b`.
     assert!((150 * 4096..160 * 4096).contains(&alone), "{alone}");
     now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
     pool.settle();
@@ -141,7 +141,7 @@ fn a_snapshot_stays_as_it_was_and_gives_back_what_it_alone_held() {
 }
 
 #[test]
-fn a_middle_snapshot_frees_what_neither_neighbour_has() {
+fn middle_snapshot_frees_blocks_that_neither_neighbour_shares() {
     let pool = Pool::new();
     let volume = pool.make("v");
     let (mut model, mut kept) = (Content::new(), Vec::new());
@@ -168,7 +168,7 @@ fn a_middle_snapshot_frees_what_neither_neighbour_has() {
 }
 
 #[test]
-fn a_rollback_forgets_what_came_after() {
+fn rollback_discards_later_changes_and_snapshots() {
     let mut pool = Pool::new();
     let volume = pool.make("v");
     let mut model = Content::new();
@@ -183,7 +183,7 @@ fn a_rollback_forgets_what_came_after() {
     now(pool.engine.rollback(&id("v", "a"), true)).unwrap();
     assert_eq!(content(&volume), first);
     let mut model = first.clone();
-    // Blocks of the snapshot are overwritten while what was left behind is still being freed.
+    // Overwrite blocks of the snapshot while the data after it is still being freed.
     write(&volume, &mut model, 90..110, 4);
     now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
     pool.settle();
@@ -242,7 +242,7 @@ fn clones_share_and_can_be_promoted() {
 }
 
 #[test]
-fn a_snapshot_that_is_read_or_held_stays() {
+fn open_or_held_snapshot_cannot_be_destroyed() {
     let pool = Pool::new();
     let volume = pool.make("v");
     write(&volume, &mut Content::new(), 0..10, 1);
@@ -263,7 +263,7 @@ fn a_snapshot_that_is_read_or_held_stays() {
 }
 
 #[test]
-fn what_would_be_freed_is_told_before() {
+fn freed_by_predicts_the_space_that_a_destroy_frees() {
     let pool = Pool::new();
     let volume = pool.make("v");
     let mut model = Content::new();
@@ -311,7 +311,7 @@ fn holds_of_a_snapshot_are_limited() {
 }
 
 #[test]
-fn promotions_of_a_line_are_limited() {
+fn promotions_of_a_snapshot_chain_are_limited() {
     let pool = Pool::new();
     pool.make("0");
     let promote = |number: u64| {
@@ -332,7 +332,7 @@ fn promotions_of_a_line_are_limited() {
 }
 
 #[test]
-fn volumes_snapshots_and_bookmarks_of_a_pool_are_limited_together() {
+fn datasets_and_bookmarks_of_a_pool_are_limited_together() {
     let pool = Pool::new();
     pool.make("v");
     pool.snap("v", "a");

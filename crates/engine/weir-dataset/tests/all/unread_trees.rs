@@ -1,9 +1,9 @@
-//! Parts of the pool's own trees that some imports cannot read: the first import that reads them
+//! Parts of the metadata trees that some imports cannot read: the first import that can read them
 //! restores everything below them.
 //!
-//! Not here: the cost of the loss meanwhile (own_trees), crashes and load (weir-sim).
+//! The damage in the meantime is in `own_trees`, crashes and load in weir-sim.
 //!
-//! Invariant: only a person gives up data that a later import may read.
+//! Invariant: only the administrator gives up data that a later import may be able to read.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ use crate::own_trees::{
     try_reopen,
 };
 
-/// The top of the directory could not be read during one start: all volumes were gone, also after
-/// the sectors could be read again.
+/// Regression: the top node of the directory was unreadable during one import. All volumes were
+/// lost, also after the sectors became readable again.
 #[test]
-fn import_without_the_top_of_the_directory_is_refused_until_a_person_forces_it() {
+fn import_without_the_top_of_the_directory_needs_force() {
     let mut bench = Bench::new();
     let top = places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && p.level == 1);
     let before = bench.disk_sum();
@@ -57,15 +57,15 @@ fn import_without_the_top_of_the_directory_is_refused_until_a_person_forces_it()
     bench.go_on();
 }
 
-/// The one range of numbers of unreadable datasets.
+/// Returns the range of numbers of unreadable datasets if there is exactly one range.
 fn only_lost(bench: &Bench) -> Option<Range<u64>> {
     let numbers = bench.engine.lost_datasets().numbers;
     numbers.first().filter(|_| numbers.len() == 1).cloned()
 }
 
-/// Records of the directory were forgotten by the first import that could not read them.
+/// Regression: the first import that could not read a record of the directory dropped it.
 #[test]
-fn datasets_whose_records_can_be_read_again_are_back() {
+fn datasets_return_when_their_records_become_readable() {
     for number in 1..=3 {
         let mut bench = Bench::new();
         let volumes = bench.volumes.clone();
@@ -97,9 +97,9 @@ fn datasets_whose_records_can_be_read_again_are_back() {
     }
 }
 
-/// The space of unreadable datasets became free without consent.
+/// Regression: the pool freed the space of unreadable datasets without the administrator's consent.
 #[test]
-fn space_of_unreadable_datasets_is_free_after_a_person_gives_them_up() {
+fn clearing_lost_datasets_frees_their_space() {
     let mut bench = Bench::new();
     let of = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1);
     let places = places_of(&bench.engine, of);
@@ -122,10 +122,10 @@ fn space_of_unreadable_datasets_is_free_after_a_person_gives_them_up() {
     bench.destroy_all();
 }
 
-/// An import skipped flushed writes to a volume whose record it could not read.
+/// Regression: an import skipped flushed writes to a volume whose record was unreadable.
 #[test]
 fn import_that_would_drop_logged_writes_is_refused() {
-    // Flushes a write to volume a, then damages the record of a.
+    // Flushes a write to volume `a`, then damages the record of `a`.
     let log_and_damage = |bench: &mut Bench, seed, block| {
         bench.write("a", seed, block);
         let a = bench.volume("a");
@@ -148,9 +148,9 @@ fn import_that_would_drop_logged_writes_is_refused() {
     assert_eq!(bench.unreadable(), 0, "the other volume is whole");
 }
 
-/// A lost part of the remap tables' tree was taken out by the first commit.
+/// Regression: the first commit removed a lost part from the tree of the remap tables.
 #[test]
-fn remap_tables_that_can_be_read_again_are_used() {
+fn remap_tables_are_used_again_when_they_become_readable() {
     let mut bench = Bench::new();
     for level in [0, 1] {
         let of = |p: &OwnPlace| p.tree == OwnTree::Remaps && p.level == level;
@@ -187,9 +187,9 @@ fn remap_tables_that_can_be_read_again_are_used() {
     bench.destroy_all();
 }
 
-/// Parts of the segment table were always left in place; this is the test for it.
+/// The pool always kept lost parts of the segment table; this test covers that.
 #[test]
-fn segments_whose_entries_can_be_read_again_are_used() {
+fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {
         let mut bench = Bench::new();
         let of = |p: &OwnPlace| p.tree == OwnTree::Segments && p.level == level;
@@ -215,11 +215,11 @@ fn segments_whose_entries_can_be_read_again_are_used() {
     }
 }
 
-/// A rollback past a snapshot with an unreadable record, or a promotion above one, put this
-/// snapshot at a wrong place of its line: once it returned and a user destroyed its neighbour, the
-/// pool freed blocks in use.
+/// Regression: a rollback past a snapshot with an unreadable record, or a promotion above it, moved
+/// this snapshot to a wrong position in its chain. After it became readable and a user destroyed
+/// its neighbour, the pool freed blocks in use.
 #[test]
-fn lines_with_unreadable_snapshots_are_not_changed() {
+fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
     let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };
     for (name, number) in [("s", 3), ("s2", 5), ("s3", 7)] {
         let mut bench = Bench::new();

@@ -1,7 +1,7 @@
-//! Vdevs that join a pool, grow or leave it, log vdevs and spares, and halves of a mirror that went
-//! on without each other; on disks in memory.
+//! Adding, expanding and removing vdevs, log vdevs, spares, and diverged mirror halves; on memory
+//! devices.
 //!
-//! Not here: crashes and load meanwhile (the simulator), the real binary (bin/weir).
+//! Crashes and load during these operations are in the simulator, the shipped binary in bin/weir.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +108,7 @@ fn names(engine: &Engine) -> Vec<String> {
 }
 
 #[test]
-fn an_added_vdev_gives_room_and_takes_writes_and_is_there_after_an_import() {
+fn added_vdev_provides_space_and_survives_an_import() {
     let (old, new) = (disks(&["a", "b"]), disks(&["c", "d", "e"]));
     let engine = made(&[data(VdevKind::Mirror, &old)]);
     let before = engine.pool().space().total_bytes;
@@ -129,13 +129,13 @@ fn an_added_vdev_gives_room_and_takes_writes_and_is_there_after_an_import() {
 }
 
 #[test]
-fn the_layout_is_changed_by_adding_one_kind_and_removing_the_other() {
+fn mirror_is_replaced_by_a_raidz2_vdev_under_load() {
     let (old, new) = (disks(&["a", "b"]), disks(&["c", "d", "e", "f"]));
     let engine = made(&[data(VdevKind::Mirror, &old)]);
     let mut wanted = content(2);
     write(&engine, 0, &wanted);
     now(engine.commit()).unwrap();
-    // Cleaned segments and tables go along.
+    // Create cleaned segments and their tables, which the evacuation must move too.
     for round in 0..40_usize {
         let at = round * 37 % 2000 * 4096;
         wanted[at..at + 4096].fill(round as u8);
@@ -149,7 +149,7 @@ fn the_layout_is_changed_by_adding_one_kind_and_removing_the_other() {
     assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Unchanged);
     let step = AtomicU64::new(0);
     work_until(&engine, |engine| {
-        // Writers go on meanwhile.
+        // Clients write during the evacuation.
         let step = step.fetch_add(1, Ordering::Relaxed);
         now(engine.volume("v").unwrap().write(step % 16 * 4096, &[7; 4096])).unwrap();
         no_vdev_leaves(engine) && step > 16
@@ -162,7 +162,7 @@ fn the_layout_is_changed_by_adding_one_kind_and_removing_the_other() {
     assert!(holds(&engine, &wanted));
     check(&engine);
     drop(engine);
-    // The old disks are blank, and nobody asks for them; two of the new ones may be lost.
+    // The old disks are blank and no longer needed. Two of the new ones may be lost.
     assert!(open(&[&old[0], &old[1]]).is_err());
     let engine = open(&[&new[1], &new[3]]).unwrap();
     assert!(holds(&engine, &wanted));
@@ -172,7 +172,7 @@ fn the_layout_is_changed_by_adding_one_kind_and_removing_the_other() {
 }
 
 #[test]
-fn a_removal_goes_on_after_a_crash_and_can_be_taken_back() {
+fn vdev_removal_resumes_after_a_crash_and_can_be_cancelled() {
     let (a, b) = (disk("a"), disk("b"));
     let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
     let engine = made(&[one(&a), one(&b)]);
@@ -200,7 +200,7 @@ fn a_removal_goes_on_after_a_crash_and_can_be_taken_back() {
 }
 
 #[test]
-fn a_vdev_stays_when_the_others_have_no_room() {
+fn vdev_removal_without_space_on_other_vdevs_is_refused() {
     let (big, small) = (sized("big", 4 * DISK), sized("small", DISK));
     let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
     let engine = made(&[one(&big), one(&small)]);
@@ -221,13 +221,13 @@ fn a_vdev_stays_when_the_others_have_no_room() {
 }
 
 #[test]
-fn damage_keeps_a_vdev_from_leaving_and_costs_nothing_else() {
+fn damage_stops_a_vdev_removal_and_nothing_else() {
     let (a, b) = (disk("a"), disk("b"));
     let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
     let engine = made(&[one(&a), one(&b)]);
     write(&engine, 0, &content(4));
     now(engine.commit()).unwrap();
-    // Somewhere in the data of the first vdev.
+    // Inside the data of the first vdev.
     let middle = 10 * MIB + 64 * 1024;
     a.corrupt(middle..middle + 4096, |byte| *byte ^= 0x40);
     now(engine.remove_vdev(0)).unwrap();
@@ -241,7 +241,7 @@ fn damage_keeps_a_vdev_from_leaving_and_costs_nothing_else() {
     assert!(engine.damage().data.iter().any(|data| data.in_volume), "evacuation met it first");
     assert_eq!(engine.pool().status().health, PoolHealth::Online);
     drop(engine);
-    // Rewriting what is damaged lets it go, once it is asked again.
+    // Rewriting the damaged data and requesting the removal again completes it.
     let engine = open(&[&a, &b]).unwrap();
     write(&engine, 4096, &content(5)[4096..]);
     now(engine.commit()).unwrap();
@@ -252,7 +252,7 @@ fn damage_keeps_a_vdev_from_leaving_and_costs_nothing_else() {
     check(&engine);
 }
 
-/// A disk behind faults that the test can switch.
+/// A disk with fault injection that the test controls.
 fn faulty(disk: &Disk) -> (Arc<dyn Device>, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let device = FaultDevice::new(Arc::clone(disk) as Arc<dyn Device>, Arc::clone(&faults));
@@ -260,7 +260,7 @@ fn faulty(disk: &Disk) -> (Arc<dyn Device>, Arc<Faults>) {
 }
 
 #[test]
-fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
+fn flushes_use_the_log_vdev_and_survive_its_failure() {
     let (a, log) = (disk("a"), disk("log"));
     let engine = made(&[data(VdevKind::Disk, std::slice::from_ref(&a))]);
     let (device, faults) = faulty(&log);
@@ -275,14 +275,14 @@ fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
         alone.pool().space().total_bytes
     });
 
-    // Only the log has it: a crash now needs the log vdev.
+    // Only the log has the write, so that a crash now needs the log vdev.
     let refused = open(&[&a]).err().expect("flushed data is on the log disk").to_string();
     assert!(refused.contains("log disks are missing (log)"), "{refused}");
     let with_both = open(&[&a, &log]).unwrap();
     assert!(holds(&with_both, &[1; 4096]));
     drop(with_both);
 
-    // The pool above went on in another life; its log dies now.
+    // These imports superseded the first engine. Next, the log disk of a new import fails.
     let engine = open(&[&a, &log]).unwrap();
     drop(engine);
     let (device, faults2) = faulty(&log);
@@ -296,7 +296,7 @@ fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
     faults2.fail(DeviceOp::Write);
     write(&engine, 8192, &[3; 4096]);
     let flush = async {
-        // The flush waits for commits, which here nobody else makes.
+        // The flush waits for commits, so the test runs the engine's commit loop.
         let flushed = engine.flush(&volume);
         let commits = engine.run(|_| std::future::pending::<()>());
         match futures_util::future::select(std::pin::pin!(flushed), std::pin::pin!(commits)).await {
@@ -314,7 +314,7 @@ fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
         now(engine.volume("v").unwrap().read(at, &mut out)).unwrap();
         assert_eq!(out, [byte; 4096]);
     }
-    // A log that is gone for good is removed; the name of its disk is enough.
+    // A permanently lost log vdev is removed by the name of its disk.
     let number = engine.pool().find_vdev("log").unwrap();
     now(engine.remove_vdev(number)).unwrap();
     assert_eq!(names(&engine), ["disk-0"]);
@@ -322,7 +322,7 @@ fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
 }
 
 #[test]
-fn a_log_vdev_is_removed_while_it_is_in_use() {
+fn log_vdev_in_use_is_removed() {
     let (a, log) = (disk("a"), disk("log"));
     let engine = made(&[
         data(VdevKind::Disk, std::slice::from_ref(&a)),
@@ -342,7 +342,7 @@ fn a_log_vdev_is_removed_while_it_is_in_use() {
 }
 
 #[test]
-fn a_spare_takes_the_place_of_a_leg_that_failed() {
+fn spare_replaces_a_failed_leg() {
     let (legs, spares) = (disks(&["a", "b", "c"]), disks(&["s", "t"]));
     let engine =
         made(&[data(VdevKind::Raidz1, &legs), vdev(VdevKind::Disk, VdevRole::Spare, &spares[..1])]);
@@ -361,7 +361,7 @@ fn a_spare_takes_the_place_of_a_leg_that_failed() {
     assert!(holds(&engine, &wanted));
     let (_, _, state) = engine.pool().find_leg("s").unwrap();
     assert_eq!(state, LegState::Online);
-    // One that was never used leaves at once.
+    // An unused spare is removed at once.
     add(&engine, &vdev(VdevKind::Disk, VdevRole::Spare, &spares[1..])).unwrap();
     let spare = engine.pool().find_vdev("t").unwrap();
     now(engine.remove_vdev(spare)).unwrap();
@@ -369,7 +369,7 @@ fn a_spare_takes_the_place_of_a_leg_that_failed() {
 }
 
 #[test]
-fn larger_disks_are_used_when_a_person_says_so() {
+fn expand_uses_the_space_of_larger_disks() {
     let (a, b) = (disk("a"), sized("b", 2 * DISK));
     let engine = made(&[data(VdevKind::Mirror, &[Arc::clone(&a), Arc::clone(&b)])]);
     let wanted = content(7);
@@ -396,20 +396,20 @@ fn larger_disks_are_used_when_a_person_says_so() {
         assert!(holds(&engine, &content(0)));
         check(&engine);
         drop(engine);
-        // The other half must not be left behind: bring both together again.
+        // Resilver the half that was missing.
         let engine = open(&[&b, &c]).unwrap();
         work_until(&engine, |engine| !engine.pool().wants_resilver());
     }
 }
 
 #[test]
-fn halves_that_went_on_without_each_other_are_refused() {
+fn diverged_mirror_halves_are_refused() {
     let pair = disks(&["a", "b"]);
     let engine = made(&[data(VdevKind::Mirror, &pair)]);
     write(&engine, 0, &content(1));
     now(engine.commit()).unwrap();
     drop(engine);
-    // A half that was away is no danger, however often the other was opened meanwhile.
+    // A half that was disconnected may return, however often the other half was opened meanwhile.
     for round in 0..20 {
         let engine = open(&[&pair[0]]).unwrap();
         write(&engine, 0, &content(round)[..MIB]);
@@ -429,7 +429,7 @@ fn halves_that_went_on_without_each_other_are_refused() {
     }
     let refused = open(&[&pair[0], &pair[1]]).err().expect("diverged").to_string();
     assert!(refused.contains("a went on without the other disks"), "{refused}");
-    // Each is still good by itself.
+    // Each half alone is still usable.
     for (half, seed) in [(0, 100), (1, 101)] {
         assert!(holds(&open(&[&pair[half]]).unwrap(), &content(seed)[..MIB]));
     }
@@ -438,12 +438,12 @@ fn halves_that_went_on_without_each_other_are_refused() {
     assert!(holds(&engine, &content(101)[..MIB]), "the newest counts");
     work_until(&engine, |engine| !engine.pool().wants_resilver());
     drop(engine);
-    // Everything of the other was overwritten.
+    // The resilver replaced the other half's content.
     assert!(holds(&open(&[&pair[0]]).unwrap(), &content(101)[..MIB]));
 }
 
 #[test]
-fn shapes_that_cannot_be_are_refused_and_change_nothing() {
+fn impossible_vdevs_are_refused_without_changes() {
     let a = disk("a");
     let engine = made(&[data(VdevKind::Disk, std::slice::from_ref(&a))]);
     let before = names(&engine);
@@ -467,7 +467,7 @@ fn is_refused(done: Result<(), PoolError>, part: &str) -> bool {
     matches!(done, Err(PoolError::Layout { why }) if why.contains(part))
 }
 
-/// Sizes of a pool on disks of a few MiB.
+/// Options of a pool on disks of a few MiB.
 const SMALL: CreateOptions = CreateOptions {
     segment_bytes: Some(256 << 10),
     strip_bytes: Some(4096),

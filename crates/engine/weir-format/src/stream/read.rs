@@ -1,10 +1,10 @@
-//! Reading a send stream from bytes as they come.
+//! Reader of a send stream; accepts its bytes in pieces of any size.
 //!
-//! Not here: what is done with the frames.
+//! The caller applies the frames.
 //!
 //! Invariants:
-//! - nothing of a frame is believed before its checksums fit;
-//! - after an error nothing more is read.
+//! - the reader uses no field of a frame before a checksum has verified it;
+//! - after an error it reads no further bytes.
 
 use weir_base::RecordSize;
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
@@ -22,7 +22,7 @@ use crate::layout::PACK_BYTES;
 
 const WHAT: &str = "stream frame";
 
-/// What comes next.
+/// Next expected part of the stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Preamble,
@@ -34,16 +34,16 @@ enum Expect {
 /// Reads one stream.
 pub struct StreamReader {
     bytes: Vec<u8>,
-    /// Bytes of those that were read.
+    /// Number of bytes in `bytes` that were consumed.
     used: usize,
     expect: Expect,
     chain: Chain,
-    /// Number of the next frame, and where it begins.
+    /// Number of the next frame, and its byte offset in the stream.
     frame: u64,
     offset: u64,
-    /// As both of the frame that was handed out last.
+    /// Number and offset of the frame that was returned last.
     last: (u64, u64),
-    /// First record that may come next, and the end of the volume.
+    /// Lowest record that may come next, and the number of records in the volume.
     next: u64,
     records: u64,
     record_size: RecordSize,
@@ -71,17 +71,19 @@ impl Default for StreamReader {
 }
 
 impl StreamReader {
-    /// Takes bytes in; call [`Self::next_frame`] until there is none before giving more than a MiB.
+    /// Appends bytes of the stream. Call [`Self::next_frame`] until it returns `None` before you
+    /// push more than 1 MiB.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.used);
         self.used = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// Returns the next complete frame, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The stream is refused at the frame that the error names; again with every later call.
+    /// The stream is refused at the frame that the error names. Every later call returns the same
+    /// error.
     pub fn next_frame(&mut self) -> Result<Option<StreamFrame>, StreamError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -90,10 +92,10 @@ impl StreamReader {
         next.map_err(|why| self.fail(why))
     }
 
-    /// To be called when no more bytes come.
+    /// Ends the stream; call it when no more bytes come.
     ///
     /// # Errors
-    /// The stream was cut off.
+    /// The stream was cut off, or was refused earlier.
     pub fn finish(&mut self) -> Result<(), StreamError> {
         match &self.failed {
             Some(error) => Err(error.clone()),
@@ -102,7 +104,7 @@ impl StreamReader {
         }
     }
 
-    /// Refuses the frame that was handed out last, for what only its user could see.
+    /// Refuses the frame that was returned last, for a fault that only the caller can detect.
     pub fn refuse_last(&mut self, source: FormatError) -> StreamError {
         (self.frame, self.offset) = self.last;
         self.fail(source.into())
@@ -115,7 +117,7 @@ impl StreamReader {
         error
     }
 
-    /// What was not read yet.
+    /// Unread bytes.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }
@@ -127,7 +129,7 @@ impl StreamReader {
 
     fn try_next(&mut self) -> Result<Option<StreamFrame>, StreamFault> {
         if self.expect == Expect::Preamble {
-            // What is something else is refused as early as that shows.
+            // Refuse other data at the first byte that differs.
             if !self.rest().iter().zip(&MAGIC).all(|(a, b)| a == b) {
                 return Err(StreamFault::Magic);
             }

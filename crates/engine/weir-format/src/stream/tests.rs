@@ -1,4 +1,4 @@
-//! Round trips and hostile streams: each is refused at the frame that is wrong.
+//! Tests of the stream: round trips, and refusal of hostile streams at the faulty frame.
 
 use proptest::prelude::*;
 use weir_base::BLOCK_BYTES;
@@ -23,7 +23,7 @@ fn begin() -> StreamBegin {
     }
 }
 
-/// A stream of several frames, and where each frame begins and ends.
+/// A stream of several frames, and the byte range of each frame.
 fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
     let (mut writer, mut bytes) = StreamWriter::new(&begin());
     let mut frames: Vec<_> = std::iter::once(16..bytes.len()).collect();
@@ -41,7 +41,7 @@ fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
     }
     let (rest, counts) = writer.finish();
     assert_eq!((counts.records, counts.hole_records), (200, 400));
-    // The end frame is 24 bytes of payload in 32 of checksums.
+    // The end frame has 24 bytes of payload and 32 bytes of header and checksum.
     let end = rest.len() - 56;
     let (changes, end) = rest.split_at(end);
     add(&mut bytes, changes.to_vec());
@@ -49,7 +49,7 @@ fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
     (bytes, frames)
 }
 
-/// All frames, given to the reader in pieces.
+/// Returns all frames of a stream that arrives in pieces of this size.
 fn read(bytes: &[u8], piece: usize) -> Result<Vec<StreamFrame>, StreamError> {
     let mut reader = StreamReader::default();
     let mut frames = Vec::new();
@@ -80,7 +80,7 @@ fn refused(bytes: &[u8]) -> StreamError {
 }
 
 #[test]
-fn a_stream_comes_back_as_it_was_written() {
+fn stream_round_trips_in_pieces_of_any_size() {
     let (bytes, places) = stream();
     for piece in [1, 17, 4096, 1 << 20] {
         let frames = read(&bytes, piece).expect("a good stream");
@@ -105,7 +105,7 @@ fn a_stream_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_bad_stream_is_refused_at_the_frame_that_is_wrong() {
+fn bad_stream_is_refused_at_the_faulty_frame() {
     let (bytes, frames) = stream();
     assert!(frames.len() > 4, "{}", frames.len());
     for (number, place) in frames.iter().enumerate() {
@@ -149,7 +149,7 @@ fn foreign_streams_are_refused_at_once() {
     assert!(refused(b"").is_cut());
 }
 
-/// A stream of one frame behind the begin, with right checksums around any payload.
+/// The fault of a stream whose second frame has this payload and correct checksums.
 fn forged(kind: u8, payload: &[u8]) -> StreamFault {
     let (mut writer, mut bytes) = StreamWriter::new(&begin());
     writer.frame(kind, payload, &mut bytes);
@@ -160,7 +160,7 @@ fn forged(kind: u8, payload: &[u8]) -> StreamFault {
 
 #[test]
 fn frame_beyond_the_limit_is_refused_before_its_payload() {
-    // A preamble and the header of a frame, with a right check.
+    // A preamble and a frame header with a correct check.
     let begun = |length: u32| {
         let (_, stream) = StreamWriter::new(&begin());
         let mut bytes = stream[..PREAMBLE_BYTES].to_vec();
@@ -183,7 +183,7 @@ fn frame_beyond_the_limit_is_refused_before_its_payload() {
 }
 
 #[test]
-fn what_a_right_checksum_covers_is_checked_all_the_same() {
+fn fields_with_a_correct_checksum_are_validated() {
     let hole = |start: u64, count: u64| {
         [vec![0], start.to_le_bytes().to_vec(), count.to_le_bytes().to_vec()].concat()
     };
@@ -202,7 +202,7 @@ fn what_a_right_checksum_covers_is_checked_all_the_same() {
 }
 
 #[test]
-fn tokens_are_whole_or_none() {
+fn changed_or_truncated_token_is_refused() {
     let token = ResumeToken { to: 99, from: Some(u64::MAX), next_record: 12345 };
     let text = token.to_string();
     assert_eq!(text.parse(), Ok(token));

@@ -1,8 +1,8 @@
-//! The resume token: where a stream that was cut off goes on, as text that people carry about.
+//! The resume token: the position at which an interrupted stream resumes, as text for users.
 //!
-//! Not here: what it is compared with (weir-dataset).
+//! weir-dataset compares it with the datasets.
 //!
-//! Invariant: a token that was changed or cut is no token.
+//! Invariant: a changed or truncated token is refused.
 //!
 //! ```text
 //! "weir1-" and in hexadecimal: to:8 | from:8 | next:8 | check:4 (low half of XXH3-64 of the 24)
@@ -18,18 +18,18 @@ const MARK: &str = "weir1-";
 const BODY_BYTES: usize = 24;
 const CHECK_BYTES: usize = 4;
 
-/// Where a stream goes on.
+/// Position at which a stream resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeToken {
     /// Guid of the snapshot that is being received.
     pub to: u64,
-    /// Guid of the snapshot the stream is a difference to.
+    /// Guid of the stream's base snapshot; `None` for a full stream.
     pub from: Option<u64>,
     /// The first record that the receiver does not have.
     pub next_record: u64,
 }
 
-/// Text that is no resume token.
+/// The text is not a resume token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no resume token: copy what 'weir receive' printed, all of it")]
 pub struct TokenError;

@@ -1,8 +1,8 @@
-//! Writing a send stream, frame by frame.
+//! Writer of a send stream, frame by frame.
 //!
-//! Not here: where the records come from, where the bytes go.
+//! The caller supplies the records and sends the bytes.
 //!
-//! Invariant: what is written, [`StreamReader`](super::StreamReader) reads.
+//! Invariant: [`StreamReader`](super::StreamReader) can read every stream that is written.
 
 use super::{
     CODE_HOLE, Chain, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
@@ -12,24 +12,24 @@ use crate::bytes::Writer;
 use crate::compression::Codec;
 use crate::layout::PACK_BYTES;
 
-/// Of a frame beside what is wanted of its payload: header, checksum, and what the last change may
-/// be longer.
+/// Reserve of a frame's buffer above the wanted payload: header, checksum, and the excess of the
+/// last change.
 const FRAME_ROOM_BYTES: usize = 8 << 10;
 
 /// Writes one stream.
 pub struct StreamWriter {
     chain: Chain,
-    /// A frame, but for what comes before and behind its payload.
+    /// Header space and payload of the next changes frame.
     changes: Writer,
     /// A hole that may still grow: start and end.
     hole: Option<(u64, u64)>,
-    /// First record that may come next.
+    /// Lowest record that may be added next.
     next: u64,
     counts: StreamCounts,
 }
 
 impl StreamWriter {
-    /// Begins a stream; its first bytes.
+    /// Begins a stream and returns its first bytes.
     pub fn new(begin: &StreamBegin) -> (Self, Vec<u8>) {
         let mut w = Writer::default();
         w.bytes(&MAGIC);
@@ -58,9 +58,9 @@ impl StreamWriter {
         (stream, bytes)
     }
 
-    /// Adds a record in its verified stored form, padded to units of 64 bytes, behind all that was
-    /// added before. `checksum` is what it was verified against: of bytes that changed in memory
-    /// since, the receiver finds out.
+    /// Adds a record in its verified stored form, padded to units of 64 bytes. It must follow all
+    /// changes added before. `checksum` is the checksum against which the caller verified the
+    /// record. If the bytes changed in memory since, the receiver detects it.
     pub fn record(&mut self, index: u64, codec: Codec, stored: &[u8], checksum: u128) {
         assert!(index >= self.next, "records are sent in rising order");
         assert!(stored.len().is_multiple_of(PACK_BYTES), "stored bytes are whole units");
@@ -76,7 +76,7 @@ impl StreamWriter {
         self.counts.stored_bytes += stored.len() as u64;
     }
 
-    /// Adds a hole behind all that was added before.
+    /// Adds a hole, which must follow all changes added before.
     pub fn hole(&mut self, start: u64, count: u64) {
         assert!(start >= self.next && count > 0, "holes are sent in rising order");
         self.next = start + count;
@@ -98,20 +98,20 @@ impl StreamWriter {
         }
     }
 
-    /// The next frame, once enough was added to be worth one; to be asked after each change.
+    /// Returns the next frame if it is large enough. Call this after each change.
     pub fn full_frame(&mut self) -> Option<Vec<u8>> {
         let full = self.changes.0.len() >= HEADER_BYTES + FRAME_BYTES_WANTED;
         full.then(|| self.changes_frame())
     }
 
-    /// A frame of what was added; nothing if that is nothing.
+    /// Returns a frame of the changes added so far, or no bytes if there are none.
     fn changes_frame(&mut self) -> Vec<u8> {
         self.close_hole();
         let frame = std::mem::replace(&mut self.changes, begun_frame()).0;
         if frame.len() > HEADER_BYTES { self.seal(KIND_CHANGES, frame) } else { Vec::new() }
     }
 
-    /// What is left of it, the end included, and what was in it.
+    /// Returns the remaining frames, including the end frame, and the totals of the stream.
     pub fn finish(mut self) -> (Vec<u8>, StreamCounts) {
         let mut bytes = self.changes_frame();
         let mut w = Writer::default();
@@ -128,7 +128,7 @@ impl StreamWriter {
         out.extend(self.seal(kind, frame.0));
     }
 
-    /// Completes a frame of which the payload stands in its place.
+    /// Completes a frame whose payload is already in the buffer after the header space.
     fn seal(&mut self, kind: u8, mut frame: Vec<u8>) -> Vec<u8> {
         let (header, payload) = frame.split_at_mut(HEADER_BYTES);
         assert!(payload.len() <= FRAME_BYTES_MAX, "a frame outgrew its limit: {}", payload.len());
@@ -145,7 +145,7 @@ impl StreamWriter {
     }
 }
 
-/// A frame without payload, which has room for as much as is wanted and a change more.
+/// An empty frame, with capacity for the wanted payload and one more change.
 fn begun_frame() -> Writer {
     let mut frame = Writer(Vec::with_capacity(FRAME_BYTES_WANTED + FRAME_ROOM_BYTES));
     frame.pad_to(HEADER_BYTES);

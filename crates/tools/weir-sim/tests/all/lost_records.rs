@@ -35,6 +35,6 @@ fn sharing_a_restored_block_with_its_lost_copy_is_noticed() {
 }
 
 #[test]
-fn repair_that_writes_unverified_neighbours_is_noticed() {
+fn repair_that_writes_unverified_neighbours_is_detected() {
     assert!(first_violation(PlantedBug::NeighboursUnverified, 60).is_some());
 }
