@@ -30,7 +30,7 @@ pub(crate) enum ExportVerb {
         #[arg(long)]
         read_only: bool,
         /// Addresses whose clients may open the export over TCP: 10.0.0.7, or networks such as
-        /// 10.0.0.0/24, separated by commas [default: all that the server accepts]
+        /// 10.0.0.0/24, separated by commas [default: all addresses that the server accepts]
         #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
         allow: Vec<String>,
     },
@@ -39,7 +39,8 @@ pub(crate) enum ExportVerb {
     Set {
         /// Name of the export
         name: String,
-        /// The complete list, such as 10.0.0.7,10.0.1.0/24, or any for all that the server accepts
+        /// The complete list, such as 10.0.0.7,10.0.1.0/24, or any for all addresses that the
+        /// server accepts
         #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',', required = true)]
         allow: Vec<String>,
     },
