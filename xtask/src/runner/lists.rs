@@ -32,7 +32,7 @@ const LONGER: &[(Tests, u64, &str)] = &[
         "starts a client program for each of 200 tests: 50 s beside one busy core",
     ),
     (
-        tests("weir", "send::streams_arrive_though_either_side_is_killed_fifty_times"),
+        tests("weir", "send::streams_survive_fifty_kills_of_either_side"),
         300,
         "starts 50 servers and compares every snapshot: 80 s beside one busy core",
     ),
