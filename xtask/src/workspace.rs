@@ -1,6 +1,6 @@
 //! The packages of this workspace, from cargo's metadata, and its Rust files, from git.
 //!
-//! Not here: the rules for them (tidy/order.rs, affected.rs).
+//! Not here: the rules for them (tidy/layers.rs, affected.rs).
 //!
 //! Invariant: packages are in cargo's order, sorted by name; files are sorted by path.
 
@@ -53,8 +53,8 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(serde_json::from_str::<Metadata>(&json)?.packages)
 }
 
-/// Paths of the Rust files that git tracks or would add, from the workspace root. `patterns`: of
-/// git.
+/// Paths, relative to the workspace root, of the Rust files that git tracks or would add.
+/// `patterns` are git patterns.
 pub(crate) fn rust_files(patterns: &[&str]) -> Result<Vec<String>> {
     let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     let listed = command::git(&[&list[..], patterns].concat())?;

@@ -98,7 +98,7 @@ mod tests {
     use super::{LIMIT, check, is_alone, limit};
 
     #[test]
-    fn the_lists_go_by_package_and_module() {
+    fn lists_match_package_and_module() {
         assert_eq!(limit("weir", "selftest::a"), 300);
         assert_eq!(limit("weir", "crash::selftest::a"), LIMIT);
         assert_eq!(limit("weir-bench", "selftest::a"), LIMIT);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_tests_alone_only_shrinks() {
+    fn list_of_tests_alone_only_shrinks() {
         let is_there = |package: &str, file: &str| (package, file) == ("a", "tests/all/x/y.rs");
         assert_eq!(check(&[("a", "x::y::")], 1, is_there), Vec::<String>::new());
         assert_eq!(check(&[("a", "x::y::")], 0, is_there).len(), 1);

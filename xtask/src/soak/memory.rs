@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_takes_too_much_fails() {
+    fn program_above_the_memory_limit_fails() {
         let read = |bytes: u64| {
             let mut command = Limit::AddressSpace.command(Path::new("dd"));
             command.args(["if=/dev/zero", "of=/dev/null", "count=1", "iflag=count_bytes"]);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_adds_up_what_passed() {
+    fn report_adds_up_passed_pieces() {
         let tree = tree("a", false);
         let plan = plan::pieces(&["label".to_owned()]);
         let all = [

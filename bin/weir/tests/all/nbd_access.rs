@@ -118,7 +118,7 @@ fn unix_socket_is_open_to_the_server_user_and_one_group() {
 
 // Another user could replace the server's socket with one of their own, and received the writes.
 #[test]
-fn socket_in_a_writable_directory_is_refused() {
+fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     let dirs = Dirs::new();
     let open = dirs.short("open");
     fs::create_dir(&open).unwrap();
