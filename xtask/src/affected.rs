@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn files_outside_packages_mean_all_and_documentation_none() {
+    fn files_outside_packages_affect_all_documentation_none() {
         for file in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "docs/new.json", "Makefile"]
         {
             assert_eq!(names(&["crates/pool/src/a.rs", file]), None, "{file}");

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The legacy area and the header (Intel SDM volume 1, 13.4): every CPU with XSAVE has a larger area.
+// The legacy area and the header (Intel SDM volume 1, 13.4): every CPU with XSAVE has more.
 enum { PART_BYTES = 512 + 64 };
 
 int main(void)

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nbd_listens_over_tcp_by_default_where_clients_are_named() {
+    fn allow_list_enables_nbd_over_tcp() {
         let allowed = options(&["--state", "/s", "--nbd-allow", "127.0.0.1,10.0.0.0/24"]).unwrap();
         assert_eq!(allowed.nbd_clients.allowed.to_string(), "127.0.0.1/32,10.0.0.0/24");
         let listens: Vec<_> = allowed.nbd.iter().map(ToString::to_string).collect();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn invalid_values_are_named_in_errors() {
         for (line, part) in [
             (["--api", "host:x"], "host:x"),
             (["--nbd", "unix:"], "unix:"),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_a_size_or_a_part() {
+    fn memory_is_a_size_or_a_percentage() {
         let machine = 16 << 30;
         assert_eq!(with(None, machine), Ok(machine / 100 * 25));
         assert_eq!(with(Some("50%"), machine), Ok(machine / 100 * 50));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_cannot_fit_is_refused_with_the_numbers() {
+    fn memory_above_the_maximum_is_refused() {
         let machine = 1 << 30;
         let error = with(Some("1000MiB"), machine).expect_err("128 MiB come on top");
         assert!(error.message.contains("at most 814.55MiB fit"), "{error}");
@@ -439,7 +439,7 @@ mod tests {
 
     // A default of 5 % of the machine's memory ignored --memory: 1.1 GiB of index for 64 MiB.
     #[test]
-    fn dedupe_index_is_a_part_of_the_memory() {
+    fn dedupe_memory_is_part_of_the_server_memory() {
         let mib = 1 << 20;
         assert_eq!(dedupe_bytes(None, 1 << 40, 100 * mib), Ok(10 * mib));
         assert_eq!(dedupe_bytes(None, 1 << 40, 1 << 39), Ok(1 << 30));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_all_groups_around_count() {
+    fn memory_limits_of_parent_groups_apply() {
         let show = |groups: &str| {
             let files = limit_files(groups);
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")

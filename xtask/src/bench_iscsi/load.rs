@@ -204,14 +204,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_is_that_of_the_time_asked_for() {
+    fn cpu_covers_the_requested_interval() {
         let cpu = Cpu(vec![(0.0, 0.0), (100.0, 50.0), (200.0, 50.0), (300.0, 150.0)]);
         assert_eq!(cpu.used_us(50.0, 250.0), Some(75.0));
         assert_eq!(cpu.used_us(50.0, 350.0), None);
     }
 
     #[test]
-    fn rows_that_did_nothing_are_no_result() {
+    fn rows_without_operations_are_an_error() {
         let cpu = Cpu(vec![(0.0, 0.0), (2000.0, 100.0)]);
         let result = |ops: u64| {
             serde_json::json!({"cells": [{"spec": {"name": "randread-qd32"}, "runs": [{

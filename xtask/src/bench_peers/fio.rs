@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_empty_runs_are_no_result() {
+    fn errors_and_empty_runs_are_refused() {
         let good = serde_json::json!({
             "error": 0, "usr_cpu": 10.0, "sys_cpu": 20.0, "sync": {"total_ios": 3},
             "read": {"total_ios": 0, "runtime": 0},

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_has_figures() {
+    fn kernel_figures_are_parsed() {
         let now = Cores::now().expect("Linux has /proc/stat");
         assert!(now.total > now.idle && now.idle > 0, "{now:?}");
         assert_eq!(Cores::parse("cpu0 1 2 3 4\n"), None);

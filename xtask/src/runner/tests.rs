@@ -123,7 +123,7 @@ fn report_names_slow_unsteady_and_failed_tests() {
 }
 
 #[test]
-fn times_are_kept_and_unknown_tests_begin_first() {
+fn times_persist_and_unknown_tests_start_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/times.json");
     let mut times = Times::read(&path);
@@ -148,7 +148,7 @@ fn case_has_a_name_a_log_and_a_command() {
 }
 
 #[test]
-fn tests_are_chosen_by_package_and_name() {
+fn tests_are_selected_by_package_and_name() {
     let cases = || {
         let case = |package, name| Case::planted(package, "lib", "/w/a".into(), name);
         vec![case("a", "log::a"), case("a", "log::ab"), case("b", "log::a")]

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_module_lines_name_nothing_and_calls_count_apart() {
+    fn test_code_and_mod_lines_are_no_imports() {
         let found = cycles(&[
             ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod fixture;\nuse b::B;\n"),
             (

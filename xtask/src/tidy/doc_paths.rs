@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_moved_is_a_finding() {
+    fn moved_file_is_a_finding() {
         let text = "a\n`weir-x/a/b.rs` and `c.rs`\n`weir-x/examples/e.rs`, `weir-x/a.rs`\n";
         let source = |path: &str| Source { path: path.to_owned(), text: String::new() };
         let sources =

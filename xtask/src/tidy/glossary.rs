@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_names_apart() {
+    fn names_are_split_into_words() {
         assert_eq!(words("read_page"), ["read", "page"]);
         assert_eq!(words("ReadPage2"), ["read", "page2"]);
         assert_eq!(words("READ_PAGE"), ["read", "page"]);

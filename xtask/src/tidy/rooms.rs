@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_small_and_its_sign_defines_nothing() {
+    fn room_is_small_and_its_mod_rs_defines_nothing() {
         assert_eq!(found(&[("a/src/x/mod.rs", "mod y;\npub use y::Y;\n")]), []);
         let defines = found(&[("a/src/x/mod.rs", "mod y;\nstruct X;\nmod z { }\n")]);
         assert_eq!(defines, [("a/src/x/mod.rs".to_owned(), 1), ("a/src/x/mod.rs".to_owned(), 1)]);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_the_server_advises_exist() {
+    fn commands_advised_by_the_server_exist() {
         assert!(ADVISED.lines().count() > 10);
         for command in ADVISED.lines() {
             let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };

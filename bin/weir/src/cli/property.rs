@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn values_read_well() {
+    fn values_are_shown_in_units() {
         for (name, value, wanted) in [
             ("quota", "0", "none"),
             ("quota", "10737418240", "10GiB"),

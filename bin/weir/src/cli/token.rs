@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_end_a_token_or_never() {
+    fn token_lifetimes_are_parsed() {
         assert_eq!(end("never", 7).unwrap(), None);
         assert_eq!(end("1s", 7).unwrap(), Some(1007));
         assert!(end("soon", 7).is_err());

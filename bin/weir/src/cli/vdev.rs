@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_removal_says_that_it_continues() {
+    fn repeated_removal_reports_that_it_continues() {
         let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
         let vdev = serde_json::json!({
             "name": "disk-1", "kind": "disk", "state": "online", "errors": errors, "disks": [],

@@ -56,7 +56,7 @@ impl Good {
 }
 
 #[test]
-fn unknown_exports_are_a_clean_error() {
+fn unknown_exports_are_refused() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs);
     let mut good = Good::new(&server);

@@ -108,7 +108,7 @@ fn disks_with_data_need_force() {
 }
 
 #[test]
-fn one_disk_is_not_taken_twice() {
+fn disk_is_not_used_twice() {
     let mut all = Watched::new(&["a", "b"]);
     symlink(all.dirs.file("a"), all.dirs.file("soft")).unwrap();
     fs::hard_link(all.dirs.file("a"), all.dirs.file("hard")).unwrap();

@@ -30,7 +30,7 @@ fn one_line(text: &str) -> String {
 }
 
 #[test]
-fn status_lists_lost_data_over_a_restart_until_it_is_overwritten() {
+fn status_lists_lost_data_until_it_is_overwritten() {
     // The status said "Applications are unaffected" while clients got EIO, and "No known data
     // errors" after a restart.
     let dirs = Dirs::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::{WEIR, eventually, tool};
 
 #[test]
-fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
+fn example_server_works_with_qemu_io() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, socket) = (folder.path().join("disk"), folder.path().join("nbd"));
     let programs = Path::new(WEIR).parent().unwrap();

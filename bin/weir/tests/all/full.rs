@@ -24,7 +24,7 @@ const LONG: usize = 16;
 /// Writes in flight.
 const DEPTH: usize = 16;
 const CYCLES: usize = 24;
-/// Large enough for segments of 64 rows; the cleaner requires a gain of at least four.
+/// Large enough for segments of 64 rows; the cleaner requires a gain of at least four rows.
 const DISK: u64 = 520 * MIB;
 /// A commit runs every five seconds, and space is reclaimed three txgs after its last block died.
 const PATIENCE: Duration = Duration::from_secs(40);

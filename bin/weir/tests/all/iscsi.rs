@@ -81,7 +81,7 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let words = said.lines().find(|line| line.trim_start().starts_with("tests "));
     let counts: Vec<u64> =
         words.iter().flat_map(|line| line.split_whitespace()).flat_map(str::parse).collect();
-    // Every test first asks for a command that the target lacks; that skip does not count.
+    // Every test first tries REPORT SUPPORTED OPCODES; a skip of that does not count.
     let mut skips = said.lines().filter(|line| line.contains("[SKIPPED]"));
     let skipped = skips.any(|line| !line.contains("REPORT_SUPPORTED_OPCODES"));
     // Total, run, passed, failed.
@@ -211,7 +211,7 @@ fn reserve_data(key: u64, new_key: u64, aptpl: bool) -> Vec<u8> {
 
 /// Two initiators race for one block, each through its own portal: one wins each round.
 #[test]
-fn one_of_two_racing_compare_and_writes_wins() {
+fn racing_compare_and_writes_have_one_winner() {
     const ROUNDS: u64 = 100_000;
     let dirs = Dirs::new();
     let mut server = served(&dirs);

@@ -126,7 +126,7 @@ fn requirement_above_the_speed_of_the_disk_fails() {
 
 /// Later writes replace corrupt blocks; at the end about one block in 50 is corrupt, 40 of 2,048.
 #[test]
-fn disk_that_flips_bits_is_corrupt_and_ends_in_exit_code_1() {
+fn bit_flips_are_corrupt_and_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
     let target = bench.serve(Liar::lying(MS, |op| {
         let is_one = op.kind == Kind::Write && op.number % 50 == 1;
@@ -209,7 +209,7 @@ impl Drop for Going {
 
 // Two runs on one file once overwrote each other's blocks; both reported corrupt storage.
 #[test]
-fn target_of_another_run_or_of_an_open_pool_is_refused() {
+fn target_in_use_is_refused() {
     let bench = Bench::new(100, "qd = [4]");
     let words = ["run", "-p", "./liars.toml", "-t", "file.dat", "-o"];
     let mut first = bench.command(&[&words[..], &["one"]].concat());

@@ -171,7 +171,7 @@ fn served(dirs: &Dirs) -> Server {
 }
 
 #[test]
-fn stock_tools_copy_compare_and_map() {
+fn standard_tools_copy_compare_and_map() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     let uri = server.uri("tank/v");

@@ -73,7 +73,7 @@ fn tcp_accepts_only_allowed_addresses() {
 }
 
 #[test]
-fn default_is_the_unix_socket_alone() {
+fn nbd_listens_only_on_the_unix_socket_by_default() {
     let dirs = Dirs::new();
     let state = dirs.short("state").display().to_string();
     let api = format!("unix:{}", dirs.short("api").display());

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_name_typed_at_a_terminal_counts() {
+    fn only_the_name_typed_at_a_terminal_confirms() {
         let loss = Loss {
             refusal: "pool tank is not destroyed".to_owned(),
             warning: "This destroys pool tank and all its data.".to_owned(),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_zpools_layouts() {
+    fn zpool_layouts_are_parsed() {
         assert_eq!(printed("/x"), "disk(/x)");
         assert_eq!(printed("/x /y"), "disk(/x) disk(/y)");
         assert_eq!(printed("mirror /x /y mirror /z /w"), "mirror(/x /y) mirror(/z /w)");

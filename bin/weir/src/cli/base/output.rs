@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_well() {
+    fn durations_are_formatted() {
         assert_eq!(duration(61_000), "00:01:01");
         assert_eq!(duration(90_061_000), "1 d 01:01:01");
     }

@@ -31,7 +31,7 @@ fn look(disks: &Disks, folder: &std::path::Path) -> usize {
 }
 
 #[test]
-fn check_and_rescue_answer_on_forged_pools() {
+fn check_and_rescue_return_on_forged_pools() {
     let folder = tempfile::tempdir().expect("a folder");
     let disks = sample(VdevKind::Mirror);
     let map = Map::of(&disks);
