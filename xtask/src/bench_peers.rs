@@ -176,7 +176,7 @@ pub(crate) fn weir_program() -> Result<PathBuf> {
     Ok(Path::new(target).join("release/weir"))
 }
 
-/// Creates an empty folder for volumes and sockets; removes that of a killed run.
+/// Creates an empty folder for volumes and sockets; removes the files of a killed run.
 fn fresh(dir: &Path) -> Result<PathBuf> {
     let data = dir.join("data");
     if data.exists() {

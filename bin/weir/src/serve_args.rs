@@ -1,6 +1,6 @@
 //! The command line of `weir serve`.
 //!
-//! Not here: the server (`serve`).
+//! Not here: the server (weir-server).
 //!
 //! Invariants:
 //! - all values are checked before the server opens a socket, a directory or a disk;

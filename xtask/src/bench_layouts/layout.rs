@@ -138,7 +138,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts the server, after a kill of the running one; its caches are then empty.
+    /// Starts the server with empty caches; kills the running one first.
     pub(crate) fn restart(&mut self) -> Result<()> {
         // A second server on the pool would be refused.
         self.process = None;
@@ -313,7 +313,7 @@ impl Pool {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
-    /// Replaces the last disk of the first vdev by another file, or the other file by it.
+    /// Replaces the last disk of the first vdev by another file, or that file by the disk.
     pub(crate) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));

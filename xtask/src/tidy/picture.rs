@@ -18,7 +18,7 @@ use super::finding::{Finding, Rule};
 use super::layers;
 use crate::workspace::Package;
 
-/// Lines around the picture.
+/// Markers before and after the picture.
 const BEGIN: &str = "<!-- crates: drawn by `cargo xtask tidy --draw` -->\n```\n";
 const END: &str = "```\n<!-- end -->";
 

@@ -1,6 +1,6 @@
 //! `weir pool` verbs that change the vdevs of a pool: add, remove, expand.
 //!
-//! Not here: single disks of a vdev (`care`), the layout grammar (`layout`).
+//! Not here: single disks of a vdev (`maintenance`), the layout grammar (`layout`).
 //!
 //! Invariant: a verb is one call. Only `--wait` polls, and the removal continues without it.
 

@@ -49,7 +49,7 @@ fn sum(path: &Path) -> (u64, u64) {
 
 /// A server, and disks that must not change.
 struct Watched {
-    // Ends before its directories go.
+    // Declared first, so that the server ends before its directories are removed.
     server: Server,
     dirs: Dirs,
     disks: Vec<PathBuf>,
@@ -243,7 +243,7 @@ fn disk_without_permission_is_refused() {
     if rustix::process::geteuid().is_root() {
         // The sockets are in a directory of the server's user.
         std::os::unix::fs::chown(dirs.short(""), Some(65534), None).unwrap();
-        // Root's access is unlimited, so the server runs as nobody.
+        // Root's access is unlimited, so the server runs as user 65534.
         let copy = dirs.short("weir");
         fs::copy(WEIR, &copy).unwrap();
         let mut nobody = Command::new("setpriv");

@@ -113,7 +113,8 @@ fn full_file_system_under_all_legs_suspends_the_pool() {
     let mut server = room.start(&dirs);
     let status = server.status("tank");
     assert_ne!(status["state"], "unavailable", "{status:#}");
-    // This client wrote without the model, and no flush acknowledged that.
+    // The client above wrote the first blocks without the model, and no flush acknowledged it.
+    // They are zeroed here, in the volume and in the model.
     server.client("tank/v").trim(0, 1 << 20).unwrap();
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
     model.forget(256);

@@ -116,7 +116,7 @@ fn damaged_block_fails_the_stream_with_its_cause() {
     server.stop_clean();
     crate::common::spoil(&dirs.file("a"), &noise[SIZE as usize / 2..][..4096]);
     let mut server = dirs.start();
-    // More than may run at once: none keeps a session.
+    // More runs than there are sessions, so each failed send must free its session.
     for _ in 0..10 {
         let (bytes, ran) = ended(begun(&dirs));
         assert!(bytes < SIZE, "{bytes}");

@@ -217,7 +217,7 @@ impl Disk {
         self.old[place.clone()].copy_from_slice(&self.data[place.clone()]);
         self.data[place].copy_from_slice(kept);
         if act == Act::Flip {
-            // Behind the stamp that a check of the first bytes reads.
+            // In the middle of the data, beyond the stamp in the first bytes.
             self.data[start + kept.len() / 2] ^= 1;
         }
     }
