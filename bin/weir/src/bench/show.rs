@@ -27,7 +27,7 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// Standing of the target's cache.
+    /// Whether the size of the target's cache is known, and whether it can hold the dataset.
     cache: Standing,
     /// Rows whose verdict is `valid`.
     quotable: usize,

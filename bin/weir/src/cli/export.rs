@@ -23,7 +23,7 @@ pub(crate) enum ExportVerb {
         protocol: String,
         /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
         volume: String,
-        /// Name under which clients open the export [default: the same full name]
+        /// Name under which clients open the export [default: that full name]
         #[arg(long)]
         name: Option<String>,
         /// Refuse writes

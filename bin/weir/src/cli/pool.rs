@@ -38,8 +38,8 @@ pub(crate) enum PoolVerb {
         /// Name of the pool
         name: String,
         /// Disks (block devices or files), `mirror DISK DISK...`, or `raidz1`, `raidz2` or `raidz3`
-        /// followed by disks; may be repeated. `log` and vdevs after these add an intent log,
-        /// `spare` and disks add spares
+        /// followed by disks; may be repeated. After these, `log` followed by vdevs adds an intent
+        /// log, and `spare` followed by disks adds spares
         #[arg(required = true, value_name = "VDEV")]
         layout: Vec<String>,
     },

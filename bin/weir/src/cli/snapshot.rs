@@ -65,7 +65,7 @@ pub(crate) enum SnapshotVerb {
     },
     /// List the holds of snapshots
     Holds {
-        /// List only holds of this pool, volume or snapshot
+        /// List only the holds of this pool, volume or snapshot
         of: Option<String>,
         /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]

@@ -79,8 +79,8 @@ pub(crate) struct AllowArgs {
     /// File with the secret of that name, at least 12 bytes, readable only by you
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     chap_secret_file: Option<PathBuf>,
-    /// User name with which the target authenticates to the initiator (mutual CHAP), which the
-    /// initiator must then request
+    /// User name with which the target authenticates to the initiator (mutual CHAP); the initiator
+    /// must then request it
     #[arg(long, value_name = "NAME", requires_all = ["mutual_secret_file", "chap_user"])]
     mutual_user: Option<String>,
     /// File with the secret of that name; must differ from the initiator's secret

@@ -79,7 +79,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     Ok(vdevs)
 }
 
-/// The word of the grammar of which a bare word without a file is a misspelling.
+/// The word of the grammar that a word probably misspells; `None` for a path or an existing file.
 fn meant(word: &str) -> Option<&'static str> {
     const WORDS: [&str; 6] = ["mirror", "raidz1", "raidz2", "raidz3", "log", "spare"];
     let is_bare = !word.contains(['/', '.']) && !Path::new(word).exists();
