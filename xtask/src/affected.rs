@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_affects_its_package_and_all_that_depend_on_it() {
+    fn change_affects_its_package_and_all_dependents() {
         let all = ["base", "bin", "pool", "sim", "tests"];
         assert_eq!(names(&["crates/base/src/a.rs"]).unwrap(), all);
         assert_eq!(names(&["crates/pool/Cargo.toml"]).unwrap(), ["bin", "pool"]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn files_outside_packages_mean_all_and_documentation_none() {
+    fn files_outside_packages_affect_all_documentation_none() {
         for file in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "docs/new.json", "Makefile"]
         {
             assert_eq!(names(&["crates/pool/src/a.rs", file]), None, "{file}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_that_there_is_not_is_refused() {
+    fn unknown_revision_is_refused() {
         assert!(since("no-such-revision").is_err());
         assert!(since("--help").is_err());
     }

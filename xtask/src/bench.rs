@@ -1,8 +1,9 @@
-//! What the benchmarks of tables share: where they work, what they measure, where tables go.
+//! Shared code of the benchmarks that print tables: folders, the program under test, and the output
+//! of tables.
 //!
-//! Not here: measuring (bench_layouts, bench_services, bench_iscsi).
+//! Not here: measurements (bench_layouts, bench_services, bench_iscsi).
 //!
-//! Invariant: the folder that a run works in is empty at its begin and gone at its end.
+//! Invariant: a run starts with an empty folder and removes it at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,13 @@ use anyhow::{Context, Result};
 use crate::bench_peers::{machine, report, weir_program};
 use crate::{command, setup};
 
-/// Where and what.
+/// Folder, program and output of a benchmark.
 #[derive(clap::Args)]
 pub(crate) struct Place {
     /// Write the tables between the markers of this file (created if absent).
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Where disks, sockets and samples go; default target/bench.
+    /// Folder for disks, sockets and samples; default target/bench.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Measure this program instead of building one.
@@ -27,8 +28,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Measures a program in an empty folder, and prints the tables with the machine behind them;
-    /// `markers` are those of the document.
+    /// Measures a program in an empty folder, and prints the tables and a description of the
+    /// machine. `markers` are the document's begin and end markers.
     pub(crate) fn tables(
         &self,
         name: &str,

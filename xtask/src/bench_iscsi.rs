@@ -1,11 +1,11 @@
-//! `cargo xtask bench-iscsi`: Weir's iSCSI target beside another, and beside its own NBD.
+//! `cargo xtask bench-iscsi`: compares Weir's iSCSI target with another one, and with Weir's NBD.
 //!
-//! Not here: servers of NBD (bench_peers); what the protocol should do (tests).
+//! Not here: other NBD servers (bench_peers); conformance of the protocol (tests).
 //!
 //! Invariants:
-//! - every target is measured by the same client, `weir bench`, in turns with the others;
-//! - targets are compared only with those that promise the same of an answered write;
-//! - a bar that is missed says so, and the table says how everything was measured.
+//! - one client, `weir bench`, measures all targets in turns;
+//! - targets are compared only if they give the same durability to an acknowledged write;
+//! - the table marks each missed bar and states how the figures were measured.
 
 mod fairness;
 mod load;
@@ -25,7 +25,7 @@ use crate::bench_peers::report::median;
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
 const END: &str = "<!-- bench-iscsi: end -->";
 
-/// Least of our NBD's operations that iSCSI reaches, 4 KiB at QD32.
+/// Minimum ratio of iSCSI to Weir's NBD in operations per second, for 4 KiB at QD32.
 const NBD_RATIO_MIN: f64 = 0.8;
 
 const WORDS: &str = "\
@@ -40,20 +40,20 @@ mirror of two files) with checksums and lz4; tgt stores it once, in a file on th
 Random data, volumes of 1 GiB, read before: both answer reads from memory.
 ";
 
-/// How to measure.
+/// Length of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Turns of each load.
+    /// Turns for each load.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds of each row of a turn.
+    /// Seconds for each row of a turn.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
     #[command(flatten)]
     place: Place,
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     args.place.tables("iscsi", (BEGIN, END), |program, data| tables(args, program, data))
 }
@@ -62,7 +62,7 @@ fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {
     let servers = Servers::start(program, data)?;
     let mut samples = Vec::new();
     for round in 0..args.rounds {
-        // Whoever comes first after a pause has the quietest disk: take turns in that too.
+        // The first target after a pause finds the quietest disk, so the first place rotates too.
         for turn in 0..Contestant::ALL.len() {
             let of = Contestant::ALL[(round + turn) % Contestant::ALL.len()];
             let got = load::run(program, &servers, of, args.seconds, data)?;
@@ -92,7 +92,7 @@ fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sa
     fits.map(|(round, _, sample)| (*round, sample)).collect()
 }
 
-/// Ratios of the turns: their median, least and greatest.
+/// Ratios of the turns: their median, minimum and maximum.
 fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
     let by_round = |(round, ours): &(usize, &Sample)| {
         let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_compares_what_was_measured_in_one_turn() {
+    fn ratio_compares_samples_of_one_turn() {
         let sample = |rate| Sample {
             row: ROWS[0].name,
             ops_per_second: rate,

@@ -1,12 +1,12 @@
-//! `cargo xtask bench-layouts`: mirrors and raidz beside each other, whole, degraded, full, and
-//! while they heal.
+//! `cargo xtask bench-layouts`: compares mirrors and raidz, intact, degraded, full, and during
+//! scans.
 //!
 //! Not here: other servers (bench_peers).
 //!
 //! Invariants:
-//! - layouts are measured in turns, each in its own server and files, all on one disk: ratios
+//! - layouts are measured in turns, each in its own server and files, all on one disk; ratios
 //!   within a run are results, rates are not;
-//! - every table says how it was measured; a bar that is missed says so.
+//! - every table states how the figures were measured and marks each missed bar.
 
 pub(crate) mod layout;
 mod memory;
@@ -25,10 +25,10 @@ const BEGIN: &str = "<!-- bench-layouts: begin -->";
 const IN_MEMORY: &str = "a string takes every line";
 const END: &str = "<!-- bench-layouts: end -->";
 
-/// How to measure.
+/// Length of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Turns of each load.
+    /// Turns for each load.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Seconds of one turn.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     place: Place,
 }
 
-/// What one layout did, by turn.
+/// Figures of one layout, by turn.
 #[derive(Default)]
 struct Figures {
     usable: f64,
@@ -47,20 +47,20 @@ struct Figures {
     degraded: Vec<f64>,
     scrub: Speed,
     resilver: Speed,
-    /// p99 of reads: idle, beside scrubs, beside resilvers, with a disk away; by turn.
+    /// p99 of reads: idle, during scrubs, during resilvers, with a disk offline; by turn.
     reads: Vec<[f64; 4]>,
     empty: Vec<(f64, f64)>,
     full: Vec<(f64, f64)>,
 }
 
-/// Sequential speed of a disk file, past the page cache.
+/// Sequential speed of a disk file, with direct I/O.
 #[derive(Clone, Copy)]
 struct Raw {
     read_mib_s: f64,
     write_mib_s: f64,
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     args.place.tables("layouts", (BEGIN, END), |program, data| {
         let (raw, figures, space, memory) = measure(args, program, data)?;
@@ -72,7 +72,7 @@ type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);
 
 fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
     let (raw, figures) = layouts(args, program, data)?;
-    // Long enough that several txgs are committed.
+    // Long enough for several txg commits.
     let space = space::measure(program, data, 3 * args.seconds)?;
     let memory = memory::measure(data)?;
     Ok((raw, figures, space, memory))
@@ -160,7 +160,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     report::median(values).unwrap_or(f64::NAN)
 }
 
-/// `value` with its bar.
+/// `value` with its bar and verdict.
 fn judged(value: f64, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
     format!("{value:.2} ({bar}: {verdict})")

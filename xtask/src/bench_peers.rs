@@ -1,12 +1,13 @@
-//! `cargo xtask bench-peers`: Weir beside other NBD servers, on this machine's disk, by fio.
+//! `cargo xtask bench-peers`: compares Weir with other NBD servers, on this machine's disk, with
+//! fio.
 //!
-//! Not here: what the figures should be judged by in general; the bars are the project's own.
+//! Not here: general standards for the figures; the bars are the project's own.
 //!
 //! Invariants:
-//! - each server stores its data in its own file on one file system, is filled the same way, and
-//!   is measured in turns with the others, so that a noisy minute hits all of them;
+//! - each server stores its data in its own file on one file system, is filled the same way, and is
+//!   measured in turns with the others, so that a noisy minute affects all of them;
 //! - every sample is kept (`results.json` in the folder of the run); the table shows medians;
-//! - a run has a deadline, and what it cut off is shown as not measured;
+//! - a run has a deadline, and measurements after it are shown as not measured;
 //! - servers end with this process, however it ends.
 
 mod figures;
@@ -30,28 +31,28 @@ use workload::{WORKLOADS, Workload};
 
 use crate::{command, setup};
 
-/// Bytes of each server's volume: fits every cache, so reads measure the server, not the disk.
+/// Size of each server's volume: fits every cache, so reads measure the server, not the disk.
 const VOLUME_BYTES: u64 = 1 << 30;
 
-/// How to measure.
+/// Selection and length of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One round of short runs: a look, not a result.
+    /// One round of short runs: a first impression, not a result.
     #[arg(long)]
     quick: bool,
-    /// Only workloads whose name matches.
+    /// Only workloads whose name matches
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
-    /// Only servers whose name matches.
+    /// Only servers whose name matches
     #[arg(long, value_name = "REGEX")]
     servers: Option<Regex>,
-    /// Turns per workload; default 3, with --quick 1.
+    /// Turns for each workload; default 3, with --quick 1.
     #[arg(long)]
     rounds: Option<usize>,
     /// Write the tables between the markers of this file (created if absent).
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Where volumes, sockets and samples go; default target/bench.
+    /// Folder for volumes, sockets and samples; default target/bench.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Measure this program instead of building one.
@@ -117,7 +118,7 @@ struct Sample {
     server_rss_bytes_max: u64,
 }
 
-/// All that one call measured.
+/// All measurements of one call.
 #[derive(Default, Serialize)]
 struct Results {
     machine: Vec<(String, String)>,
@@ -127,7 +128,7 @@ struct Results {
     cut_off: bool,
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     setup::for_clients()?;
     let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
@@ -153,7 +154,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         ..Results::default()
     };
     let measured = measure(&kinds, &workloads, args, weir.as_deref(), &data, &mut results);
-    // The samples so far are worth keeping whatever happened; the volumes are not.
+    // Keep the samples so far, even after an error; the volumes are not needed.
     fs::write(dir.join("results.json"), serde_json::to_string_pretty(&results)?)?;
     fs::remove_dir_all(&data)?;
     measured?;
@@ -165,7 +166,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The release binary, built now.
+/// Builds the release binary and returns its path.
 pub(crate) fn weir_program() -> Result<PathBuf> {
     command::cargo(&["build", "--release", "--package", "weir"])?;
     let line = ["metadata", "--no-deps", "--format-version", "1"];
@@ -175,7 +176,7 @@ pub(crate) fn weir_program() -> Result<PathBuf> {
     Ok(Path::new(target).join("release/weir"))
 }
 
-/// An empty folder for volumes and sockets; a run that was killed may have left an old one.
+/// Creates an empty folder for volumes and sockets; removes the files of a killed run.
 fn fresh(dir: &Path) -> Result<PathBuf> {
     let data = dir.join("data");
     if data.exists() {
@@ -203,7 +204,7 @@ fn measure(
         server.settle()?;
         fio::warm(&server)?;
         if workloads.iter().any(|workload| workload.writes()) {
-            // Memory that nobody touched before costs a virtual machine more than the write.
+            // On a virtual machine, the first access to memory costs more than the write.
             fio::warm_writes(&server, pace.warm_seconds)?;
             server.settle()?;
             fio::warm(&server)?;
@@ -212,7 +213,8 @@ fn measure(
     }
     for workload in workloads {
         for round in 0..pace.rounds {
-            // Whoever comes first after a pause has the quietest disk: take turns in that too.
+            // The first server after a pause finds the quietest disk, so the first place rotates
+            // too.
             for turn in 0..running.len() {
                 let server = &running[(round + turn) % running.len()];
                 let seconds = pace.seconds(workload);

@@ -1,10 +1,10 @@
-//! `cargo xtask bench-services`: what snapshots, clones and other data services cost.
+//! `cargo xtask bench-services`: the cost of snapshots, clones and other data services.
 //!
 //! Not here: layouts of disks (bench_layouts), other servers (bench_peers).
 //!
 //! Invariants:
-//! - ratios compare runs of one server, taken in turns: they are results, rates are not;
-//! - every table says how it was measured; a bar that is missed says so.
+//! - ratios compare runs of one server, taken in turns: ratios are results, rates are not;
+//! - every table states how the figures were measured and marks each missed bar.
 
 mod compression;
 mod sending;
@@ -22,10 +22,10 @@ use crate::bench::Place;
 const BEGIN: &str = "<!-- bench-services: begin -->";
 const END: &str = "<!-- bench-services: end -->";
 
-/// How to measure.
+/// Length and parts of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Turns of each load.
+    /// Turns for each load.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of one turn.
@@ -33,12 +33,12 @@ pub(crate) struct Args {
     seconds: u64,
     #[command(flatten)]
     place: Place,
-    /// Measure this part alone.
+    /// Measure only this part.
     #[arg(long, value_enum, conflicts_with = "out")]
     only: Option<Part>,
 }
 
-/// A table.
+/// One table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     Snapshots,
@@ -47,13 +47,13 @@ enum Part {
     Sending,
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let measure = |program: &Path, data: &Path| Ok(tables(args, program, data)?.join("\n"));
     args.place.tables("services", (BEGIN, END), measure)
 }
 
-/// The tables that were asked for. Each part has its pool, whose files go before the next begins.
+/// The selected tables. Each part has its own pool, whose files are removed before the next part.
 fn tables(args: &Args, program: &Path, data: &Path) -> Result<Vec<String>> {
     let all = [Part::Snapshots, Part::Sharing, Part::Compression, Part::Sending];
     let parts = all.into_iter().filter(|part| args.only.is_none_or(|only| only == *part));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_stages_that_a_change_can_fail_are_run() {
+    fn only_stages_affected_by_a_change_run() {
         assert_eq!(names(Some(&[])), ["fmt", "tidy"]);
         assert_eq!(names(Some(&["xtask"])), ["fmt", "tidy", "clippy", "unit-xtask"]);
         let both = ["fmt", "tidy", "clippy", "shipped", "unit-weir", "unit"];

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_the_command() {
+    fn failure_names_the_command() {
         let error = run(Command::new("sh").args(["-c", "exit 3"])).expect_err("exit 3");
         assert!(error.to_string().contains("sh -c exit 3"), "{error}");
         let error = run(&mut Command::new("no-such-tool-at-all")).expect_err("absent");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_there() {
+    fn find_searches_the_path() {
         assert!(find("sh").is_some());
         assert_eq!(find("no-such-tool-at-all"), None);
     }

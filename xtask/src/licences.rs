@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_this_check_does_not_know_is_refused() {
+    fn unknown_rules_are_refused() {
         assert!(parse(&rules().replace("[bans]", "[bans]\nskip = []")).is_err());
         assert!(parse(&rules().replace("wildcards = \"deny\"", "wildcards = \"warn\"")).is_err());
         assert!(parse(&format!("{}\n[advisories]\n", rules())).is_err());

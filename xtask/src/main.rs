@@ -1,10 +1,11 @@
-//! `cargo xtask`: the project's own tasks, in Rust so that they are checked like the rest.
+//! `cargo xtask`: the project's development tasks, in Rust so that they are checked like the
+//! product.
 //!
-//! Not here: anything that ships; no other crate depends on this one.
+//! Not here: shipped code; no other crate depends on this one.
 //!
 //! Invariants:
-//! - a task that cannot do its whole work fails and names what is missing; nothing is skipped;
-//! - processes are ended by the handle they were started with, never by name.
+//! - a task that cannot do all its work fails and names what is missing; it skips nothing;
+//! - tasks end processes by the handle with which they started them, never by name.
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The project's own tasks.
+/// The project's development tasks.
 #[derive(Parser)]
 #[command(name = "cargo xtask", version)]
 struct Cli {
@@ -50,36 +51,37 @@ enum Task {
     Setup(setup::Args),
     /// Build the release binary and serve the demo pool.
     Run,
-    /// Read the sources and check the rules that no compiler checks.
+    /// Check the sources against the rules that no compiler checks.
     Tidy(tidy::Args),
-    /// Prove that the changes since a commit only move items between files.
+    /// Check that the changes since a commit only move items between files.
     Moved(moved::Args),
     /// Draw the pictures of README.md
     Pictures(pictures::Args),
     /// Check the licences, names and sources of all dependencies.
     Licences,
-    /// Formatting, lints, tidy and the fast tests: before every commit.
+    /// Run the checks before every commit: formatting, lints, tidy and the fast tests.
     Check(check::Args),
-    /// Everything CI runs, stage by stage.
+    /// Run all stages of CI.
     Test,
-    /// Crash recoveries on simulated disks.
+    /// Check crash recoveries on simulated disks.
     Sim(sim::Args),
-    /// The long proofs of a release, in pieces: crash recoveries, load, fuzzing, cargo-deny.
+    /// Run the long tests before a release, in pieces: crash recoveries, load, fuzzing, cargo-deny.
     Soak(soak::Args),
-    /// One piece of it: verified load and hostile clients on one server with little memory.
+    /// One piece of `soak`: verified load and hostile clients on one server with a low memory
+    /// limit.
     #[command(hide = true)]
     SoakLoad(soak::load::Args),
-    /// Feed generated input to the parsers of untrusted bytes.
+    /// Fuzz the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
-    /// The whole program under real clients.
+    /// Test the whole program with real clients.
     E2e(e2e::Args),
     /// Compare Weir's speed with other NBD servers on this machine.
     BenchPeers(bench_peers::Args),
-    /// Compare Weir's iSCSI target with another, and with its own NBD.
+    /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
     BenchIscsi(bench_iscsi::Args),
-    /// Compare layouts: whole, degraded, full, and while they heal.
+    /// Compare layouts: intact, degraded, full, and during scans.
     BenchLayouts(bench_layouts::Args),
-    /// Measure what snapshots, clones and other data services cost
+    /// Measure the cost of snapshots, clones and other data services
     BenchServices(bench_services::Args),
 }
 

@@ -1,12 +1,12 @@
-//! `cargo xtask moved BASE`: proves that the changes since BASE only move items between files.
+//! `cargo xtask moved BASE`: checks that the changes since BASE only move items between files.
 //!
 //! Not here: files in other languages than Rust.
 //!
-//! Both versions are read as items: types, functions, constants, and each method of an `impl`. An
-//! item loses the parts that a move changes: `use`, `mod`, visibility, documentation, and the path
-//! before a name. Items that only one version has are printed.
+//! Both versions are parsed into items: types, functions, constants, and each method of an `impl`.
+//! The comparison ignores the parts that a move changes: `use`, `mod`, visibility, documentation,
+//! and the path before a name. Items that only one version has are printed.
 //!
-//! Invariant: a change of code that is no move is printed.
+//! Invariant: every change of code that is not a move is printed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use quote::ToTokens as _;
 
 use crate::{command, workspace};
 
-/// The version to compare with.
+/// Version to compare with.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Commit before the move
@@ -29,10 +29,10 @@ pub(crate) struct Args {
 /// An item: its name, and its text as tokens.
 type Item = (String, String);
 
-/// Items and the files that have them.
+/// Items, each with its files.
 type Items = BTreeMap<Item, Vec<String>>;
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let Args { base } = args;
     let show = |path: &str| command::git(&["show", &format!("{base}:{path}")]);
@@ -70,7 +70,7 @@ fn items(paths: &[String], text: impl Fn(&str) -> Result<String>) -> Result<Item
     Ok(found)
 }
 
-/// A line for each item that one version has more often than the other.
+/// One line for each item that occurs more often in one version than in the other.
 fn differences(before: &Items, after: &Items) -> Vec<String> {
     let mut lines = Vec::new();
     let mut compare = |sign: char, these: &Items, others: &Items| {
@@ -97,7 +97,7 @@ fn items_of(items: &[syn::Item]) -> Vec<Item> {
                 found.extend(inner.unwrap_or_default());
             }
             syn::Item::Impl(block) => {
-                // Two blocks of one header are the same as one.
+                // Two blocks with the same header count as one.
                 let mut header = block.clone();
                 header.items.clear();
                 let header = plain(header.to_token_stream());
@@ -120,7 +120,7 @@ fn items_of(items: &[syn::Item]) -> Vec<Item> {
     found
 }
 
-/// Kind and name of an item, as people write them.
+/// Kind and name of an item, as in the source.
 fn name_of(item: &syn::Item) -> String {
     let words = plain(item.to_token_stream());
     let end = words.find(['{', '(', '=', ':', ';', '<']).unwrap_or(words.len());
@@ -157,7 +157,7 @@ fn plain(tokens: TokenStream) -> String {
                 }
             }
             TokenTree::Ident(ident) => {
-                // `a::b` is `b`.
+                // `a::b` counts as `b`.
                 if let [.., before, one, two] = words.as_slice()
                     && one == ":"
                     && two == ":"
@@ -182,7 +182,7 @@ fn plain(tokens: TokenStream) -> String {
             TokenTree::Literal(literal) => words.push(literal.to_string()),
         }
     }
-    // rustfmt adds and removes commas at the end of a list.
+    // rustfmt adds and removes trailing commas.
     if words.last().is_some_and(|word| word == ",") {
         words.pop();
     }

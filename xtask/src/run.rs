@@ -2,8 +2,8 @@
 //!
 //! Not here: the demo (bin/weir).
 //!
-//! Invariant: the server takes the place of this process, so that Ctrl-C reaches it and nothing
-//! else, and its exit code is the task's.
+//! Invariant: the server replaces this process, so Ctrl-C reaches only the server, and the server's
+//! exit code is the task's.
 
 use std::os::unix::process::CommandExt;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::{command, setup};
 
-/// The task; returns only when the server cannot be started.
+/// Runs the task; returns only if the server cannot start.
 pub(crate) fn main() -> Result<()> {
     setup::for_run();
     let args = ["run", "--release", "--package", "weir", "--", "serve", "--demo"];

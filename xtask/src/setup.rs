@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_is_asked_for_once() {
+    fn missing_package_is_listed_once() {
         assert_eq!(missing(FOR_TEST, |_| true), Vec::<&str>::new());
         let absent = missing(FOR_TEST, |tool| !tool.starts_with("qemu") && tool != "fio");
         assert_eq!(absent, ["fio", "qemu-utils", "qemu-block-extra"]);

@@ -1,9 +1,9 @@
 //! `shipped`: a stage that compares the features of the shipped program's dependencies with those
 //! in the build of the tests.
 //!
-//! All stages compile each dependency once, with the features that programs and tests request. So
-//! code compiles there that uses a feature which only tests request, and the shipped program does
-//! not compile.
+//! All stages compile each dependency once, with the features that programs and tests request. As a
+//! result, code that uses a feature requested only by tests compiles in the stages, but not in the
+//! shipped program.
 //!
 //! Not here: compiling the shipped program (`make run`, `make soak`); that takes a minute more.
 //!
@@ -29,7 +29,7 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
 /// Features by package and version.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// Runs the stage.
+/// Runs the comparison; fails if it finds an unlisted feature.
 pub(crate) fn main() -> Result<()> {
     let shipped = features(&["--package", "weir", "--edges", "normal,build"])?;
     let tests = features(&["--workspace", "--exclude", "xtask", "--edges", "normal,build,dev"])?;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feature_that_tests_alone_request_is_found() {
+    fn feature_requested_only_by_tests_is_found() {
         let shipped = parse("weir v0.1.0 (/weir)|\ntokio v1.54.1|net,rt\ntokio v1.54.1|net,rt (*)");
         let tests = "tokio v1.54.1|io-util,net,rt,test-util\nproptest v1.12.0|std\n";
         let found = extra(&shipped, &parse(tests));

@@ -232,14 +232,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_simulators_count_is_read() {
+    fn simulator_counts_are_parsed() {
         let log = "layout x\n\n12 scenarios, 25013 recoveries in 200 s\n";
         assert_eq!(simulated(log), Some((12, 25013)));
         assert_eq!(simulated("BROKEN"), None);
     }
 
     #[test]
-    fn a_piece_begins_only_if_it_ends_in_time() {
+    fn piece_starts_only_if_it_ends_in_time() {
         let now = Instant::now();
         let minute = Duration::from_mins(1);
         assert!(fits(minute, None) && fits(minute, Some(now + 2 * minute)));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_stage_that_the_others_need_stops_the_run() {
+    fn failed_first_stage_stops_the_run_if_needed() {
         let error = run(&stages()[1..], Needs::First).expect_err("the first stage fails");
         assert_eq!(error.to_string(), "failed: two");
         let error = run(&stages(), Needs::First).expect_err("later stages fail");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_each_result() {
+    fn table_shows_each_result() {
         let passed = Done { time: Duration::from_secs(1), failure: None };
         let failure = Some(anyhow::anyhow!("planted"));
         let failed = Done { time: Duration::from_secs(2), failure };

@@ -28,8 +28,8 @@ pub(crate) fn clippy() -> Stage {
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
-/// Compares features of dependencies. Tests request more: a program that needs them compiles in the
-/// other stages and does not compile as shipped.
+/// Compares features of dependencies. Tests request more features; a program that needs one of them
+/// compiles in the other stages, but not as shipped.
 pub(crate) fn shipped() -> Stage {
     Stage { name: "shipped", step: Step::Task(shipped::main) }
 }

@@ -1,11 +1,11 @@
 //! `cargo xtask tidy`: the rules of CONTRIBUTING.md that no compiler checks.
 //!
-//! Not here: what rustfmt and clippy check (function length among it).
+//! Not here: rules of rustfmt and clippy (such as function length).
 //!
 //! Invariants:
-//! - reads only; the same tree gives the same findings in the same order;
-//! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is
-//!   higher than needed is itself a finding: the list can only shrink.
+//! - tidy only reads; the same tree gives the same findings in the same order;
+//! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is higher
+//!   than needed is itself a finding: the list can only shrink.
 
 mod attributes;
 mod calls;
@@ -35,7 +35,7 @@ use crate::runner::lists;
 use crate::tidy::finding::{Finding, Rule, Source};
 use crate::{command, workspace};
 
-/// Files that tidy reads, as patterns of git.
+/// Files that tidy reads, as git patterns.
 const FILES: [&str; 4] =
     [":(glob)bin/**/*.rs", ":(glob)crates/**/*.rs", ":(glob)fuzz/**/*.rs", ":(glob)xtask/**/*.rs"];
 
@@ -58,7 +58,7 @@ pub(crate) fn stage() -> Result<()> {
     main(&Args { cycles: false, draw: false, prose: None })
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let root = command::root();
     let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| path.to_owned());

@@ -1,6 +1,6 @@
 //! The packages of this workspace, from cargo's metadata, and its Rust files, from git.
 //!
-//! Not here: the rules for them (tidy/order.rs, affected.rs).
+//! Not here: the rules for them (tidy/layers.rs, affected.rs).
 //!
 //! Invariant: packages are in cargo's order, sorted by name; files are sorted by path.
 

@@ -1,12 +1,12 @@
 // A library for LD_PRELOAD that lets User-Mode Linux run on CPUs whose XSAVE area is larger than
 // the one it was built for (AMX: 11 KiB, where Linux 6.1 has room for 2.7 KiB).
 //
-// Not here: a reason to load it elsewhere. It changes one request of ptrace and passes the others.
+// Not here: any other use. The library changes one ptrace request and passes on the others.
 //
-// PTRACE_SETREGSET of NT_X86_XSTATE takes the whole area of the CPU or fails with EFAULT
-// (arch/x86/kernel/fpu/regset.c, xstateregs_set), while PTRACE_GETREGSET fills as much as the caller has room
-// for. User-Mode Linux reads the first part, sets just that, and panics. So this library reads the
-// whole area, replaces its first part by what the caller sets, and sets the whole.
+// PTRACE_SETREGSET of NT_X86_XSTATE requires the CPU's whole area or fails with EFAULT
+// (arch/x86/kernel/fpu/regset.c, xstateregs_set), while PTRACE_GETREGSET fills the caller's buffer, whatever
+// its size. User-Mode Linux reads the first part, sets only that part, and panics. So this library
+// reads the whole area, replaces its first part by the caller's data, and sets the whole.
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// Larger than any area of today: that of AMX takes 11,008 bytes.
+// Larger than any current area: with AMX it has 11,008 bytes.
 enum { AREA_BYTES = 1 << 16 };
 
 static long set_xstate(pid_t pid, struct iovec *part)
@@ -46,7 +46,7 @@ long ptrace(enum __ptrace_request request, ...)
     case PTRACE_PEEKTEXT:
     case PTRACE_PEEKDATA:
     case PTRACE_PEEKUSER: {
-        // The system call writes the word; the function of the C library returns it.
+        // The system call writes the word to memory; the C library's function returns it.
         long word = -1;
         long failed = syscall(SYS_ptrace, request, pid, address, &word);
         return failed ? failed : word;

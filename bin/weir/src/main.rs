@@ -1,12 +1,12 @@
-//! The `weir` command: `serve` is the server, `bench`, `rescue` and `check` work without one, every
-//! other verb is one call to the server.
+//! The `weir` command. `serve` runs the server; `bench`, `rescue` and `check` work without a
+//! server. Every other verb is one call to the server.
 //!
 //! Not here: the calls (weir-api), the engine.
 //!
 //! Invariants:
-//! - data goes to standard output, talk and errors to standard error;
-//! - the exit code tells the kind of error: 0 success, 1 the answer is no (`bench` alone asks), 2 a
-//!   command line that cannot be read, the rest as in `weir_api::wire::exit_code`.
+//! - data goes to standard output, messages and errors to standard error;
+//! - the exit code gives the kind of error: 0 for success, 1 for a negative result (only `bench`),
+//!   2 for an invalid command line, the others as in `weir_api::wire::exit_code`.
 
 mod bench;
 mod cli;

@@ -1,12 +1,12 @@
 //! The command line of `weir serve`.
 //!
-//! Not here: the server (`serve`).
+//! Not here: the server (weir-server).
 //!
 //! Invariants:
-//! - every value is checked before a socket, a directory or a disk is touched;
-//! - nothing listens beyond this machine unless an address says so;
-//! - NBD over TCP takes no client whose address is not named, here or by an export, and that shows
-//!   no certificate.
+//! - all values are checked before the server opens a socket, a directory or a disk;
+//! - the server listens only on this machine unless an option gives another address;
+//! - over TCP, NBD accepts a client only with an allowed address (`--nbd-allow` or the export's
+//!   list) or a valid certificate.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,90 +25,93 @@ use weir_net::AllowList;
 use weir_server::memory::{self, MemoryPlan};
 use weir_server::{NbdClients, PeerOptions, ServeOptions};
 
-/// Part of the machine's memory used unless told otherwise, in percent.
+/// Default memory of the server, in percent of the machine's memory.
 const MEMORY_PERCENT: u64 = 25;
 
-/// Dedupe indexes never take more than this unless told otherwise: 50 million blocks.
+/// Upper limit of the default memory for the dedupe index: 50 million blocks.
 const DEDUPE_BYTES_MAX: u64 = 1 << 30;
 
-/// Where `--demo` keeps its state and its disks, in the working directory.
+/// Directory of `--demo` for state and disks, in the working directory.
 const DEMO_DIR: &str = "weir-demo";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to keep state [default: /var/lib/weir for root, else ~/.local/state/weir; with
-    /// --demo ./weir-demo]
+    /// Directory for the server's state [default: /var/lib/weir for root, else ~/.local/state/weir;
+    /// with --demo ./weir-demo]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where the management interface listens; may be repeated. A TCP address comes beside the unix
-    /// socket, another unix path in its place [default: unix:/run/weir/api.sock for root, else
+    /// Address of the management interface; may be repeated. A TCP address is added to the unix
+    /// socket, another unix path replaces it [default: unix:/run/weir/api.sock for root, else
     /// unix:$XDG_RUNTIME_DIR/weir/api.sock]
     #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
     api: Vec<String>,
-    /// Where NBD listens; may be repeated. Over TCP, loopback included, only clients get in that
-    /// --nbd-allow, a certificate or 'weir export create --allow' lets in [default:
-    /// unix:STATE/nbd.sock, and with --nbd-allow or --nbd-tls-client-ca 127.0.0.1:10809]
+    /// Address on which NBD listens; may be repeated. Over TCP, including loopback, the server
+    /// accepts only clients allowed by --nbd-allow, a client certificate or 'weir export create
+    /// --allow' [default: unix:STATE/nbd.sock, and with --nbd-allow or --nbd-tls-client-ca
+    /// 127.0.0.1:10809]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
-    /// Addresses whose users and programs may connect over TCP and open every export that names no
-    /// others: 127.0.0.1, or networks such as 10.0.0.0/24, separated by commas; may be repeated
-    /// [default: the addresses that exports name]
+    /// Addresses that may connect to NBD over TCP and open every export without an allow list of
+    /// its own: 127.0.0.1, or networks such as 10.0.0.0/24, separated by commas; may be repeated.
+    /// Every user and program at an address is allowed [default: the addresses on the exports'
+    /// lists]
     #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
     nbd_allow: Vec<String>,
-    /// Take NBD clients over TCP only with TLS (STARTTLS), with the certificate of --tls-cert
+    /// Accept NBD clients over TCP only with TLS (STARTTLS); the server uses the certificate of
+    /// --tls-cert
     #[arg(long, requires = "tls_cert")]
     nbd_tls: bool,
-    /// File with certificates (PEM): NBD clients over TCP need a certificate that one of them
-    /// vouches for, and then no --nbd-allow
+    /// File with CA certificates (PEM). NBD clients over TCP must present a certificate issued by
+    /// one of them; --nbd-allow is then not needed
     #[arg(long, value_name = "FILE", requires = "nbd_tls")]
     nbd_tls_client_ca: Option<PathBuf>,
-    /// Group whose members may use the unix sockets of NBD [default: weir, where there is one]
+    /// Group whose members may use the unix sockets of NBD [default: weir, if the group exists]
     #[arg(long, value_name = "GROUP")]
     nbd_group: Option<String>,
-    /// Where iSCSI listens, each address a portal of all targets; may be repeated; nowhere unless
-    /// this is given
+    /// Address on which iSCSI listens, a portal of all targets; may be repeated [default: iSCSI is
+    /// off]
     #[arg(long, value_name = "HOST:PORT")]
     iscsi: Vec<String>,
-    /// Where other servers may reach this one to replicate to it; nowhere unless this is given
+    /// Address on which other servers connect to replicate to this one [default: off]
     #[arg(long, value_name = "HOST:PORT",
         requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
     peer_listen: Option<String>,
-    /// File with the certificate that callers over TCP and other servers check (PEM); read again
+    /// File with the server's certificate (PEM), for callers over TCP and other servers; read again
     /// on SIGHUP
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// File with the certificate's key (PEM)
+    /// File with the private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Let the management interface listen beyond this machine without TLS, so that whoever reads
-    /// the network reads the tokens: for laboratories
+    /// Allow the management interface to listen beyond this machine without TLS; anyone who can
+    /// read the network traffic can read the tokens. For test networks only
     #[arg(long)]
     api_open: bool,
-    /// Directory whose files callers may name as disks; may be repeated. Root and the user of the
-    /// server may name any
+    /// Directory whose files callers may use as disks; may be repeated. Root and the server's user
+    /// may use any file
     #[arg(long, value_name = "DIR")]
     disk_dir: Vec<PathBuf>,
-    /// File with the secret that other servers must know, 16 characters or more
+    /// File with the secret that other servers must present, at least 16 characters
     #[arg(long, value_name = "FILE", requires = "peer_listen")]
     peer_secret_file: Option<PathBuf>,
-    /// Memory of the server: a size such as 4GiB, or a part of the memory of this machine or
-    /// control group such as 50% [default: 25%]. The process takes at most a tenth more, and 128MiB
-    /// beside it (256MiB with --iscsi)
+    /// Memory of the server: a size such as 4GiB, or a percentage of the memory of this machine or
+    /// control group such as 50% [default: 25%]. The process uses up to 10% more, plus 128MiB
+    /// (256MiB with --iscsi)
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
-    /// Most memory for the index that finds equal blocks of volumes with dedupe, 20 bytes per
-    /// block: a size up to a quarter of --memory; taken from the caches as it fills [default: a
-    /// tenth of --memory, at most 1GiB]
+    /// Memory limit of the dedupe index, which finds equal blocks in volumes with dedupe, 20 bytes
+    /// per block: a size up to a quarter of --memory. The caches shrink as the index grows
+    /// [default: a tenth of --memory, at most 1GiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     dedupe_memory: Option<String>,
-    /// Time for a client to finish the NBD handshake or the iSCSI login; the server then drops it
+    /// Time limit for the NBD handshake and the iSCSI login; the server then drops the client
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(1..=300))]
     handshake_timeout: u64,
-    /// Least important messages to log
+    /// Lowest severity to log
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: LogLevel,
-    /// Make a pool of two sparse files, a volume and an export to play with
+    /// Create a demo pool of two sparse files, a volume and an export
     #[arg(long)]
     demo: bool,
 }
@@ -135,7 +138,7 @@ impl LogLevel {
 }
 
 impl ServeArgs {
-    /// The options, complete and checked.
+    /// Validates the arguments and fills in the defaults.
     pub(crate) fn options(self) -> Result<ServeOptions, ApiError> {
         let state = match (self.state, self.demo) {
             (Some(dir), _) => dir,
@@ -290,7 +293,7 @@ fn bad_memory(option: &str, text: &str, why: &str) -> ApiError {
         .with_action("write a size such as 4GiB, or a part of the memory such as 25%")
 }
 
-/// A size, or a part of the machine's memory.
+/// Parses a size or a percentage of the machine's memory.
 fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, ApiError> {
     let bad = |why: &str| bad_memory(option, text, why);
     let bytes = match text.trim().strip_suffix('%') {
@@ -306,7 +309,7 @@ fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, A
     Ok(bytes)
 }
 
-/// Memory of this machine, or of the control group that this process runs in.
+/// Memory of this machine, or of the control group of this process.
 fn machine_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     // The fields are C longs, whose width differs between machines.
@@ -317,9 +320,9 @@ fn machine_bytes() -> u64 {
     limits.filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
 }
 
-/// Files that limit the memory of the groups in a `/proc/PID/cgroup`, and of those around them:
-/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container the innermost
-/// group may be the root of what it sees.
+/// Files with the memory limits of the groups in a `/proc/PID/cgroup` and of their ancestors:
+/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container, the innermost
+/// group may be the root of the visible hierarchy.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -378,13 +381,13 @@ mod tests {
         assert_eq!(options.state_dir, here.join("weir-demo"));
         assert_eq!(options.nbd[0], Address::Unix(here.join("n")));
         assert_eq!(options.nbd[1].to_string(), "0.0.0.0:10809");
-        // TCP comes beside the socket.
+        // A TCP address is added to the socket.
         assert_eq!(options.api.len(), 2);
         assert_eq!(options.api[0].to_string(), "[::1]:1");
     }
 
     #[test]
-    fn nbd_listens_over_tcp_by_default_where_clients_are_named() {
+    fn allow_list_enables_nbd_over_tcp() {
         let allowed = options(&["--state", "/s", "--nbd-allow", "127.0.0.1,10.0.0.0/24"]).unwrap();
         assert_eq!(allowed.nbd_clients.allowed.to_string(), "127.0.0.1/32,10.0.0.0/24");
         let listens: Vec<_> = allowed.nbd.iter().map(ToString::to_string).collect();
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn invalid_values_are_named_in_errors() {
         for (line, part) in [
             (["--api", "host:x"], "host:x"),
             (["--nbd", "unix:"], "unix:"),
@@ -417,26 +420,26 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_a_size_or_a_part() {
+    fn memory_is_a_size_or_a_percentage() {
         let machine = 16 << 30;
         assert_eq!(with(None, machine), Ok(machine / 100 * 25));
         assert_eq!(with(Some("50%"), machine), Ok(machine / 100 * 50));
         assert_eq!(with(Some("1GiB"), machine), Ok(1 << 30));
-        // A machine too small for a quarter still gets what is needed.
+        // On a machine too small for 25 %, the default is the minimum.
         assert_eq!(with(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
     }
 
     #[test]
-    fn memory_that_cannot_fit_is_refused_with_the_numbers() {
+    fn memory_above_the_maximum_is_refused() {
         let machine = 1 << 30;
         let error = with(Some("1000MiB"), machine).expect_err("128 MiB come on top");
         assert!(error.message.contains("at most 814.55MiB fit"), "{error}");
         assert!(with(Some("814MiB"), machine).is_ok());
     }
 
-    // The index had 5% of the machine's memory whatever --memory was: 1.1 GiB beside 64 MiB.
+    // A default of 5 % of the machine's memory ignored --memory: 1.1 GiB of index for 64 MiB.
     #[test]
-    fn dedupe_index_is_a_part_of_the_memory() {
+    fn dedupe_memory_is_part_of_the_server_memory() {
         let mib = 1 << 20;
         assert_eq!(dedupe_bytes(None, 1 << 40, 100 * mib), Ok(10 * mib));
         assert_eq!(dedupe_bytes(None, 1 << 40, 1 << 39), Ok(1 << 30));
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_all_groups_around_count() {
+    fn memory_limits_of_parent_groups_apply() {
         let show = |groups: &str| {
             let files = limit_files(groups);
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")

@@ -1,8 +1,8 @@
-//! How evenly many sessions are served.
+//! Fairness between many sessions.
 //!
-//! Not here: how fast one is (load).
+//! Not here: the speed of one session (load).
 //!
-//! Invariant: sessions are compared by what the server answered each within one span of time.
+//! Invariant: the comparison counts the commands completed for each session in the same interval.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,24 +17,24 @@ use super::load::{self, ROWS, Row};
 use super::servers::{Contestant, Servers};
 
 const SESSIONS: u32 = 64;
-/// In flight, of each.
+/// Commands in flight, for each session.
 const DEPTH: u32 = 8;
-/// Most that a session may be away from the mean, by the mean.
+/// Maximum deviation of a session from the mean, as a fraction of the mean.
 const SPREAD_MAX: f64 = 0.10;
 const SETTLE: Duration = Duration::from_secs(2);
 const SPAN: Duration = Duration::from_secs(6);
-/// Logging in, filling and measuring.
+/// Time limit for login, fill and the start of the measurement.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// What was measured.
+/// Results.
 pub(super) struct Fairness {
     ops_per_second: f64,
-    /// Least and most by the mean.
+    /// Minimum and maximum of the sessions, as a fraction of the mean.
     least: f64,
     most: f64,
 }
 
-/// Measures it.
+/// Runs the measurement.
 pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<Fairness> {
     let row = Row { depth: SESSIONS * DEPTH, ..ROWS[1] };
     let seconds = (SETTLE + SPAN).as_secs() + 4;
@@ -64,7 +64,7 @@ pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<
 
 type Counts = BTreeMap<String, u64>;
 
-/// What each session was answered until two moments.
+/// Completed commands of each session at the start and the end of the interval.
 fn look(program: &Path, servers: &Servers) -> Result<(Counts, Counts)> {
     let start = Instant::now();
     while counts(program, servers)?.len() < SESSIONS as usize {

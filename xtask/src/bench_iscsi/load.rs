@@ -1,8 +1,9 @@
-//! The load: rows of a profile that `weir bench` does on a target.
+//! The load: rows of a profile that `weir bench` runs on a target.
 //!
-//! Not here: which targets there are (servers).
+//! Not here: the targets (servers).
 //!
-//! Invariant: a server's CPU is that of the seconds that a row counts, fill and pauses left out.
+//! Invariant: a server's CPU time covers only the measured seconds of a row, without fill and
+//! pauses.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,9 +27,9 @@ pub(super) struct Row {
     pub(super) block_bytes: u64,
     pub(super) read_pct: u32,
     pub(super) depth: u32,
-    /// Each write is followed by a flush.
+    /// A flush follows each write.
     pub(super) sync: bool,
-    /// Least ratio of Weir's operations to tgt's.
+    /// Minimum ratio of Weir's operations to tgt's.
     pub(super) ratio_min: f64,
 }
 
@@ -44,7 +45,7 @@ const SMALL: Row = Row {
 };
 const LARGE: Row = Row { pattern: "seq", block_bytes: 1 << 20, depth: 16, ratio_min: 1.0, ..SMALL };
 
-/// Reads come first, on volumes written in sequence.
+/// Reads come first, on volumes written sequentially.
 pub(super) const ROWS: [Row; 5] = [
     Row { name: "read-1m", title: "1 MiB sequential read, QD16", ..LARGE },
     Row { name: "randread-qd32", title: "4 KiB random read, warm, QD32", ..SMALL },
@@ -69,7 +70,7 @@ pub(super) struct Sample {
     pub(super) client_cpu_percent: f64,
 }
 
-/// One turn: all rows that the target runs.
+/// Runs one turn: all rows of the target.
 pub(super) fn run(
     program: &Path,
     servers: &Servers,
@@ -120,7 +121,7 @@ pub(super) fn profile_of(rows: &[&Row], seconds: u64) -> String {
     text
 }
 
-/// Does a profile on a target; what came of it.
+/// Runs a profile on a target and returns the result.
 pub(super) fn bench(program: &Path, profile: &Path, address: &str, out: &Path) -> Result<Value> {
     if out.exists() {
         fs::remove_dir_all(out)?;
@@ -155,17 +156,17 @@ fn sample(row: &Row, result: &Value, cpu: &Cpu) -> Result<Sample> {
     })
 }
 
-/// CPU times of a server: milliseconds since 1970, and microseconds of CPU until then.
+/// CPU times of a server: milliseconds since 1970, and microseconds of CPU up to then.
 struct Cpu(Vec<(f64, f64)>);
 
 impl Cpu {
-    /// Notes them while something is done.
+    /// Samples the CPU times during `work`.
     fn watch<T>(process: &Process, work: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
         let done = AtomicBool::new(false);
         let look = || {
             let mut points = Vec::new();
             loop {
-                // Read before: the last point is then of after the end.
+                // Read the flag first, so that the last sample is taken after the end.
                 let is_done = done.load(Ordering::Relaxed);
                 let used_us = process.cpu()?.as_secs_f64() * 1e6;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -203,14 +204,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_is_that_of_the_time_asked_for() {
+    fn cpu_covers_the_requested_interval() {
         let cpu = Cpu(vec![(0.0, 0.0), (100.0, 50.0), (200.0, 50.0), (300.0, 150.0)]);
         assert_eq!(cpu.used_us(50.0, 250.0), Some(75.0));
         assert_eq!(cpu.used_us(50.0, 350.0), None);
     }
 
     #[test]
-    fn rows_that_did_nothing_are_no_result() {
+    fn rows_without_operations_are_an_error() {
         let cpu = Cpu(vec![(0.0, 0.0), (2000.0, 100.0)]);
         let result = |ops: u64| {
             serde_json::json!({"cells": [{"spec": {"name": "randread-qd32"}, "runs": [{

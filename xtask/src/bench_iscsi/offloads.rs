@@ -1,6 +1,6 @@
-//! What the target does by itself: zeroing and cloning 40 GiB.
+//! Offloads: the target zeroes and clones 40 GiB.
 //!
-//! Not here: whether it does it right (`weir target selftest`, whose figures these are).
+//! Not here: correctness of the offloads (`weir target selftest`, from which these figures come).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::servers::Servers;
 const SECONDS_MAX: f64 = 1.0;
 const WIRE_BYTES_MAX: f64 = 1e6;
 
-/// What was measured: name, seconds, bytes on the wire.
+/// Results: name, seconds, bytes on the wire.
 pub(super) struct Offloads(Vec<(&'static str, f64, f64)>);
 
-/// Measures it.
+/// Runs the measurement.
 pub(super) fn measure(program: &Path, servers: &Servers) -> Result<Offloads> {
     let words = ["target", "selftest", "--pool", "bench", "--size", "40GiB", "--json"];
     let report: Value = serde_json::from_str(&servers.weir(program, &words)?)?;

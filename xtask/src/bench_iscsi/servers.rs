@@ -1,8 +1,8 @@
-//! The targets: Weir and tgt, each with a volume that keeps writes at once and one that may not.
+//! The targets: Weir and tgt, each with a durable volume and one with a volatile write cache.
 //!
 //! Not here: the load.
 //!
-//! Invariants: all data lies on one file system; servers listen on loopback and end with this
+//! Invariants: all data is on one file system; servers listen on loopback and end with this
 //! process.
 
 use std::fs::File;
@@ -17,21 +17,22 @@ use super::load::Row;
 use crate::bench_peers::process::{Process, guarded};
 use crate::command;
 
-/// Fits every cache, so that reads measure the server and not the disk.
+/// Fits every cache, so that reads measure the server instead of the disk.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 /// Weir's default on a machine of 24 GiB.
 const MEMORY_BYTES: u64 = 6 << 30;
-/// Each leg of Weir's mirror; sparse.
+/// Size of each leg of Weir's mirror; sparse.
 const LEG_BYTES: u64 = 80 << 30;
-/// A server that takes longer to answer is broken.
+/// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
-/// tgt's control channel, so that no other tgt of the machine is spoken to.
+/// tgt's control channel, different from the default so that another tgt on the machine is not
+/// affected.
 const TGT_CONTROL: &str = "60";
 const TGT_TARGET: &str = "iqn.2026-01.org.example:peer";
-/// What `weir target create` makes of the short name.
+/// Full name that `weir target create` gives to the short name.
 const WEIR_TARGET: &str = "iqn.2026-01.org.weir:bench";
 
-/// Who is measured.
+/// A target under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contestant {
     TgtVolatile,
@@ -55,7 +56,7 @@ impl Contestant {
         }
     }
 
-    /// A cache makes no difference to reads.
+    /// The durable targets run only rows with writes, because the cache does not affect reads.
     pub(super) fn runs(self, row: &Row) -> bool {
         match self {
             Self::TgtVolatile | Self::WeirVolatile => true,
@@ -102,7 +103,7 @@ impl Servers {
         }
     }
 
-    /// Where `weir bench` finds it.
+    /// Address for `weir bench`.
     pub(super) fn address(&self, of: Contestant) -> String {
         let (weir, tgt) = (&self.weir_portal, &self.tgt_portal);
         match of {
@@ -114,7 +115,7 @@ impl Servers {
         }
     }
 
-    /// A call of Weir's own program.
+    /// Runs a `weir` command.
     pub(super) fn weir(&self, program: &Path, words: &[&str]) -> Result<String> {
         command::output(Command::new(program).env("WEIR_API", &self.api).args(words))
     }
@@ -162,7 +163,7 @@ fn set_up_tgt(data: &Path) -> Result<()> {
     admin(&[&target[..], &["--op", "bind", "--initiator-address", "ALL"]].concat())
 }
 
-/// An address of loopback that is free now.
+/// A free address on loopback.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -1,4 +1,4 @@
-//! One layout under test: its server, pool and volume, and what is done to them.
+//! One layout under test: its server, pool and volume, and the actions on them.
 //!
 //! Not here: turns and tables.
 
@@ -16,15 +16,15 @@ use crate::bench_peers::fio;
 use crate::bench_peers::process::{Process, guarded};
 use crate::command;
 
-/// Larger than the memory of the server, so that reads are the disk's.
+/// Larger than the memory of the server, so that reads reach the disk.
 pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of each server.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
-/// Part of the raw bytes that is no reserve, as `weir_pool::Reserve` keeps it back.
+/// Part of the raw bytes outside the reserve of `weir_pool::Reserve`.
 const LESS_RESERVE: f64 = 0.92;
-/// A server that takes longer to answer is broken.
+/// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
-/// A scan that takes longer is stuck.
+/// Time limit for a scan.
 const SCAN_MAX: Duration = Duration::from_mins(5);
 
 /// A layout.
@@ -32,15 +32,15 @@ const SCAN_MAX: Duration = Duration::from_mins(5);
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Words of `pool create`, `#` for a disk.
+    /// Words of `pool create`, with `#` for each disk.
     pub(crate) words: &'static str,
     pub(crate) disks: usize,
-    /// Size of each; they are sparse files.
+    /// Size of each disk, a sparse file.
     pub(crate) disk_bytes: u64,
     pub(crate) usable_bar: Option<f64>,
 }
 
-/// The mirrors come first: the others are compared with them.
+/// The mirrors come first, because the other layouts are compared with them.
 pub(crate) const LAYOUTS: [Layout; 3] = [
     Layout {
         name: "mirrors",
@@ -68,7 +68,7 @@ pub(crate) const LAYOUTS: [Layout; 3] = [
     },
 ];
 
-/// One copy of everything, so that bytes can be counted.
+/// A layout with one copy of everything, for counts of bytes.
 pub(crate) const DISK: Layout = Layout {
     name: "disk",
     title: "disk",
@@ -78,12 +78,12 @@ pub(crate) const DISK: Layout = Layout {
     usable_bar: None,
 };
 
-/// What fio does.
+/// A load of fio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
     Fill,
     Read,
-    /// So few at a time that each waits for the disk and for no other.
+    /// Few enough in flight that each read waits only for the disk.
     FewReads,
     Write,
     Mix,
@@ -101,16 +101,16 @@ impl Load {
     }
 }
 
-/// How fast a scan was.
+/// Speed of a scan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
-    /// What all disks together read and wrote: dead blocks between live ones, and parity, too.
+    /// All reads and writes of all disks, including dead blocks between live ones and parity.
     pub(crate) disks_mib_s: f64,
-    /// Live data looked at, or copied.
+    /// Live data that was examined or copied.
     pub(crate) data_mib_s: f64,
 }
 
-/// A pool that is served.
+/// A pool with its running server.
 pub(crate) struct Pool {
     layout: Layout,
     program: PathBuf,
@@ -138,9 +138,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts the server, or kills it and starts it anew: nothing is in its memory then.
+    /// Starts the server with empty caches; kills the running one first.
     pub(crate) fn restart(&mut self) -> Result<()> {
-        // Two at a time would be refused.
+        // A second server on the pool would be refused.
         self.process = None;
         let socket = |name: &str| format!("unix:{}", self.dir.join(name).display());
         let log = File::create(self.dir.join("log"))?;
@@ -182,7 +182,7 @@ impl Pool {
         command::output(&mut self.command(words))
     }
 
-    /// A `weir` command that talks to this server.
+    /// A `weir` command for this server.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
         let mut command = Command::new(&self.program);
@@ -194,7 +194,7 @@ impl Pool {
         Ok(serde_json::from_str(&self.weir(&["pool", "status", "bench", "--json"])?)?)
     }
 
-    /// Room for data by the bytes of all disks less the reserve.
+    /// Space for data, as a fraction of the bytes of all disks without the reserve.
     pub(crate) fn usable(&self) -> Result<f64> {
         let room = self.status()?["size_bytes"].as_f64().context("no size in the status")?;
         let raw = (self.layout.disk_bytes * self.layout.disks as u64) as f64;
@@ -220,7 +220,7 @@ impl Pool {
         fio::output_of(&mut command, &self.dir.join("fio.json"))
     }
 
-    /// MiB/s of a disk file in sequence, past the page cache; writes go to a file of their own.
+    /// Sequential MiB/s of a disk file with direct I/O; writes use a separate file.
     pub(crate) fn raw(&self, direction: &str) -> Result<f64> {
         let file = if direction == "read" { self.disk(0) } else { self.disk(99) };
         let mut command = guarded("fio");
@@ -249,7 +249,7 @@ impl Pool {
         self.speed("scrub", "examined_bytes", &before)
     }
 
-    /// Speed of a resilver onto a new disk.
+    /// Speed of a resilver to a new disk.
     pub(crate) fn resilver(&self) -> Result<Speed> {
         let new = self.disk(50);
         self.make_disk(&new)?;
@@ -259,7 +259,7 @@ impl Pool {
         self.speed("resilver", "repaired_bytes", &before)
     }
 
-    /// Bytes read and written by all disks in use so far.
+    /// Bytes read and written by all current disks so far.
     pub(crate) fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
         let status = self.status()?;
         let list = |value: &Value| value.as_array().cloned().context("a list in the status");
@@ -274,8 +274,8 @@ impl Pool {
         Ok(moved)
     }
 
-    /// `before`: what the disks had moved when the scan began. A disk that is new since counts
-    /// from its start, one that left not at all.
+    /// `before` holds the bytes that the disks had moved at the start of the scan. A disk added
+    /// since then counts from its own start; a removed disk does not count.
     fn speed(&self, kind: &str, data: &str, before: &BTreeMap<String, f64>) -> Result<Speed> {
         let scan = self.finished(kind)?;
         let after = self.disk_bytes_moved()?;
@@ -286,7 +286,7 @@ impl Pool {
         Ok(Speed { disks_mib_s: rate(moved.sum()), data_mib_s: rate(data) })
     }
 
-    /// 99th percentile of reads, in microseconds, while `beside` runs over and over.
+    /// 99th percentile of reads, in microseconds, while `beside` runs repeatedly.
     pub(crate) fn read_p99(
         &self,
         seconds: u64,
@@ -308,12 +308,12 @@ impl Pool {
         })
     }
 
-    /// One scrub after the other.
+    /// Runs one scrub to its end.
     pub(crate) fn scrub_again(&self) -> Result<()> {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
-    /// The last disk of the first vdev leaves for another file, or comes back for that one.
+    /// Replaces the last disk of the first vdev by another file, or that file by the disk.
     pub(crate) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));
@@ -338,7 +338,7 @@ impl Pool {
         }
     }
 
-    /// Fills the pool to nine tenths of what it takes.
+    /// Fills the pool to 90 % of its size.
     pub(crate) fn fill_up(&self) -> Result<()> {
         let status = self.status()?;
         let number = |name: &str| status[name].as_u64().context("no space in the status");

@@ -1,10 +1,10 @@
-//! What a large volume keeps in RAM, written and then overwritten at random.
+//! RAM of a large volume, written and then overwritten at random.
 //!
-//! Not here: measuring it (weir-dataset/examples/large_volume.rs: the engine on a disk that takes
-//! no memory), speeds.
+//! Not here: the measurement itself (weir-dataset/examples/large_volume.rs: the engine on a disk
+//! that needs no memory), speeds.
 //!
-//! Invariant: figures per TiB are those of the measured volume times its share of a TiB; what is
-//! bounded by `--memory` is shown as it is.
+//! Invariant: figures per TiB are extrapolated from the measured volume; memory limited by
+//! `--memory` is shown unchanged.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::command;
 
 const PACKAGE: [&str; 5] = ["--release", "--package", "weir-dataset", "--example", "large_volume"];
 const GIBIBYTES: u64 = 16;
-/// Small beside the map (128 MiB) and the remap tables of such a volume.
+/// Small compared with the map (128 MiB) and the remap tables of such a volume.
 const MEMORY_MEBIBYTES: u64 = 256;
-/// Volumes.
+/// Overwritten bytes, in volumes.
 const OVERWRITES: u64 = 2;
 const MIB: f64 = (1 << 20) as f64;
 const TIB: f64 = (1_u64 << 40) as f64;
 
-/// What was held at one moment.
+/// Memory at one point in time.
 struct Stage(Value);
 
 impl Stage {
@@ -36,13 +36,13 @@ impl Stage {
     }
 }
 
-/// Everything of this file.
+/// All figures of this file.
 pub(super) struct Figures {
     written: Stage,
     overwritten: Stage,
 }
 
-/// Measures, with the disk's files under `data`.
+/// Runs the measurement, with the disk's files under `data`.
 pub(super) fn measure(data: &Path) -> Result<Figures> {
     eprintln!("bench: memory of {GIBIBYTES} GiB, written and overwritten {OVERWRITES} x");
     let sizes = [GIBIBYTES, MEMORY_MEBIBYTES, OVERWRITES].map(|size| size.to_string());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_each_stage_counts_and_more_than_the_budget_is_missed() {
+    fn memory_above_the_budget_misses_the_bar() {
         let written = [line("written", 1, 1), line("written", 1 << 30, 100)].join("\n");
         let text = format!("{written}\n{}", line("overwritten", 1 << 30, 512));
         let table = of_lines(&text).unwrap().table().unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_was_not_written_in_full_is_no_result() {
+    fn partly_written_volume_is_an_error() {
         let text = [line("written", 1 << 29, 1), line("overwritten", 1 << 29, 1)].join("\n");
         assert!(of_lines(&text).is_err());
     }

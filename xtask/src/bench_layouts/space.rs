@@ -1,12 +1,12 @@
-//! What is written to a nearly full disk for what clients write.
+//! Bytes written to a nearly full disk per byte written by clients.
 //!
 //! Not here: speeds (the layouts' tables), the cleaner against a model in RAM
 //! (weir-dataset/tests/all/cleaner.rs).
 //!
 //! Invariants:
-//! - one disk vdev, so that every byte is counted once: a mirror writes each as often as it has
-//!   disks, raidz adds its parity;
-//! - counts are taken after everything written before is committed.
+//! - the pool has one disk vdev, so that every byte is counted once: a mirror writes each byte once
+//!   per disk, raidz adds its parity;
+//! - counters are read after all earlier writes are committed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,40 +17,40 @@ use serde_json::Value;
 use super::layout::{DISK, Pool};
 
 const BLOCK: u64 = 4096;
-/// Nodes and their old versions take about 2 % of the room.
+/// Nodes and their old versions take about 2 % of the space.
 const NODES: f64 = 1.02;
-/// Overwritten before anything is counted, in volumes.
+/// Volumes overwritten before the measurement.
 const AGED: u64 = 2;
-/// Overwritten while it is counted, in volumes.
+/// Volumes overwritten during the measurement.
 const COUNTED: u64 = 1;
 /// Nine of ten writes go to a tenth of the volume.
 const SKEWED: &str = "--random_distribution=zoned:90/10:10/90";
-/// Writes in flight: one client that waits for each, and many.
+/// Writes in flight: one client that waits for each write, and many.
 const DEPTHS: [u32; 2] = [1, 32];
-/// Data that LZ4 halves, as far as fio makes it so.
+/// Data with an LZ4 ratio of 2:1, as closely as fio can generate it.
 const HALVED: &str = "--buffer_compress_percentage=50";
 const WRITE: [&str; 3] = ["--rw=randwrite", "--bs=4k", "--norandommap"];
 
-/// The cleaner at a live part.
+/// Result of the cleaner for one live fraction.
 struct Overwritten {
     percent: u64,
-    /// Live data by room for data, measured.
+    /// Measured live data as a fraction of the space for data.
     live: f64,
     amplification: f64,
 }
 
-/// Everything of this file.
+/// All figures of this file.
 pub(super) struct Figures {
     overwritten: Vec<Overwritten>,
-    /// Device bytes by client bytes of skewed, compressible 4 KiB writes with a flush each, by how
-    /// many are in flight.
+    /// Device bytes per client byte of skewed, compressible 4 KiB writes with a flush each, by the
+    /// number in flight.
     synced: Vec<(u32, f64)>,
-    /// How full the pool was, in percent of the room for data.
+    /// Fill level of the pool, in percent of the space for data.
     synced_full: f64,
 }
 
-/// Write amplification of a cleaner at this live part (design 1.5, FIFO): 1 / (1 - u), where
-/// v = (u - 1) / ln u.
+/// Write amplification of a cleaner at live fraction v (design 1.5, FIFO): 1 / (1 - u), where v =
+/// (u - 1) / ln u.
 fn model(v: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
     for _ in 0..100 {
@@ -68,7 +68,7 @@ fn words(fixed: &[&str], own: &[String]) -> Vec<String> {
     fixed.iter().map(|word| (*word).to_owned()).chain(own.iter().cloned()).collect()
 }
 
-/// A pool with a volume that takes `part` of the room, where data is stored in `ratio` of its
+/// A pool with a volume that fills `part` of the space, for data that is stored in `ratio` of its
 /// bytes.
 fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> Result<(Pool, u64)> {
     let pool = Pool::start(DISK, program, data)?;
@@ -81,7 +81,7 @@ fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> R
     Ok((pool, bytes))
 }
 
-/// The status once everything written is committed: a call that changes a pool waits for that.
+/// The status after all writes are committed: a call that changes a pool waits for a commit.
 fn committed(pool: &Pool, mark: &str) -> Result<Value> {
     pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
     pool.status()
@@ -109,7 +109,7 @@ fn overwritten(program: &Path, data: &Path, percent: u64) -> Result<Overwritten>
     Ok(Overwritten { percent, live, amplification })
 }
 
-/// Bytes written to all disks, the intent log included.
+/// Bytes written to all disks, including the intent log.
 fn device_bytes(status: &Value) -> Result<f64> {
     let mut bytes = 0.0;
     for vdev in status["vdevs"].as_array().context("no vdevs in the status")? {
@@ -121,7 +121,7 @@ fn device_bytes(status: &Value) -> Result<f64> {
 }
 
 fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
-    // Half of each block, a little more for what LZ4 adds and for units of 64 bytes.
+    // Half of each block, plus the overhead of LZ4 and of units of 64 bytes.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
@@ -147,7 +147,7 @@ fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>,
     Ok((ratios, full))
 }
 
-/// Measures everything, in pools of its own under `data`.
+/// Runs all measurements, in their own pools under `data`.
 pub(super) fn measure(program: &Path, data: &Path, seconds: u64) -> Result<Figures> {
     let mut all = Vec::new();
     for percent in [80, 90] {

@@ -1,8 +1,8 @@
-//! Figures beside throughput: idle CPU, and the time to come back after SIGKILL.
+//! Figures other than throughput: idle CPU, and the import time after SIGKILL.
 //!
 //! Not here: CPU and memory under load; each sample has its own.
 //!
-//! Invariant: idle CPU is taken from all servers in the same seconds.
+//! Invariant: idle CPU is measured for all servers in the same seconds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use serde::Serialize;
 use super::fio;
 use super::servers::Server;
 
-/// How long Weir is under load before it is killed.
+/// Time under load before Weir is killed.
 const LOAD: Duration = Duration::from_secs(4);
 
-/// What was measured once or a few times per call.
+/// Figures that are measured once or a few times per call.
 #[derive(Default, Serialize)]
 pub(super) struct Figures {
     /// Percent of one core, by server name.
     pub(super) idle_cpu_percent: Vec<(&'static str, f64)>,
-    /// From start to an export that answers, after each SIGKILL.
+    /// Time from the start to an export that responds, after each SIGKILL.
     pub(super) import_seconds: Vec<f64>,
 }
 
-/// CPU of servers that nobody uses.
+/// Measures the CPU of servers without clients.
 pub(super) fn idle(servers: &[Server], seconds: u64, figures: &mut Figures) -> Result<()> {
     eprintln!("bench: idle for {seconds} s");
     let before: Vec<Duration> =
@@ -40,7 +40,7 @@ pub(super) fn idle(servers: &[Server], seconds: u64, figures: &mut Figures) -> R
     Ok(())
 }
 
-/// Kills Weir under load and times how long its volume is away.
+/// Kills Weir under load and measures the time until its volume is available again.
 pub(super) fn import_after_kill(
     server: Server,
     weir: Option<&Path>,
@@ -54,7 +54,7 @@ pub(super) fn import_after_kill(
         let mut load = fio::load(&server, LOAD.as_secs() * 4)?;
         std::thread::sleep(LOAD);
         let dir = data.join(server.kind().name());
-        // Dropping a server is SIGKILL.
+        // The drop kills the server with SIGKILL.
         drop(server);
         load.wait()?;
         let start = Instant::now();

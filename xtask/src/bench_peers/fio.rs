@@ -1,10 +1,10 @@
-//! fio as the client: command lines, and what is read from its JSON.
+//! fio as the client: command lines, and the figures from its JSON.
 //!
-//! Not here: what is measured beside it (the server's CPU and memory).
+//! Not here: the server's CPU and memory during a run.
 //!
 //! Invariants:
-//! - written data is random and never the same twice, so no server gains by packing it;
-//! - a run with an error, or with no operation done, is an error.
+//! - written data is random and never repeats, so no server gains by compression or dedupe;
+//! - a run with an error, or without a completed operation, is an error.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,16 +20,16 @@ use super::servers::Server;
 use super::workload::{Flush, Workload};
 use crate::command;
 
-/// Writes in the replayed log: more than any server does in one run.
+/// Writes in the replayed log: more than any server performs in one run.
 const REPLAY_WRITES: u64 = 800_000;
 
-/// What one run did.
+/// Result of one run.
 pub(crate) struct Job {
     pub(crate) ops: u64,
     pub(super) flushes: u64,
     pub(crate) seconds: f64,
     pub(crate) latency_p99_us: f64,
-    /// That of writes alone: a load that verifies counts its own reads beside them.
+    /// p99 of the writes only: a load with verification also counts its own reads.
     pub(crate) write_latency_p99_us: f64,
     pub(super) client_cpu_percent: f64,
 }
@@ -38,8 +38,8 @@ pub(crate) struct Job {
 pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
     let mut args = vec![format!("--iodepth={}", workload.depth), format!("--runtime={seconds}")];
     if workload.flush == Flush::Every32 {
-        // fio's own fsync=32 goes on sending flushes until the first one is answered: at QD32
-        // that is nearly one per write. A replayed log holds exactly one per 32.
+        // fio's own fsync=32 sends further flushes until the first one completes: at QD32 that is
+        // nearly one per write. A replayed log holds exactly one per 32.
         let log = server.dir().join("flush32.log");
         if !log.exists() {
             fs::write(&log, replay_log())?;
@@ -57,13 +57,13 @@ pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<
     call(server, &args)
 }
 
-/// Writes the whole volume once, in sequence.
+/// Writes the whole volume once, sequentially.
 pub(super) fn fill(server: &Server) -> Result<()> {
     call(server, &["--rw=write", "--bs=1m", "--iodepth=16", "--end_fsync=1"].map(str::to_owned))?;
     Ok(())
 }
 
-/// Writes the volume over and over, in sequence.
+/// Writes the volume repeatedly, sequentially.
 pub(super) fn warm_writes(server: &Server, seconds: u64) -> Result<()> {
     let runtime = format!("--runtime={seconds}");
     call(
@@ -77,13 +77,13 @@ pub(super) fn warm_writes(server: &Server, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads every block once, in random order; a server without a cache gets ten seconds of it.
+/// Reads every block once, in random order, for at most ten seconds on a server without a cache.
 pub(super) fn warm(server: &Server) -> Result<()> {
     call(server, &["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=10"].map(str::to_owned))?;
     Ok(())
 }
 
-/// Starts random writes with flushes that go on until the server dies.
+/// Starts random writes with flushes, which continue until the server ends.
 pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
     let mut command = guarded("fio");
     command.args(base(server)).args(["--rw=randwrite", "--bs=4k", "--iodepth=32", "--fsync=32"]);
@@ -93,7 +93,7 @@ pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
 }
 
 fn base(server: &Server) -> Vec<String> {
-    // The engine comes first: fio knows an engine's options only once it is named.
+    // The engine comes first: fio accepts an engine's options only after its name.
     let fixed = ["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"];
     let data = ["--refill_buffers=1", "--buffer_compress_percentage=0"];
     let mut args: Vec<String> = fixed.into_iter().chain(data).map(str::to_owned).collect();
@@ -109,7 +109,7 @@ fn call(server: &Server, args: &[String]) -> Result<Job> {
         .with_context(|| format!("the load on {} failed", server.kind().title()))
 }
 
-/// Runs a fio command; its JSON goes to `output`.
+/// Runs a fio command, with its JSON in `output`.
 pub(crate) fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
     command.arg("--output-format=json").arg(format!("--output={}", output.display()));
     command::output(command)?;
@@ -118,7 +118,7 @@ pub(crate) fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
 
 fn read(output: &Path) -> Result<Job> {
     let text = fs::read_to_string(output)?;
-    // fio prints remarks into the same file, ahead of the JSON.
+    // fio prints remarks into the same file, before the JSON.
     let json = text.find('{').map(|at| &text[at..]).context("fio wrote no JSON")?;
     job(&serde_json::from_str::<Value>(json)?["jobs"][0])
 }
@@ -130,7 +130,7 @@ fn job(job: &Value) -> Result<Job> {
     let (read, write) = (&job["read"], &job["write"]);
     let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
     let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
-    // A load that verifies what it wrote counts its reads, and gives them no time.
+    // A load with verification counts its reads but reports no time for them.
     let busy = if seconds(read) > 0.0 { read } else { write };
     let seconds = seconds(busy);
     if ops(busy) == 0 || seconds <= 0.0 {
@@ -153,7 +153,7 @@ fn job(job: &Value) -> Result<Job> {
 fn replay_log() -> String {
     let mut log = String::from("fio version 2 iolog\nvolume add\nvolume open\n");
     let blocks = VOLUME_BYTES / 4096;
-    // The numbers of Knuth's MMIX; their upper bits are random enough to pick a block.
+    // The constants of Knuth's MMIX generator; the upper bits are random enough to pick a block.
     let mut state = 1_u64;
     for write in 1..=REPLAY_WRITES {
         state =
@@ -174,18 +174,18 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_log_flushes_once_per_32_writes_and_spreads() {
+    fn replayed_log_flushes_once_per_32_writes() {
         let log = replay_log();
         let writes: Vec<&str> = log.lines().filter(|line| line.contains(" write ")).collect();
         assert_eq!(writes.len() as u64, REPLAY_WRITES);
         assert_eq!(log.matches(" sync ").count() as u64, REPLAY_WRITES / 32);
-        // 800,000 draws out of 262,144 blocks leave one in 21 out.
+        // 800,000 draws from 262,144 blocks miss one in 21.
         let blocks = writes.iter().collect::<HashSet<_>>().len();
         assert!((240_000..260_000).contains(&blocks), "{blocks}");
     }
 
     #[test]
-    fn errors_and_empty_runs_are_no_result() {
+    fn errors_and_empty_runs_are_refused() {
         let good = serde_json::json!({
             "error": 0, "usr_cpu": 10.0, "sys_cpu": 20.0, "sync": {"total_ios": 3},
             "read": {"total_ios": 0, "runtime": 0},

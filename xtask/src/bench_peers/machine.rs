@@ -1,8 +1,8 @@
-//! What a reader must know about the machine to make use of the figures.
+//! Facts about the machine that a reader needs to judge the figures.
 //!
 //! Not here: names of machines or people.
 //!
-//! Invariant: a fact that cannot be found is given as `unknown`, never left out.
+//! Invariant: an unavailable fact is shown as `unknown`, never left out.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +67,7 @@ fn disk(data: &Path) -> Result<String> {
     let Ok(folder) = fs::canonicalize(link) else {
         return Ok("unknown".to_owned());
     };
-    // A partition has its queue one level up, at the whole disk.
+    // The queue of a partition is one level up, at the whole disk.
     let whole =
         if folder.join("queue").is_dir() { Some(folder.as_path()) } else { folder.parent() };
     let Some(whole) = whole else {

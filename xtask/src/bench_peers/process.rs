@@ -1,8 +1,9 @@
-//! A server's process: CPU time, peak memory, and an end in every case.
+//! A server's process: CPU time, peak memory, and a guaranteed end.
 //!
-//! Not here: kernel threads that work for it (write-back of the page cache is nobody's time).
+//! Not here: CPU time of kernel threads on its behalf (write-back of the page cache belongs to no
+//! process).
 //!
-//! Invariants: CPU counts all threads, ended ones included; dropping ends the process.
+//! Invariants: CPU time includes all threads, ended ones too; the drop ends the process.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-/// A program that the kernel kills when this one dies, whatever the reason.
+/// Command for a program that the kernel kills when this process ends, whatever the reason.
 pub(crate) fn guarded(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
@@ -26,12 +27,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Takes over a child; it ends with this value.
+    /// Takes ownership of a child; the drop ends it.
     pub(crate) fn new(child: Child) -> Self {
         Self { child }
     }
 
-    /// Starts a command whose output goes to a file.
+    /// Starts a command with its output in a file.
     pub(crate) fn launch(mut command: Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -44,7 +45,7 @@ impl Process {
         cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
     }
 
-    /// Starts a new peak.
+    /// Resets the peak of resident memory.
     pub(crate) fn reset_rss_max(&self) -> Result<()> {
         let file = self.file("clear_refs");
         fs::write(&file, "5").with_context(|| file.clone())
@@ -55,7 +56,7 @@ impl Process {
         bytes(&self.read("status")?, "VmHWM:")
     }
 
-    /// Whether it ended by itself.
+    /// True if the process ended by itself.
     pub(super) fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -72,13 +73,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only where the process has ended already.
+        // The kill fails only if the process has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may hold blanks.
+/// Parses fields 14 and 15 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may contain
+/// blanks.
 fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -94,7 +96,7 @@ pub(crate) fn own_rss_bytes() -> Result<u64> {
     bytes(&fs::read_to_string("/proc/self/status")?, "VmRSS:")
 }
 
-/// Reads a field of proc(5) `status` that is in KiB.
+/// Parses a field in KiB of proc(5) `status`.
 fn bytes(status: &str, field: &str) -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|line| line.split_whitespace().next());
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_proc_says() {
+    fn proc_files_are_parsed() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 0 1 2 3 4 150 50 9 9 20 0";
         assert_eq!(cpu(stat, 100).unwrap(), Duration::from_secs(2));
         assert!(cpu("7 (a) S 1", 100).is_err());
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_ends_the_process() {
+    fn drop_ends_the_process() {
         let process = Process::new(guarded("sleep").arg("600").spawn().unwrap());
         let folder = process.file("stat");
         assert!(process.cpu().is_ok());

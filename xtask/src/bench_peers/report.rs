@@ -1,9 +1,9 @@
 //! The tables, in Markdown, and their place in a document.
 //!
-//! Not here: measuring.
+//! Not here: measurements.
 //!
-//! Invariants: medians only; a bar is met or missed by what was measured, and what was not
-//! measured is neither; text outside the markers is left alone.
+//! Invariants: the tables show only medians; a bar is met or missed only if its figure was
+//! measured; text outside the markers does not change.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -21,11 +21,11 @@ pub(super) const END: &str = "<!-- bench-peers: end -->";
 /// Not measured.
 const NONE: &str = "-";
 
-/// Most resident memory, as a share of `--memory`.
+/// Maximum resident memory, as a fraction of `--memory`.
 const RSS_RATIO_MAX: f64 = 1.1;
-/// Most CPU of an idle server, in percent of a core.
+/// Maximum CPU of an idle server, in percent of a core.
 const IDLE_PERCENT_MAX: f64 = 1.0;
-/// Longest import after SIGKILL.
+/// Maximum import time after SIGKILL.
 const IMPORT_SECONDS_MAX: f64 = 5.0;
 
 const WORDS: &str = "\
@@ -97,7 +97,7 @@ fn throughput(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> Str
     text
 }
 
-/// What is said of Weir alone, the peers' figures beside it where they mean the same.
+/// Figures of Weir alone, with comparable figures of the peers.
 fn itself(results: &Results, kinds: &[Kind], workloads: &[&Workload]) -> String {
     let mut text = String::from("| figure | measured | bar |\n| --- | --- | --- |\n");
     for workload in workloads {
@@ -174,7 +174,7 @@ fn cell(workload: &Workload, samples: &[&Sample]) -> String {
     }
 }
 
-/// Weir by the best peer: of the medians, then the lowest and highest of the rounds.
+/// Ratio of Weir to the best peer: of the medians, then the minimum and maximum of the rounds.
 fn ratio(results: &Results, workload: &Workload) -> Option<(f64, f64, f64)> {
     let rates = |kind| -> Vec<(usize, f64)> {
         let samples = samples(results, workload, kind);
@@ -201,7 +201,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(*upper, *lower))
 }
 
-/// Puts the text between the markers of a document; a new one gets a title.
+/// Writes the text between the markers of a document; a new document gets a title.
 pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
     let file = command::root().join(out);
     let name = file.display().to_string();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_to_the_best_peer_and_the_bar_decides() {
+    fn ratio_to_the_best_peer_decides_the_bar() {
         let line = |weir| {
             let results = results(weir);
             throughput(&results, &Kind::ALL, &[&WORKLOADS[0]]).lines().last().unwrap().to_owned()
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_met_nor_missed() {
+    fn unmeasured_figures_neither_meet_nor_miss_a_bar() {
         let mut results = results([1.0; 3]);
         results.samples.retain(|sample| sample.server != "weir");
         let text = markdown(&results, &Kind::ALL, &[&WORKLOADS[0], &WORKLOADS[1]]);

@@ -1,9 +1,9 @@
-//! The servers: how each is started, and that it answers.
+//! The servers: starting each one, and waiting for its first response.
 //!
 //! Not here: the load.
 //!
-//! Invariant: every server offers one writable volume of the same length, on a unix socket, from
-//! a file or files in the same folder.
+//! Invariant: every server exports one writable volume of the same size, on a unix socket, from a
+//! file or files in the same folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,18 @@ use super::VOLUME_BYTES;
 use super::process::{Process, guarded};
 use crate::command;
 
-/// Memory that Weir gets, its default on a machine of 24 GiB; the others use the page cache, which
-/// nothing caps.
+/// Weir's memory, its default on a machine of 24 GiB; the other servers use the page cache without
+/// a limit.
 pub(super) const WEIR_MEMORY_BYTES: u64 = 6 << 30;
 
-/// Each leg of Weir's mirror: sparse, with room for what overwriting leaves behind.
+/// Size of each leg of Weir's mirror: sparse, with space for overwritten blocks.
 const WEIR_LEG_BYTES: u64 = 40 << 30;
 
-/// A server that takes longer to answer is broken.
+/// Time limit for the first response of a server.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// A server busier than this after a flush is stuck; the next run says so by its figures.
+/// Time limit for a server to become idle after a flush; later figures show a server that stays
+/// busy.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// A kind of server.
@@ -42,7 +43,7 @@ impl Kind {
     pub(super) const ALL: [Self; 4] =
         [Self::QemuWriteback, Self::QemuNone, Self::Nbdkit, Self::Weir];
 
-    /// The name in options and samples.
+    /// Name in options and samples.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-writeback",
@@ -52,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The name in tables.
+    /// Name in tables.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::QemuWriteback => "qemu-nbd writeback",
@@ -63,7 +64,7 @@ impl Kind {
     }
 }
 
-/// A server that runs, with its volume.
+/// A running server with its volume.
 pub(super) struct Server {
     kind: Kind,
     process: Process,
@@ -106,7 +107,7 @@ impl Server {
         &self.dir
     }
 
-    /// qemu-nbd with io_uring where it was built with it, otherwise the best it has.
+    /// Starts qemu-nbd with io_uring if it was built with it, else with the given fallback.
     fn qemu(kind: Kind, dir: &Path, cache: &str, fallback: &str) -> Result<Self> {
         let file = dir.join("volume.raw");
         File::create(&file)?.set_len(VOLUME_BYTES)?;
@@ -132,7 +133,7 @@ impl Server {
         Self::spawn(Kind::Nbdkit, command, uri, dir)
     }
 
-    /// Does not wait for an export: at the first start there is none.
+    /// Does not wait for an export, because the first start has none.
     fn weir(program: &Path, dir: PathBuf) -> Result<Self> {
         let socket = |name: &str| format!("unix:{}", dir.join(name).display());
         let mut command = guarded(&program.display().to_string());
@@ -144,7 +145,7 @@ impl Server {
         Ok(Self { kind: Kind::Weir, process, uri, dir })
     }
 
-    /// A mirror of two sparse files, one thin volume, one export.
+    /// Creates a mirror of two sparse files, one thin volume and one export.
     fn create_pool(&mut self, program: &Path) -> Result<()> {
         let legs = ["leg-a.img", "leg-b.img"].map(|name| self.dir.join(name).display().to_string());
         for leg in &legs {
@@ -160,7 +161,7 @@ impl Server {
         verb(&["export", "create", "nbd", "bench/v"])
     }
 
-    /// Starts Weir again on the pool it had, and waits until the volume is served.
+    /// Starts Weir again on its pool, and waits until the volume is exported.
     pub(super) fn weir_again(program: &Path, dir: PathBuf) -> Result<Self> {
         let mut server = Self::weir(program, dir)?;
         server.wait_for_export()?;
@@ -180,7 +181,7 @@ impl Server {
         self.wait(|| answers(&uri).map(|_| ()))
     }
 
-    /// Tries until it works, the server ends, or its time is up.
+    /// Retries until the call succeeds, the server ends, or the time limit is reached.
     fn wait(&mut self, try_once: impl Fn() -> Result<()>) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -196,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Makes all that was written durable, and waits until the server is idle.
+    /// Flushes all writes to disk, and waits until the server is idle.
     pub(super) fn settle(&self) -> Result<()> {
         let flush = ["--format=raw", "--cmd=flush", &self.uri];
         command::output(Command::new("qemu-io").args(flush))?;

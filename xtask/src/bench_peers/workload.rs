@@ -1,11 +1,11 @@
-//! The workloads, with the bars Weir is held to.
+//! The workloads, with the bars for Weir.
 //!
-//! Not here: how fio is told (fio.rs).
+//! Not here: fio's arguments (fio.rs).
 //!
-//! Invariant: the order is the order of measuring. Reads come first, on volumes written in
-//! sequence, then the writes that leave the data scattered.
+//! Invariant: the workloads are measured in this order. Reads come first, on volumes written
+//! sequentially, then the writes that scatter the data.
 
-/// When a workload asks for durability.
+/// When a workload flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     Never,
@@ -24,11 +24,11 @@ pub(super) struct Workload {
     pub(super) block_bytes: u64,
     pub(super) depth: u32,
     pub(super) flush: Flush,
-    /// Runs long enough that caches fill and write-out keeps pace.
+    /// Runs long enough to fill caches, so that write-out has to keep pace.
     pub(super) steady: bool,
-    /// Least ratio of Weir's throughput to the best peer's.
+    /// Minimum ratio of Weir's throughput to the best peer's.
     pub(super) ratio_min: f64,
-    /// Most CPU that Weir may use per operation.
+    /// Maximum CPU of Weir per operation.
     pub(super) cpu_us_max: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Workload {
         self.pattern.contains("write")
     }
 
-    /// Whether bytes per second tell more than operations.
+    /// True if bytes per second say more than operations per second.
     pub(super) fn streams(&self) -> bool {
         self.block_bytes >= 1 << 20
     }

@@ -1,9 +1,10 @@
-//! What LZ4 costs where it gains nothing, and where it halves: writes to a volume with it by writes
-//! to one without.
+//! The cost of LZ4 on incompressible and on 2:1 data: writes to a volume with LZ4 compared with one
+//! without.
 //!
-//! Not here: which blocks are tried (weir-pool's pack), other codecs.
+//! Not here: the choice of blocks to compress (weir-pool's pack), other codecs.
 //!
-//! Invariant: a ratio compares two runs of one turn, taken one after the other in both orders.
+//! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
+//! order.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,17 +15,17 @@ use super::snapshots::{judged, rate};
 use crate::bench_layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
 use crate::bench_peers::report;
 
-/// Room for both volumes and for what is overwritten; the file is sparse.
+/// Space for both volumes and for overwritten blocks; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
-/// What is written.
+/// Written data.
 struct Data {
     title: &'static str,
-    /// As fio takes it.
+    /// fio's value.
     percentage: &'static str,
     bar: f64,
 }
 
-/// How it is written.
+/// Pattern of the writes.
 struct Way {
     title: &'static str,
     words: &'static [&'static str],
@@ -42,17 +43,17 @@ const WAYS: [Way; 2] = [
     },
 ];
 
-/// Rates with LZ4 by those without, by turn.
+/// Rates with LZ4 divided by those without, by turn.
 struct Ratio {
     data: &'static Data,
     way: &'static Way,
     turns: Vec<f64>,
 }
 
-/// What was measured.
+/// Results.
 pub(super) struct Figures(Vec<Ratio>);
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
     let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, dir)?;
     for compression in ["off", "lz4"] {
@@ -62,7 +63,7 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     }
     let mut figures = Vec::new();
     for data in &DATA {
-        // So that both are overwritten with what they hold, from the first turn on.
+        // Fill both volumes first, so that every turn overwrites the same kind of data.
         for volume in ["off", "lz4"] {
             write(&pool, volume, data, &WAYS[0], 0)?;
         }
@@ -85,10 +86,10 @@ pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -
     Ok(Figures(figures))
 }
 
-/// Operations per second; without `seconds` the whole volume once.
+/// Writes for `seconds`, or the whole volume once if 0; returns operations per second.
 fn write(pool: &Pool, volume: &str, data: &Data, way: &Way, seconds: u64) -> Result<f64> {
-    // One chunk is one block of the volume: compressible by itself, and not all zeros. What is
-    // dirty at the end is written before the next run begins.
+    // Each chunk is one block of the volume, so every block is compressible by itself and never all
+    // zeros. Dirty data is written before the next run starts.
     let percentage = format!("--buffer_compress_percentage={}", data.percentage);
     let how = [percentage.as_str(), "--buffer_compress_chunk=4k", "--end_fsync=1"];
     let words = [way.words, &how[..]].concat();

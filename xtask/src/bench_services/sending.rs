@@ -1,10 +1,10 @@
-//! What sending reads, and how fast it is beside reading.
+//! Bytes that sending reads, and its speed compared with reading.
 //!
 //! Not here: receiving; replication between servers.
 //!
 //! Invariants:
-//! - nothing that is sent or read is in the server's memory: it was started anew for each;
-//! - a ratio compares two runs of one turn, taken one after the other in both orders.
+//! - the server is restarted before each run, so none of the data is in its memory;
+//! - a ratio compares two runs of one turn, which run one after the other, in alternating order.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,29 +19,29 @@ use super::snapshots::{judged, rate};
 use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 use crate::bench_peers::report;
 
-/// Room for what snapshots hold; the file is sparse.
+/// Space for the blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 8 << 30;
 const MIB: f64 = 1_048_576.0;
-/// Sizes of what is changed at once, in KiB.
+/// Sizes of one change, in KiB.
 const CHANGES_KIB: [u64; 2] = [4, 64];
 
 /// An incremental send, in bytes.
 struct Incremental {
-    /// Of one change.
+    /// Size of one change.
     unit_kib: u64,
     changed: f64,
-    /// Read for pointers to data, to nodes, and of the disk for whatever reason.
+    /// Bytes read for data blocks, for nodes, and in all by the disk.
     read: [f64; 3],
 }
 
-/// What was measured.
+/// Results.
 pub(super) struct Figures {
-    /// MiB/s of a whole stream and of sequential reads, by turn.
+    /// MiB/s of a full stream and of sequential reads, by turn.
     full: Vec<(f64, f64)>,
     incremental: Vec<Incremental>,
 }
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figures> {
     let mut pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
     pool.make_volume("v", VOLUME_BYTES)?;
@@ -70,7 +70,7 @@ pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figu
     Ok(Figures { full, incremental })
 }
 
-/// Seconds of a whole `weir send` to nowhere.
+/// Seconds of a complete `weir send` to /dev/null.
 fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     let start = Instant::now();
     let mut command = pool.command(&[&["send"], words].concat());
@@ -80,18 +80,18 @@ fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// MiB/s of the volume in sequence.
+/// MiB/s of a sequential read of the volume.
 fn read(pool: &mut Pool) -> Result<f64> {
     pool.restart()?;
     let words = ["--rw=read", "--bs=1m", "--iodepth=16"].map(str::to_owned);
     Ok(rate(&pool.fio_on("v", VOLUME_BYTES, &words)?))
 }
 
-/// Changes a hundredth of the volume and sends that.
+/// Changes 1 % of the volume and sends the changes.
 fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental> {
     let unit = unit_kib << 10;
     let changed = VOLUME_BYTES / 100 / unit * unit;
-    // Each place once.
+    // fio writes each address once.
     let words = [
         "--rw=randwrite".to_owned(),
         format!("--bs={unit}"),
@@ -110,7 +110,7 @@ fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental>
     Ok(Incremental { unit_kib, changed: changed as f64, read })
 }
 
-/// Bytes read so far: for pointers to data, to nodes, and of the disk.
+/// Bytes read so far: for data blocks, for nodes, and in all by the disk.
 fn bytes_read(pool: &Pool) -> Result<[f64; 3]> {
     let status = pool.status()?;
     let number = |path: &str| {

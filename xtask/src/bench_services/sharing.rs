@@ -1,8 +1,8 @@
-//! What sharing blocks costs and finds: measured by an example of the engine, told here.
+//! The cost and the results of block sharing, from an example of the engine.
 //!
-//! Not here: the measuring (crates/engine/weir-dataset/examples/sharing.rs).
+//! Not here: the measurement (crates/engine/weir-dataset/examples/sharing.rs).
 //!
-//! Invariant: a figure that is missing is an error, not a blank.
+//! Invariant: a missing figure is an error, not a blank.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::command;
 
-/// What was measured.
+/// Results.
 pub(super) struct Figures(Value);
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(super) fn measure(data: &Path, rounds: usize) -> Result<Figures> {
     eprintln!("bench: range clones and dedupe");
     let mut cargo = command::command("cargo");
@@ -59,7 +59,7 @@ impl Figures {
         let mib = |at: Option<&Value>| {
             at.and_then(Value::as_f64).map(|bytes| bytes / f64::from(1 << 20)).context("no memory")
         };
-        // Until then the caches fill.
+        // The caches fill during the first half.
         let (half, last) = (mib(resident.get(resident.len() / 2))?, mib(resident.last())?);
         let flat = judged(&format!("{half:.0}, {last:.0}"), last <= half * 1.02, "flat");
         row("... MiB of memory after half of the turns and after all", flat);

@@ -1,8 +1,10 @@
-//! What snapshots cost: taking one under load, cloning, writing beside a thousand, destroying one.
+//! The cost of snapshots: creating one under load, cloning, writes with a thousand snapshots,
+//! destroying one.
 //!
 //! Not here: other services; servers and loads (bench_layouts).
 //!
-//! Invariants: a ratio compares two runs of one turn, taken one after the other in both orders.
+//! Invariant: a ratio compares two runs of one turn, which run one after the other, in alternating
+//! order.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,38 +17,38 @@ use serde_json::Value;
 use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 use crate::bench_peers::{fio, report};
 
-/// Room for what is overwritten while snapshots hold it; the file is sparse.
+/// Space for overwritten blocks that snapshots hold; the file is sparse.
 const DISK_BYTES: u64 = 24 << 30;
-/// Snapshots that are kept beside a load.
+/// Number of snapshots that exist during a load.
 const MANY: usize = 1000;
-/// Size of the volume that is cloned; a part of it is written.
+/// Size of the cloned volume, of which a part is written.
 const CLONED_BYTES: u64 = 40 << 30;
-/// Time between two snapshots, or two destroyed ones, beside a load.
+/// Interval between two created or destroyed snapshots during a load.
 const APART: Duration = Duration::from_millis(300);
-/// Blocks per second that are overwritten while the many snapshots are taken.
+/// Blocks overwritten per second while the many snapshots are created.
 const SLOW_WRITES: &str = "--rate_iops=2000";
 
-/// What was measured.
+/// Results.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// Milliseconds that the call took, from idle pools and beside a full write load.
+    /// Milliseconds of the call, on an idle pool and under full write load.
     idle_ms: Vec<f64>,
     busy_ms: Vec<f64>,
-    /// p99 of writes with snapshots by without, by turn.
+    /// p99 of writes with snapshots divided by p99 without, by turn.
     busy_p99: Vec<f64>,
     clone_ms: f64,
     /// Bytes that the disk moved for the clone.
     clone_moved: f64,
-    /// Writes beside many snapshots by beside none, by turn.
+    /// Write rate with many snapshots divided by the rate without any, by turn.
     beside_many: Vec<f64>,
-    /// p99 of reads while snapshots are destroyed by idle, by turn.
+    /// p99 of reads during destroys divided by p99 of an idle pool, by turn.
     destroy_p99: Vec<f64>,
-    /// Bytes read by bytes freed, of one that was destroyed.
+    /// Bytes read for one destroyed snapshot, and bytes that it freed.
     destroy_read: f64,
     destroy_freed: f64,
 }
 
-/// Runs `beside` over and over while fio runs `load`.
+/// Runs `beside` repeatedly while fio runs `load`.
 fn with<T>(
     pool: &Pool,
     load: Load,
@@ -85,7 +87,7 @@ pub(super) fn rate(job: &fio::Job) -> f64 {
     job.ops as f64 / job.seconds
 }
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(super) fn measure(program: &Path, data: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
     let mut figures = Figures::default();
     let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
@@ -182,7 +184,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         .iter()
         .filter_map(|s| Some((s["used_bytes"].as_u64()?, s["name"].as_str()?.to_owned())));
     let (freed, name) = sizes.max().context("no snapshot is listed")?;
-    // What the load before left dirty is written by then.
+    // By then, the dirty data of the previous load is written.
     std::thread::sleep(Duration::from_secs(8));
     let before = moved(pool)?;
     pool.weir(&["snapshot", "destroy", "--yes", &name])?;
@@ -194,7 +196,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         let (job, _) = with(pool, Load::FewReads, seconds, || {
             next += 1;
             let gone = format!("bench/v@many{:04}", next * 7);
-            // The largest one may be among them, and is gone already.
+            // One of them may be the largest snapshot, which is already destroyed.
             pool.weir(&["snapshot", "destroy", "--yes", &gone]).map(drop).or_else(|error| {
                 if error.to_string().contains("not exist") { Ok(()) } else { Err(error) }
             })

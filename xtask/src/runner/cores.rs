@@ -1,12 +1,12 @@
-//! Whether the machine had idle cores: a test on a busy machine needs longer.
+//! Idle time of the machine's cores: a test on a busy machine gets more time.
 //!
 //! Not here: the limit of a test (lists.rs), its end (process.rs).
 //!
-//! Invariant: without figures of the kernel the machine counts as idle.
+//! Invariant: without figures from the kernel the machine counts as idle.
 
 use std::fs;
 
-/// A machine with less idle time than this is busy.
+/// A machine with a smaller share of idle time is busy.
 const IDLE_PCT_MIN: u64 = 10;
 
 /// Time of all cores since the machine started, in ticks (proc(5), `/proc/stat`).
@@ -17,7 +17,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// The figures of this moment.
+    /// Reads the current figures.
     pub(super) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -25,7 +25,7 @@ impl Cores {
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        // Time that waits for disks, and time that the hypervisor took, is not idle.
+        // Time waiting for disks and time taken by the hypervisor do not count as idle.
         let [_user, _nice, _system, idle, ..] = ticks[..] else { return None };
         // The last two columns are parts of the first two.
         Some(Self { idle, total: ticks.iter().take(8).sum() })
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_has_figures() {
+    fn kernel_figures_are_parsed() {
         let now = Cores::now().expect("Linux has /proc/stat");
         assert!(now.total > now.idle && now.idle > 0, "{now:?}");
         assert_eq!(Cores::parse("cpu0 1 2 3 4\n"), None);

@@ -183,7 +183,7 @@ mod tests {
     use super::{below, parse};
 
     #[test]
-    fn a_family_is_found_by_parents() {
+    fn family_is_found_by_parents() {
         let stats = ["9 (a) S 1 9 9", "10 (b (c) d) S 9 9 9", "11 (e) Z 10 11 9", "12 (f) S 1 1 1"];
         let all: Vec<_> = stats.iter().map(|stat| parse(stat).unwrap()).collect();
         assert!(all[2].is_zombie && !all[1].is_zombie);

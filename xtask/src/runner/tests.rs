@@ -26,7 +26,7 @@ fn run_script(script: &str, limit: Duration) -> (End, String) {
 const LONG: Duration = Duration::from_mins(1);
 
 #[test]
-fn a_test_ends_with_its_own_status_and_its_log() {
+fn result_has_the_status_and_the_log_of_the_test() {
     let (end, log) = run_script("echo out; echo err >&2", LONG);
     assert_eq!((end.failure, log.as_str()), (None, "out\nerr\n"));
     assert_eq!(run_script("exit 101", LONG).0.failure.as_deref(), Some("a panic"));
@@ -36,7 +36,7 @@ fn a_test_ends_with_its_own_status_and_its_log() {
 }
 
 #[test]
-fn a_hung_test_is_described_and_ended_with_all_it_started() {
+fn hung_test_and_its_processes_are_described_and_killed() {
     // One child in the test's process group, and an orphan in its own session that logs to a file.
     let script =
         "echo begun; sleep 601 & (setsid sh -c 'echo served >&2; sleep 602; :' 2>server.log &)
@@ -53,7 +53,7 @@ fn a_hung_test_is_described_and_ended_with_all_it_started() {
 }
 
 #[test]
-fn what_outlives_its_test_is_named_and_ended() {
+fn process_that_outlives_its_test_is_named_and_killed() {
     let (end, _) = run_script("(setsid sleep 603 &)", LONG);
     let failure = end.failure.expect("a process is left");
     assert!(failure.starts_with("left a process behind: sleep 603"), "{failure}");
@@ -102,7 +102,7 @@ fn ran(id: &str, verdict: Verdict, seconds: u64) -> Ran {
 }
 
 #[test]
-fn the_report_names_slow_unsteady_and_failed_tests() {
+fn report_names_slow_unsteady_and_failed_tests() {
     let all = [
         ran("a", Verdict::Passed, 1),
         ran("b", Verdict::Failed("a panic".to_owned()), 3),
@@ -123,7 +123,7 @@ fn the_report_names_slow_unsteady_and_failed_tests() {
 }
 
 #[test]
-fn times_are_kept_and_unknown_tests_begin_first() {
+fn times_persist_and_unknown_tests_start_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/times.json");
     let mut times = Times::read(&path);
@@ -135,7 +135,7 @@ fn times_are_kept_and_unknown_tests_begin_first() {
 }
 
 #[test]
-fn a_test_has_one_name_one_log_and_one_command() {
+fn case_has_a_name_a_log_and_a_command() {
     let unit = Case::planted("weir-pool", "lib", "/w/a".into(), "log::a");
     assert_eq!(unit.id(), "weir-pool::log::a");
     assert_eq!(unit.log("/l".as_ref()), PathBuf::from("/l/weir-pool/log.a.log"));
@@ -148,7 +148,7 @@ fn a_test_has_one_name_one_log_and_one_command() {
 }
 
 #[test]
-fn tests_are_chosen_by_package_and_name() {
+fn tests_are_selected_by_package_and_name() {
     let cases = || {
         let case = |package, name| Case::planted(package, "lib", "/w/a".into(), name);
         vec![case("a", "log::a"), case("a", "log::ab"), case("b", "log::a")]

@@ -37,7 +37,7 @@ mod tests {
     /// Linux refuses to set a part of the XSAVE area (EFAULT). User-Mode Linux 6.1 therefore
     /// panicked at its first process on CPUs with an area larger than its own.
     #[test]
-    fn a_part_of_the_xsave_area_can_be_set_with_the_library_alone() {
+    fn only_the_library_can_set_a_part_of_the_xsave_area() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (library_at, check) = (folder.path().join("xstate.so"), folder.path().join("check"));
         library(&library_at).expect("the library builds");

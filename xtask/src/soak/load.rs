@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_p99_is_broken_by_three_bad_pairs_of_the_last_five() {
+    fn three_bad_pairs_of_the_last_five_break_the_p99() {
         let is_broken = |ratios: &[f64]| is_p99_broken(&ratios.iter().copied().collect());
         assert!(!is_broken(&[]));
         assert!(!is_broken(&[5.0, 5.0, 5.0, 5.0, 5.0]), "the bound itself holds");

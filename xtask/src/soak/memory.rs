@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_takes_too_much_fails() {
+    fn program_above_the_memory_limit_fails() {
         let read = |bytes: u64| {
             let mut command = Limit::AddressSpace.command(Path::new("dd"));
             command.args(["if=/dev/zero", "of=/dev/null", "count=1", "iflag=count_bytes"]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn without_control_of_memory_there_is_no_group() {
+    fn control_group_needs_the_memory_controller() {
         let mount = tempfile::tempdir().unwrap();
         assert_eq!(group(mount.path(), "4:memory:/a\n0::/\n"), None, "no cgroup v2");
         fs::write(mount.path().join("cgroup.controllers"), "cpu").unwrap();

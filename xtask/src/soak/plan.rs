@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pieces_are_apart_and_add_up() {
+    fn pieces_have_separate_seeds_and_add_up() {
         let pieces = pieces(&["a".to_owned(), "b".to_owned()]);
         let mut names: Vec<String> = pieces.iter().map(Piece::name).collect();
         names.sort();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_kept_and_count_for_their_tree_alone() {
+    fn results_persist_and_count_only_for_their_tree() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.jsonl");
         assert_eq!(read(&path).unwrap(), []);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_adds_up_what_passed() {
+    fn report_adds_up_passed_pieces() {
         let tree = tree("a", false);
         let plan = plan::pieces(&["label".to_owned()]);
         let all = [

@@ -1,4 +1,4 @@
-//! Attributes of items.
+//! Test attributes of items.
 //!
 //! Invariant: an unknown attribute is no error.
 

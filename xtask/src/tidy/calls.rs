@@ -1,6 +1,6 @@
 //! Calls of the management interface: each row of the table has a verb and a test.
 //!
-//! Not here: the handler of a call: the compiler asks for it.
+//! Not here: the handler of a call, which the compiler requires.
 //!
 //! Invariant: a row without a verb of the command line or without a test is a finding.
 
@@ -9,10 +9,10 @@ use super::finding::{Finding, Rule, Source};
 /// The table of calls.
 const TABLE: &str = "crates/control/weir-api/src/calls/table.rs";
 
-/// Where the verbs are.
+/// Folder of the verbs.
 const VERBS: &str = "bin/weir/src/";
 
-/// A row: where it is, its request, its operation.
+/// A row: its line, request and operation.
 struct Row {
     line: usize,
     request: String,
@@ -26,7 +26,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     };
     let verbs: Vec<&Source> =
         sources.iter().filter(|source| source.path.starts_with(VERBS)).collect();
-    // Support code knows all calls: it answers them.
+    // Support code does not count, because it implements all calls.
     let is_test = |source: &&Source| {
         (source.is_test() && !source.path.contains("/support/"))
             || source.path.ends_with("/rights_walk.rs")

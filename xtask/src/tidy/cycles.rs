@@ -1,8 +1,8 @@
-//! Cycles of imports: groups of files in a crate where each file needs all others.
+//! Import cycles: groups of files in a crate in which each file needs all others.
 //!
 //! Not here: the graph itself (imports.rs).
 //!
-//! Invariant: a crate has at most as many files in cycles as its line of the exceptions says, so
+//! Invariant: a crate has at most as many files in cycles as its line in the exceptions allows, so
 //! the number only shrinks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,12 +20,12 @@ pub(super) struct Cycles {
     components: Vec<Vec<String>>,
     /// A shortest cycle, with its first file again at the end.
     shortest: Vec<String>,
-    /// Files of the largest component if calls of methods count as well.
+    /// Files of the largest component if method calls count too.
     with_calls: usize,
 }
 
 impl Cycles {
-    /// The cycles of a crate by its import graph.
+    /// Finds the cycles in a crate's import graph.
     pub(super) fn of(folder: &str, graph: &Graph) -> Self {
         let count = graph.files.len();
         let found = components(count, &graph.imports);
@@ -51,7 +51,7 @@ impl Cycles {
         self.components.iter().map(Vec::len).sum()
     }
 
-    /// The finding that an exception excuses.
+    /// The finding that an exception may excuse.
     pub(super) fn finding(&self) -> Option<Finding> {
         let count = self.files();
         let sizes = self.sizes();
@@ -67,7 +67,7 @@ impl Cycles {
     }
 }
 
-/// Prints a line for each crate, and the sum.
+/// Prints a line for each crate, and the sums.
 pub(super) fn print(all: &[Cycles]) {
     println!("| crate | modules | imports | files in cycles | with calls of methods |");
     println!("| --- | --- | --- | --- | --- |");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_module_lines_name_nothing_and_calls_count_apart() {
+    fn test_code_and_mod_lines_are_no_imports() {
         let found = cycles(&[
             ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod fixture;\nuse b::B;\n"),
             (

@@ -1,8 +1,8 @@
-//! Files that ARCHITECTURE.md names: each `crate/path.rs` is a tracked file.
+//! Files named in ARCHITECTURE.md: each `crate/path.rs` is a tracked file.
 //!
 //! Not here: links between documents, names of files without their crate.
 //!
-//! Invariant: a file that moves without its name in ARCHITECTURE.md is a finding.
+//! Invariant: a moved file whose old path is still in ARCHITECTURE.md is a finding.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::finding::{Finding, Rule, Source};
 /// The document.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
-/// Findings of the document. `sources`: all tracked Rust files.
+/// Findings of the document. `sources` are all tracked Rust files.
 pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     let is_there = |named: &str| {
         let Some((package, path)) = named.split_once('/') else { return false };
@@ -20,7 +20,7 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        // Words between backquotes are every second part.
+        // Every second part is between backquotes.
         let words = line.split('`').skip(1).step_by(2);
         for named in words.filter(|word| is_path(word)).filter(|word| !is_there(word)) {
             let what = format!("there is no file {named}");
@@ -31,7 +31,7 @@ pub(super) fn check(text: &str, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Returns true for a Rust file of a crate of Weir.
+/// Returns true for a Rust file in one of Weir's crates.
 fn is_path(word: &str) -> bool {
     let is_rust = Path::new(word).extension().is_some_and(|extension| extension == "rs");
     word.starts_with("weir-") && word.contains('/') && is_rust
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_moved_is_a_finding() {
+    fn moved_file_is_a_finding() {
         let text = "a\n`weir-x/a/b.rs` and `c.rs`\n`weir-x/examples/e.rs`, `weir-x/a.rs`\n";
         let source = |path: &str| Source { path: path.to_owned(), text: String::new() };
         let sources =

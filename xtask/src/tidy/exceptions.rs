@@ -1,9 +1,9 @@
-//! The list of exceptions: findings that are known, counted per rule and file.
+//! The list of exceptions: known findings, counted by rule and file.
 //!
-//! Not here: excuses; a reason stands as a `#` line above its entry.
+//! Not here: reasons, which are `#` lines above the entries.
 //!
-//! Invariants: more findings than the entry says, and all of them are shown; fewer, and the entry
-//! must be lowered or taken out.
+//! Invariants: if a file has more findings than its entry allows, all of them are reported; if it
+//! has fewer, the entry must be lowered or removed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tidy::finding::{Finding, Rule};
 
-/// Where the list is kept.
+/// Path of the list.
 pub(super) const PATH: &str = "xtask/tidy-exceptions.txt";
 
 /// Allowed count by rule and file.
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Exceptions> {
     Ok(exceptions)
 }
 
-/// What is left to report, one line each.
+/// The remaining lines to report.
 pub(super) fn apply(findings: &[Finding], exceptions: &Exceptions) -> Vec<String> {
     let mut counts = Exceptions::new();
     for finding in findings {

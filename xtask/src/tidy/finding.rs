@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-/// What a finding breaks; the names stand in the list of exceptions.
+/// Rule that a finding breaks; the list of exceptions uses its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rule {
     Header,
@@ -73,13 +73,13 @@ impl Rule {
     }
 }
 
-/// One broken rule in one place.
+/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) rule: Rule,
     pub(super) path: String,
     pub(super) line: usize,
-    /// What an exception counts: findings, or for a file's length its lines.
+    /// Amount that an exception allows: the number of findings, or of lines for a file's length.
     pub(super) count: usize,
     pub(super) what: String,
 }
@@ -97,7 +97,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Whether the whole file is test code.
+    /// True if the whole file is test code.
     pub(super) fn is_test(&self) -> bool {
         let path = Path::new(&self.path);
         path.file_name().is_some_and(|name| name == "tests.rs")

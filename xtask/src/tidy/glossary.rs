@@ -1,13 +1,13 @@
-//! The "do not write" column of docs/GLOSSARY.md, and names taken apart into words.
+//! The "do not write" column of docs/GLOSSARY.md, and the words in a name.
 //!
-//! Not here: which names are looked at (syntax.rs).
+//! Not here: the names to check (syntax.rs).
 //!
-//! Invariants: a word in backticks is refused as a whole word of a name, singular or plural;
-//! words without backticks depend on context and are left to review.
+//! Invariants: a word in backticks is refused as a whole word of a name, singular or plural; words
+//! without backticks depend on context and are left to review.
 
 use anyhow::{Result, bail};
 
-/// Refused words, each with the one to write instead.
+/// Refused words, each with its replacement.
 pub(super) struct Glossary {
     entries: Vec<Entry>,
 }
@@ -18,7 +18,7 @@ struct Entry {
 }
 
 impl Glossary {
-    /// The refused word in a name and what to write instead.
+    /// The refused word in a name, and its replacement.
     pub(super) fn refuses(&self, name: &str) -> Option<(String, &str)> {
         let words = words(name);
         let same = |(word, refused): (&String, &String)| {
@@ -33,7 +33,7 @@ impl Glossary {
     }
 }
 
-/// Reads the table: first column the word to write, last column the refused ones.
+/// Parses the table: the first column has the word to write, the last one the refused words.
 pub(super) fn parse(markdown: &str) -> Result<Glossary> {
     let mut entries = Vec::new();
     for line in markdown.lines().filter(|line| line.starts_with('|')) {
@@ -52,7 +52,7 @@ pub(super) fn parse(markdown: &str) -> Result<Glossary> {
     Ok(Glossary { entries })
 }
 
-/// `read_page`, `ReadPage`, `READ_PAGE` and `IOPage` hold the word `page`; `pager` does not.
+/// `read_page`, `ReadPage`, `READ_PAGE` and `IOPage` contain the word `page`; `pager` does not.
 fn words(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let mut words = vec![String::new()];
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_names_apart() {
+    fn names_are_split_into_words() {
         assert_eq!(words("read_page"), ["read", "page"]);
         assert_eq!(words("ReadPage2"), ["read", "page2"]);
         assert_eq!(words("READ_PAGE"), ["read", "page"]);

@@ -32,9 +32,9 @@ pub(super) type Edges = BTreeSet<(usize, usize)>;
 pub(super) struct Graph {
     /// Paths of the files, from the workspace root.
     pub(super) files: Vec<String>,
-    /// Names an item of another file.
+    /// Edges to the file of an item that the first file names.
     pub(super) imports: Edges,
-    /// Calls an inherent method that only one other file defines.
+    /// Edges to the only other file that defines an inherent method of the called name.
     pub(super) calls: Edges,
 }
 
@@ -55,7 +55,7 @@ struct Reader<'a> {
     sources: BTreeMap<&'a str, &'a str>,
     files: Vec<String>,
     scopes: BTreeMap<Segments, Scope>,
-    /// Files that define an inherent method of a name.
+    /// Files that define an inherent method, by its name.
     methods: BTreeMap<String, BTreeSet<usize>>,
     calls: BTreeSet<(usize, String)>,
 }
@@ -72,12 +72,12 @@ pub(super) fn all(sources: &[Source]) -> Result<Vec<(String, Graph)>> {
     roots.map(|root| Ok(((*root).to_owned(), read(root, &texts)?))).collect()
 }
 
-/// Folder of a crate by the path of its `lib.rs` or `main.rs`.
+/// Folder of a crate, from the path of its `lib.rs` or `main.rs`.
 pub(super) fn folder_of(root: &str) -> &str {
     root.rsplit_once("/src/").map_or(root, |(folder, _)| folder)
 }
 
-/// Reads the crate whose first file is `root`. `sources`: texts by path.
+/// Reads the crate whose first file is `root`. `sources` are the texts by path.
 ///
 /// # Errors
 /// A file does not parse, or a declared module has no file.
@@ -140,7 +140,7 @@ fn resolve(
         }
         let further = |target: &Segments| {
             let path: Segments = target.iter().chain(behind).cloned().collect();
-            // A name with the path of itself is a crate.
+            // A path that starts with its own name is a crate.
             let is_new = path.first() != path.get(1) && path.as_slice() != rest;
             is_new.then(|| resolve(scopes, &place, &path, steps + 1)).flatten()
         };
@@ -156,7 +156,7 @@ fn resolve(
 }
 
 impl Reader<'_> {
-    /// Reads a file and the files of its modules. `folder`: of its child modules.
+    /// Reads a file and the files of its modules. `folder` is the folder of its child modules.
     fn file(&mut self, path: &str, folder: &Path, place: &Segments) -> Result<()> {
         let text = self.sources.get(path).with_context(|| format!("{path}: no such file"))?;
         let file = syn::parse_file(text).with_context(|| path.to_owned())?;
@@ -220,7 +220,7 @@ struct Mentions {
     globs: Vec<Segments>,
     methods: BTreeSet<String>,
     calls: BTreeSet<String>,
-    /// The `use` declaration that is read has a visibility.
+    /// True if the current `use` declaration has a visibility.
     is_reexport: bool,
 }
 
@@ -235,7 +235,7 @@ impl Mentions {
                 group.items.iter().for_each(|tree| self.tree(tree, path));
             }
             syn::UseTree::Glob(_) => self.globs.push(path.clone()),
-            // `{self, ..}` is the name before it.
+            // `{self, ..}` means the name before it.
             syn::UseTree::Name(name) if name.ident == "self" => {
                 let last = path.last().cloned().unwrap_or_default();
                 self.imported(last, path.clone());
@@ -258,7 +258,7 @@ impl Mentions {
         self.uses.insert(name, target);
     }
 
-    /// Paths in the arguments of a macro: `a::b`, whatever is around them.
+    /// Finds paths such as `a::b` in the arguments of a macro.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Segments = Vec::new();
         let mut colons = 0;
@@ -337,7 +337,7 @@ impl<'ast> Visit<'ast> for Mentions {
     }
 }
 
-/// The file that `#[path = ".."]` names.
+/// The file in `#[path = ".."]`.
 fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| {
         let syn::Meta::NameValue(pair) = &attribute.meta else { return None };

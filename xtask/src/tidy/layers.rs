@@ -1,16 +1,16 @@
 //! The layers: a crate imports only crates of the layers that its own layer may import.
 //!
-//! Not here: dev-dependencies, which tests may point anywhere; cycles inside a layer, which cargo
-//! forbids.
+//! Not here: dev-dependencies, which are allowed in all directions; cycles within a layer, which
+//! cargo forbids.
 //!
-//! Invariant: a workspace crate outside of a known folder is a finding.
+//! Invariant: a workspace crate outside of all known folders is a finding.
 
 use std::path::Path;
 
 use crate::tidy::finding::{Finding, Rule};
 use crate::workspace::Package;
 
-/// A folder and what its crates may import.
+/// A folder, and the folders that its crates may import.
 struct Layer {
     folder: &'static str,
     imports: &'static [&'static str],
@@ -22,7 +22,7 @@ const PROTOCOL: &str = "crates/protocol";
 const CONTROL: &str = "crates/control";
 const TOOLS: &str = "crates/tools";
 
-/// Lowest layer first. Engine and protocol do not know each other; control joins them.
+/// Lowest layer first. Engine and protocol do not import each other; control joins them.
 const LAYERS: [Layer; 7] = [
     Layer { folder: BASE, imports: &[BASE] },
     Layer { folder: ENGINE, imports: &[BASE, ENGINE] },
@@ -41,7 +41,7 @@ pub(super) fn folders() -> impl DoubleEndedIterator<Item = &'static str> {
     LAYERS.iter().map(|layer| layer.folder)
 }
 
-/// Findings of the whole workspace, which lies in `root`.
+/// Findings of the whole workspace in `root`.
 pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
     let layer_of = |name: &str| {
         let package = packages.iter().find(|package| package.name == name)?;
@@ -59,7 +59,7 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Vec<Finding> {
             continue;
         };
         for dependency in package.dependencies.iter().filter(|dependency| !dependency.is_dev()) {
-            // Crates of others are in no layer.
+            // External crates are in no layer.
             let Some(Some(other)) = layer_of(&dependency.name) else { continue };
             let ships = own.folder == "bin" && SHIPPED_TOOLS.contains(&dependency.name.as_str());
             if !own.imports.contains(&other.folder) && !ships {

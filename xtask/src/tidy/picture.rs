@@ -18,14 +18,14 @@ use super::finding::{Finding, Rule};
 use super::layers;
 use crate::workspace::Package;
 
-/// Lines around the picture.
+/// Markers before and after the picture.
 const BEGIN: &str = "<!-- crates: drawn by `cargo xtask tidy --draw` -->\n```\n";
 const END: &str = "```\n<!-- end -->";
 
 /// Direct imports of each crate.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// The picture of a workspace in `root`.
+/// Draws the picture of the workspace in `root`.
 pub(super) fn draw(root: &Path, packages: &[Package]) -> String {
     let is_own = |name: &str| packages.iter().any(|package| package.name == name);
     let imports = |package: &Package| {
@@ -64,10 +64,10 @@ fn all_imports(graph: &Imports, name: &str) -> BTreeSet<String> {
     all
 }
 
-/// The document with the picture in its place.
+/// Inserts the picture into the document.
 ///
 /// # Errors
-/// If the document has no place for it.
+/// The document has no markers for the picture.
 pub(super) fn placed(document: &str, picture: &str) -> Result<String> {
     let (before, rest) = document.split_once(BEGIN).context("no place for the picture")?;
     let (_, after) = rest.split_once(END).context("no end of the picture")?;

@@ -1,4 +1,4 @@
-//! Order of rooms: a room imports only rooms that stand before it in the list of `lib.rs`.
+//! Order of rooms: a room imports only rooms before it in the list of `lib.rs`.
 //!
 //! Not here: the content of a room (rooms.rs), cycles between files (cycles.rs).
 //!

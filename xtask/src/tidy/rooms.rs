@@ -1,8 +1,8 @@
-//! Rooms: folders of source files that a reader can survey.
+//! Rooms: folders with few enough source files for a reader's overview.
 //!
 //! Not here: imports between rooms (layers.rs, cycles.rs).
 //!
-//! Invariants: a `mod.rs` of a crate's source defines nothing; a folder that is too large has a
+//! Invariants: a `mod.rs` in a crate's source defines nothing; a folder that is too large has a
 //! line among the exceptions, which only shrinks.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Files in a folder that a reader surveys at a glance.
+/// Maximum number of files in a folder.
 const FILES_MAX: usize = 24;
 
 /// Findings of the whole workspace.
@@ -41,7 +41,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
 
 /// A finding for each definition in a `mod.rs`, which only lists the files of the room.
 fn definitions(source: &Source) -> Vec<Finding> {
-    // A file that does not parse is a finding of syntax.rs.
+    // syntax.rs reports files that do not parse.
     let Ok(file) = syn::parse_file(&source.text) else { return Vec::new() };
     let is_sign = |item: &&syn::Item| match item {
         syn::Item::Mod(module) => module.content.is_none(),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_small_and_its_sign_defines_nothing() {
+    fn room_is_small_and_its_mod_rs_defines_nothing() {
         assert_eq!(found(&[("a/src/x/mod.rs", "mod y;\npub use y::Y;\n")]), []);
         let defines = found(&[("a/src/x/mod.rs", "mod y;\nstruct X;\nmod z { }\n")]);
         assert_eq!(defines, [("a/src/x/mod.rs".to_owned(), 1), ("a/src/x/mod.rs".to_owned(), 1)]);

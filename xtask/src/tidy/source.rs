@@ -1,18 +1,18 @@
 //! Rules that need only a file's lines: header, lengths, promises.
 //!
-//! Not here: anything that must tell code from comment (syntax.rs).
+//! Not here: rules that must distinguish code from comments (syntax.rs).
 //!
 //! Invariant: one pass over the lines.
 
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Longest file: more cannot be read in one sitting.
+/// Maximum length of a file, enough for one sitting of a reader.
 const FILE_LINES_MAX: usize = 800;
 
-/// Longest line, as in rustfmt.toml, which leaves comments and strings alone.
+/// Maximum length of a line, as in rustfmt.toml; rustfmt does not check comments and strings.
 const LINE_CHARS_MAX: usize = 100;
 
-/// Words that stand for work not done, built from halves so that this file does not hold them.
+/// Words for unfinished work, built from halves so that this file does not contain them.
 const PROMISES: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
 

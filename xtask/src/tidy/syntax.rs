@@ -1,11 +1,11 @@
 //! Rules that need the parsed file: glob imports, unsafe code, names.
 //!
-//! Not here: types and name resolution; this sees one file at a time.
+//! Not here: types and name resolution; the rules see one file at a time.
 //!
 //! Invariants:
-//! - a name counts where it is declared (items, fields, parameters, `let`), never where it is
-//!   used, so a library's `as_chunks` is nobody's fault here;
-//! - methods of a trait's implementation are named by the trait and are not looked at.
+//! - a name is checked at its declaration (items, fields, parameters, `let`), never at its use, so
+//!   a library's `as_chunks` is no finding here;
+//! - methods of a trait's implementation are not checked, because the trait names them.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -14,7 +14,7 @@ use super::attributes::is_test;
 use super::glossary::Glossary;
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// The places that may hold unsafe code: buffers and system calls, and vector instructions.
+/// Paths that may contain unsafe code: buffers, system calls and vector instructions.
 const UNSAFE_HOMES: [&str; 4] = [
     "crates/base/weir-block/",
     "crates/base/weir-device/",
@@ -22,7 +22,7 @@ const UNSAFE_HOMES: [&str; 4] = [
     "crates/tools/weir-bench/src/target/uring.rs",
 ];
 
-/// Glob imports that are the custom everywhere, besides `super::*` in tests.
+/// Glob imports by common convention, in addition to `super::*` in tests.
 const GLOBS: [&str; 1] = ["proptest::prelude"];
 
 /// Findings of one file.
@@ -51,13 +51,13 @@ pub(super) fn check(source: &Source, glossary: &Glossary) -> Vec<Finding> {
 struct Visitor<'a> {
     source: &'a Source,
     glossary: &'a Glossary,
-    /// How many enclosing modules are test code.
+    /// Number of enclosing modules that are test code.
     tests: usize,
     findings: Vec<Finding>,
 }
 
 impl Visitor<'_> {
-    /// Looks at tokens, because the inside of a macro call is nothing else.
+    /// Checks tokens, because a macro call has no other syntax inside.
     fn unsafe_code(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -80,7 +80,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// The names that a pattern of a `let` or a parameter binds.
+    /// Checks the names that a pattern of a `let` or a parameter binds.
     fn bindings(&mut self, pattern: &syn::Pat) {
         struct Bindings<'a>(Vec<&'a Ident>);
         impl<'a> Visit<'a> for Bindings<'a> {
@@ -120,7 +120,7 @@ impl Visitor<'_> {
     }
 }
 
-/// Whether a declaration re-exports all of a module of its own: `pub use snapshot::*;`.
+/// True if a declaration re-exports all of a child module: `pub use snapshot::*;`.
 fn is_facade(item: &syn::ItemUse) -> bool {
     let syn::UseTree::Path(path) = &item.tree else { return false };
     let is_own = !["crate", "self", "super"].iter().any(|word| path.ident == word);
@@ -129,7 +129,7 @@ fn is_facade(item: &syn::ItemUse) -> bool {
         && matches!(*path.tree, syn::UseTree::Glob(_))
 }
 
-/// Visits one kind of item: its own name first, then what is inside.
+/// Visits one kind of item: first its own name, then its contents.
 macro_rules! named {
     ($($visit:ident($item:ty);)*) => {
         $(fn $visit(&mut self, item: &'ast $item) {

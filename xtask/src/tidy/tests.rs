@@ -1,4 +1,4 @@
-//! Each rule is planted once and must be found, beside what is close to it and allowed.
+//! Each rule has one planted violation that must be found, and similar code that is allowed.
 
 use super::*;
 use crate::workspace::{Dependency, Package};
@@ -97,7 +97,7 @@ fn names() {
 }
 
 #[test]
-fn what_does_not_parse_is_found() {
+fn file_that_does_not_parse_is_a_finding() {
     assert_eq!(findings("fn f( {}\n"), [(Rule::Syntax, 4)]);
 }
 

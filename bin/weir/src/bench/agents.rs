@@ -1,6 +1,6 @@
-//! Several clients on the command line: which agents measure, and being one.
+//! Several clients on the command line: the agents of a run, and the agent itself.
 //!
-//! Not here: what agents and the coordinator say to each other (weir-bench).
+//! Not here: the protocol between agents and coordinator (weir-bench).
 //!
 //! Invariant: a secret comes from a file, never from the command line or the environment, which
 //! other users of the machine can see.
@@ -26,10 +26,10 @@ use crate::cli::base::output;
 /// Clients that measure together with this process.
 #[derive(Debug, Args)]
 pub(super) struct AgentsArgs {
-    /// A host with `weir bench agent`, for cells of several clients; repeat it for each
+    /// Host that runs `weir bench agent`, for cells with several clients; repeat it for each host
     #[arg(long = "agent", value_name = "HOST[:PORT]")]
     agents: Vec<String>,
-    /// File with the secret of the agents
+    /// File with the secret shared with the agents
     #[arg(long, value_name = "FILE", requires = "agents")]
     secret_file: Option<PathBuf>,
 }
@@ -37,22 +37,22 @@ pub(super) struct AgentsArgs {
 /// `weir bench agent`.
 #[derive(Debug, Args)]
 pub(super) struct AgentArgs {
-    /// Address and port; others than loopback need a secret
+    /// Listen address and port; addresses other than loopback require a secret
     #[arg(long, value_name = "ADDRESS:PORT",
         default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
     listen: SocketAddr,
-    /// File with a secret of 16 characters or more, the same as the coordinator has
+    /// File with a secret of at least 16 characters, the same as the coordinator's
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 }
 
 impl AgentsArgs {
-    /// The agents, all of them there and of this version. `target` is the one that they measure.
+    /// Connects to all agents and checks their versions. `target` is the target that they measure.
     pub(super) fn clients(&self, target: &str) -> Result<Clients, ApiError> {
         if self.agents.is_empty() {
             return Ok(Clients::none());
         }
-        // Agents run in directories of their own.
+        // Agents run in their own directories, so they need absolute paths.
         let target = match Address::parse(target).map_err(|error| told(&error))? {
             Address::File(path) => format!("file:{}", absolute(&path)?),
             Address::Directory(path) => format!("dir:{}", absolute(&path)?),
@@ -89,7 +89,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
     Secret::new(&text).map(Some).map_err(|error| invalid(&error))
 }
 
-/// Offers load for coordinators until Ctrl-C.
+/// Runs load for coordinators until Ctrl-C.
 pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
     let secret = secret(arguments.secret_file.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,23 +1,23 @@
-//! The answer of a command of `weir bench`: yes, or no with exit code 1.
+//! Result of a `weir bench` verb: positive, or negative with exit code 1.
 //!
-//! Not here: the judgement (weir-bench).
+//! Not here: the verdicts (weir-bench).
 //!
-//! Invariant: an error is no answer.
+//! Invariant: an error is not a result.
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
-/// What a verb answers, for the exit code.
+/// Result of a verb, for the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was done; what was asked is so.
+    /// The verb completed, with a positive result.
     Yes,
-    /// It was done, and what was asked is not so, or not shown: FAIL, not reproduced, traps, data
-    /// that came back wrong, nothing ranked.
+    /// The verb completed, with a negative or missing result: FAIL, not reproduced, traps found,
+    /// corrupt data read back, comparison refused.
     No,
 }
 
-/// An error of measuring as the command line tells it.
+/// Converts an error of a measurement for the command line.
 pub(crate) fn invalid(error: &impl std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }

@@ -1,11 +1,13 @@
-//! The directory of a run: `result.json`, and the report beside it.
+//! The directory of a run: `result.json` and the report.
 //!
-//! Not here: what is in them (weir-bench).
+//! Not here: the contents of these files (weir-bench).
 //!
 //! Invariants:
-//! - `result.json` is replaced whole, by a rename: a run that is killed leaves the one before;
-//! - it is written before measuring begins, so that a disk that would not take it is found out in
-//!   time; where it cannot be written later, the result goes to another place and that is said.
+//! - `result.json` is replaced atomically by a rename: a killed run leaves the previous file
+//!   intact;
+//! - `result.json` is first written before the measurement starts, so that a full or read-only disk
+//!   shows early; if a later write fails, the result goes to another directory, which the program
+//!   prints.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,7 +22,7 @@ use weir_bench::verdict::{JudgedCell, JudgedRun};
 
 use crate::cli::base::output::date;
 
-/// The file of results.
+/// Name of the result file.
 pub(super) const RESULT: &str = "result.json";
 
 /// The directory of a run.
@@ -29,7 +31,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes a new one.
+    /// Creates a directory for a new run.
     pub(super) fn make(path: &Path) -> Result<Self, ApiError> {
         fs::create_dir_all(path).map_err(|error| cannot("make", path, &error))?;
         if path.join(RESULT).exists() {
@@ -41,7 +43,7 @@ impl Folder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// One that is there.
+    /// Opens an existing directory.
     pub(super) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -50,12 +52,12 @@ impl Folder {
         &self.path
     }
 
-    /// Replaces the result of before, with figures and verdicts.
+    /// Replaces the previous result with this one and its figures and verdicts.
     pub(super) fn keep(&self, result: &RunResult) -> io::Result<()> {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// The same for the last time: to another directory if need be. Returns the path of the result.
+    /// Writes the final result, if necessary to another directory. Returns the path of the result.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
@@ -70,7 +72,7 @@ impl Folder {
     }
 }
 
-/// A result with what was said of it; only the result is read again, and judged anew.
+/// A result with its verdicts. Only the result is read back; the verdicts are computed again.
 #[derive(Serialize)]
 struct WithVerdicts<'a> {
     #[serde(flatten)]
@@ -96,7 +98,7 @@ fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
     let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
     if written.is_err() {
-        // Half a result would only take room; that it cannot be written is told already.
+        // A partial result only takes space; the caller reports the error.
         drop(fs::remove_file(&new));
     }
     written
@@ -109,7 +111,7 @@ fn write_new(path: &Path, result: &impl Serialize) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a result: the file, or that in a directory.
+/// Reads a result from its file or its directory.
 pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
     let file = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
     let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
@@ -117,7 +119,7 @@ pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
         let message = format!("{} is no result of weir bench: {why}", file.display());
         ApiError::new(ErrorKind::Invalid, message)
     };
-    // The schema first: results of another version have other fields.
+    // Check the schema first: results of other versions have other fields.
     let Head { schema } = serde_json::from_str(&text).map_err(|error| bad(&error))?;
     if schema != SCHEMA {
         return Err(bad(&format!("its schema is {schema}, this program reads {SCHEMA}")));
@@ -141,7 +143,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
     ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// A directory for a run that names none: the profile and the time.
+/// Default directory of a run: the profile and the time.
 pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     let time: String = date(unix_ms)
         .chars()
@@ -151,7 +153,7 @@ pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
     PathBuf::from(format!("weir-bench-{}-{time}", plain(profile)))
 }
 
-/// Letters of a name that make no other directory: a file that is imported is named by its path.
+/// Replaces characters that would change the directory: an imported file's name is a path.
 fn plain(name: &str) -> String {
     const LETTERS_MAX: usize = 64;
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -164,14 +166,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directory_of_an_imported_file_is_made_here() {
+    fn imported_profile_names_a_directory_in_the_working_directory() {
         let name = |profile: &str| default_path(profile, 0).display().to_string();
         assert!(name("../jobs/long.fio").starts_with("weir-bench-long.fio-19"));
         assert!(name("/a b\n").starts_with("weir-bench-a-b--19"));
         assert!(!name(&"x".repeat(1000)).contains('/') && name(&"x".repeat(1000)).len() < 128);
     }
 
-    /// The error of reading this text as a result.
+    /// The error from reading this text as a result.
     fn refused(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(RESULT), text).unwrap();
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn result_of_another_version_is_told_by_its_schema() {
+    fn result_of_another_schema_is_refused() {
         let message = refused(r#"{"schema": 999, "cells": "of another form"}"#);
         assert!(message.contains("its schema is 999, this program reads"), "{message}");
         let message = refused(&format!(r#"{{"schema": {SCHEMA}}}"#));
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn result_that_was_cut_off_is_told() {
+    fn truncated_result_is_refused() {
         for text in ["", "{", r#"{"schema": 1, "program": "weir"#, "null", "[1]"] {
             let message = refused(text);
             assert!(message.contains("is no result of weir bench"), "{text}: {message}");

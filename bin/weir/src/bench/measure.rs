@@ -1,9 +1,9 @@
-//! The verbs that measure: a minute, a run, a validation, a run done again.
+//! The verbs that measure: a one-minute benchmark, a run, a validation, a repeated run.
 //!
-//! Not here: phases and load (weir-bench), printing (show).
+//! Not here: phases and load (weir-bench), output (show).
 //!
-//! Invariants: the result is on disk before the report is made; a validation answers yes only for a
-//! run that is whole.
+//! Invariants: the result is on disk before the report is made; a validation passes only if the run
+//! is complete.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -28,18 +28,19 @@ use crate::bench::progress::Watch;
 use crate::bench::{folder, show};
 use crate::cli::base::output;
 
-/// What every verb that measures can be told.
+/// Options of all verbs that measure.
 #[derive(Debug, Args)]
 struct MeasureArgs {
     #[command(flatten)]
     destroy: DestroyArgs,
     #[command(flatten)]
     agents: AgentsArgs,
-    /// Directory for result.json and the report; without it, one with the time in its name, here
+    /// Directory for result.json and the report [default: a directory here with the time in its
+    /// name]
     #[arg(short, long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
-    /// Verdicts that end in exit code 1, besides a run that is not complete: names as the table
-    /// prints them, any, or none
+    /// Verdicts that lead to exit code 1, in addition to an incomplete run: names as in the table,
+    /// any, or none
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = FailOn::parse,
         default_value = "invalid,corrupt,holes")]
     fail_on: Vec<FailOn>,
@@ -68,7 +69,7 @@ impl FailOn {
     }
 }
 
-/// Yes, if what was measured may end in exit code 0.
+/// `Yes` if the verdicts allow exit code 0.
 fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
     if fail_on.contains(&FailOn::None) {
         return Answer::Yes;
@@ -85,13 +86,13 @@ fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
 pub(super) struct RunArgs {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// What is measured: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
+    /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
     #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
     target: Option<String>,
     #[command(flatten)]
     with: MeasureArgs,
-    /// Go on with the run in this directory, where it was stopped or killed
+    /// Resume the stopped or killed run in this directory
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["out", "profile", "target",
         "scale", "variant", "seed", "size", "runs", "verify"])]
     resume: Option<PathBuf>,
@@ -106,7 +107,7 @@ pub(super) struct ValidateArgs {
     target: TargetArgs,
     #[command(flatten)]
     with: MeasureArgs,
-    /// What must be reached, such as 216iops,p99=20ms; without it, what the profile requires
+    /// Requirement, such as 216iops,p99=20ms [default: the requirement of the profile]
     #[arg(long, value_name = "BOUNDS", value_parser = requirement::parse_need)]
     need: Option<weir_bench::spec::Requirement>,
     /// Price of the hardware, for dollars per GB and per IOPS
@@ -120,26 +121,26 @@ pub(super) struct ValidateArgs {
 /// `weir bench rerun`.
 #[derive(Debug, Args)]
 pub(super) struct RerunArgs {
-    /// Result file, or the directory that it is in
+    /// Result file, or its directory
     result: PathBuf,
-    /// Another target than that of the result
+    /// Target to measure [default: the target of the result]
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
     #[command(flatten)]
     with: MeasureArgs,
 }
 
-/// A file that goes when this is dropped.
+/// A file that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Nobody can be told, and the name says what it was.
+        // An error has nowhere to be reported; the name of the file explains its origin.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
-/// One honest minute on a temporary file.
+/// Runs the one-minute benchmark on a temporary file.
 pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     let name = format!(".weir-bench-{}.tmp", std::process::id());
     let temporary = Temporary(dir.join(name));
@@ -158,7 +159,7 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &default))
 }
 
-/// Does a profile, from the start or from where it stopped.
+/// Runs a profile, from the start or from the point where it stopped.
 pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
         (Some(path), _) => resumed(path, &arguments.with.destroy)?,
@@ -175,7 +176,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     Ok(answer(&judged, &arguments.with.fail_on))
 }
 
-/// What is left to do of a run that was stopped.
+/// The remaining part of a stopped run.
 type Resumed = (RunSpec, Box<dyn Target>, Before, Folder);
 
 fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
@@ -187,12 +188,12 @@ fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
     }
     let address = Address::parse(&target.address).map_err(|error| told(&error))?;
     let opened = open(&address, &spec, &target.address, destroy)?;
-    // A cell that failed gets another chance.
+    // Failed cells are measured again.
     let cells = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
     Ok((spec, opened, Before { cells, bonnie }, Folder::at(path)))
 }
 
-/// Is a requirement met?
+/// Runs the benchmark and checks a requirement.
 pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, ApiError> {
     let target = &arguments.target.target;
     let Plan { spec, target } = plan(&arguments.profile, target, &arguments.with.destroy)?;
@@ -210,7 +211,7 @@ pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, A
     Ok(if met { Answer::Yes } else { Answer::No })
 }
 
-/// Does a run again and says whether it came out the same.
+/// Repeats a run and compares the two results.
 pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiError> {
     let old = folder::read(&arguments.result)?;
     let named = arguments.target.as_ref().unwrap_or(&old.target.address).clone();
@@ -236,7 +237,7 @@ impl MeasureArgs {
     }
 }
 
-/// Measures, keeps the result, then makes the report.
+/// Measures, saves the result, then makes the report.
 fn reported(
     spec: &RunSpec,
     target: &dyn Target,

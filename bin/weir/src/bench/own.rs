@@ -1,8 +1,9 @@
-//! Cache, protection and features of a target that is a volume of a Weir server, as its API says.
+//! Cache, protection and features of a target that is a volume of a Weir server, from the server's
+//! API.
 //!
-//! Not here: what a person says (plan), what is found on this machine (weir-bench).
+//! Not here: the user's own statements (plan), properties of this machine (weir-bench).
 //!
-//! Invariant: what a person says goes first, and a server that does not answer says nothing.
+//! Invariant: the user's statements take precedence; a server that does not respond is ignored.
 
 use weir_api::ApiError;
 use weir_api::types::{
@@ -16,10 +17,10 @@ use weir_bench::target::Address;
 use crate::cli::base::remote::RootRemote;
 use crate::cli::base::session::Session;
 
-/// Seconds that the server is given for each answer.
+/// Time limit for each response of the server, in seconds.
 const PATIENCE_S: u64 = 2;
 
-/// Completes what is told of a target by what Weir's API says of it.
+/// Adds the properties of the target that Weir's API reports, where the user stated none.
 pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
         return;
@@ -39,7 +40,7 @@ pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     }
 }
 
-/// The volume that is served at an address, if this server serves it.
+/// The volume at an address, if this server serves it.
 fn volume_at(
     session: &Session,
     address: &Address,
@@ -68,7 +69,7 @@ fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), Ap
     Ok((cache_bytes, pool, volume))
 }
 
-/// Redundancy of the vdevs that hold data: `mirror of 2`, each kind once.
+/// Redundancy of the data vdevs: `mirror of 2`, each kind once.
 fn protection(pool: &PoolStatus) -> String {
     let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
     let mut kinds: Vec<String> = data

@@ -1,6 +1,6 @@
-//! From a profile and a target to what is measured.
+//! Makes the plan of a run from a profile and a target.
 //!
-//! Not here: reading profiles (weir-bench), measuring.
+//! Not here: parsing of profiles (weir-bench), measuring.
 //!
 //! Invariants: each difference from the profile is an assumption of the run; the program prints
 //! each difference from a file of another generator before the run begins.
@@ -21,39 +21,39 @@ use crate::bench::answer::invalid;
 use crate::bench::own;
 use crate::cli::base::output;
 
-/// Which profile, and how much of it.
+/// Profile and its size.
 #[derive(Debug, Args)]
 pub(super) struct ProfileArgs {
-    /// One that comes along (see `weir bench profiles`), or a file: .toml, .fio or .icf
+    /// Built-in profile (see `weir bench profiles`), or a file: .toml, .fio or .icf
     #[arg(short, long, value_name = "NAME|FILE", default_value = "quick")]
     pub(super) profile: String,
-    /// Scale: seconds, a minute, or the published time for every row. The default is standard for a
-    /// built-in profile, and the whole of a file
+    /// Duration: seconds (smoke), a minute (standard) or the published time (seed) for every row
+    /// [default: standard for a built-in profile, the full time of a file]
     #[arg(long, value_enum)]
     scale: Option<ScaleName>,
-    /// A variant that the profile names
+    /// Variant of the profile
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
-    /// Of all random numbers, instead of the profile's
+    /// Seed of all random numbers [default: the profile's]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Size of the dataset, instead of the profile's
+    /// Size of the dataset [default: the profile's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// How often each row is measured, instead of the profile's
+    /// Number of measurements of each row [default: the profile's]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
-    /// Share of the blocks that is read and compared after the last run, in percent; full compares
-    /// all of them, and every byte of each read while it is measured
+    /// Percentage of the blocks to read and compare after the last run; full compares all blocks,
+    /// and every byte of each read during the measurement
     #[arg(long, value_name = "PERCENT|full", value_parser = Verify::parse)]
     verify: Option<Verify>,
-    /// Bytes that the target's caches hold, or none; a result without it is compared with no other
+    /// Size of the target's caches, or none; without it, the result cannot be compared with another
     #[arg(long, value_name = "SIZE|none", value_parser = cache)]
     target_cache: Option<u64>,
     /// Redundancy of the target, such as "mirror of 2"
     #[arg(long, value_name = "TEXT")]
     target_protection: Option<String>,
-    /// A feature of the target that works on the data, such as dedupe; may be repeated
+    /// Feature of the target that processes the data, such as dedupe; may be repeated
     #[arg(long = "target-feature", value_name = "TEXT")]
     target_features: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Verify {
     }
 }
 
-/// The size of a cache; `none` is 0.
+/// Parses the size of a cache; `none` is 0.
 pub(super) fn cache(text: &str) -> Result<u64, String> {
     if text == "none" { Ok(0) } else { size::parse(text).map_err(|error| error.to_string()) }
 }
@@ -99,24 +99,24 @@ enum ScaleName {
     Seed,
 }
 
-/// Where.
+/// The target.
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
-    /// What is measured: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
+    /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
     #[arg(short, long, value_name = "TARGET")]
     pub(super) target: String,
 }
 
-/// Leave to write over what a target holds.
+/// Permission to overwrite the data on a target.
 #[derive(Debug, Args)]
 pub(super) struct DestroyArgs {
-    /// Everything on this target may be lost; the same text as --target
+    /// Allow the loss of all data on this target; must equal --target
     #[arg(long, value_name = "TARGET")]
     destroy: Option<String>,
 }
 
-/// What is measured, and where.
+/// Load and target of a run.
 pub(super) struct Plan {
     pub(super) spec: RunSpec,
     pub(super) target: Box<dyn Target>,
@@ -130,17 +130,17 @@ pub(super) struct Known {
     bytes: Option<u64>,
 }
 
-/// A profile as it would be run.
+/// A profile, resolved for a target.
 pub(super) struct Loaded {
     pub(super) spec: RunSpec,
     /// Differences from the file of another generator.
     pub(super) traps: Vec<Trap>,
-    /// Words of such a file that change nothing.
+    /// Settings of such a file without an effect.
     pub(super) skipped: Vec<Skipped>,
 }
 
 impl ProfileArgs {
-    /// As the minute without a verb takes it.
+    /// Arguments of the one-minute benchmark.
     pub(super) fn quick() -> Self {
         let (scale, variant, seed, size, runs) = (None, None, None, None, None);
         let profile = "quick".to_owned();
@@ -178,8 +178,8 @@ impl ProfileArgs {
         }
     }
 
-    /// The profile for a target; with what became of its words where it is a file of another
-    /// generator.
+    /// Loads the profile for a target. For a file of another generator, also returns the
+    /// differences and the ignored settings.
     pub(super) fn load(&self, known: &Known) -> Result<Loaded, ApiError> {
         let options = self.options(known);
         let imported = profile::import(&self.profile, &options).map_err(|error| invalid(&error))?;
@@ -212,7 +212,7 @@ impl ProfileArgs {
     }
 }
 
-/// Another dataset size, in whole operations of every size.
+/// Sets another dataset size, in whole operations of every size.
 fn resize(spec: &mut RunSpec, bytes: u64) -> Result<(), ApiError> {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]).max();
@@ -249,7 +249,7 @@ pub(super) fn plan(
     Ok(Plan { spec, target: opened })
 }
 
-/// Opens a target for what is measured on it, if it may be written.
+/// Opens a target for a run, if it may be written.
 pub(super) fn open(
     address: &Address,
     spec: &RunSpec,
@@ -285,7 +285,7 @@ fn protocol(address: &Address) -> Protocol {
     }
 }
 
-/// Size of an existing file or device; `None` if only opening it would tell.
+/// Size of an existing file or device; `None` if the size is known only after opening.
 fn size_of(address: &Address) -> Option<u64> {
     let Address::File(path) = address else { return None };
     let found = std::fs::metadata(path).ok()?;
@@ -302,7 +302,7 @@ fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-/// An error of a target as the command line tells it.
+/// Converts an error of a target for the command line.
 pub(super) fn told(error: &TargetError) -> ApiError {
     let kind = match error {
         TargetError::Io { source, .. } => match source.kind() {
@@ -322,7 +322,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
 }
 
 impl DestroyArgs {
-    /// For a target of our own making.
+    /// No permission; for a target that this program created.
     pub(super) fn nothing() -> Self {
         Self { destroy: None }
     }

@@ -1,9 +1,9 @@
-//! Watching a run: progress with the time left, Ctrl-C, and keeping what is there so far.
+//! Supervision of a run: progress with the time left, Ctrl-C, and saving of partial results.
 //!
 //! Not here: the run (weir-bench).
 //!
-//! Invariant: after the first Ctrl-C what was measured is kept and reported; only a second one ends
-//! the process at once.
+//! Invariant: after the first Ctrl-C the program saves and reports the results so far; only a
+//! second Ctrl-C ends the process immediately.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -22,20 +22,20 @@ use crate::cli::base::output;
 
 /// Steps of the bar.
 const STEPS: u64 = 1000;
-/// Exit code of a process that Ctrl-C ended, as shells count.
+/// Exit code of a process that was ended by Ctrl-C, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// Looks after a run.
+/// Supervises a run.
 pub(super) struct Watch<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     folder: Option<&'a Folder>,
-    /// Somebody was told that the newest state cannot be kept.
+    /// True after a message that the newest state could not be saved.
     told_unkept: bool,
 }
 
 impl<'a> Watch<'a> {
-    /// Catches Ctrl-C from now on. Without a folder nothing is kept.
+    /// Catches Ctrl-C from now on. Without a folder, results are not saved.
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
         catch_interrupts(&stop, "weir: stopping; what was measured is kept. Again to end at once")?;
@@ -44,12 +44,12 @@ impl<'a> Watch<'a> {
         Ok(Self { bar, stop, folder, told_unkept: false })
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Whether somebody pressed Ctrl-C.
+    /// True after Ctrl-C.
     pub(super) fn was_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -62,7 +62,7 @@ impl Observer for Watch<'_> {
     }
 
     fn done(&mut self, part: f64) {
-        // Some phases take longer than was thought: what was shown as done stays done.
+        // Some phases take longer than estimated; the bar never moves back.
         self.bar.set_position(steps(part).max(self.bar.position()));
     }
 
@@ -79,7 +79,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// A bar with the time left, shown where a person watches.
+/// A bar with the time left, shown on a terminal only.
 pub(super) fn bar() -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
@@ -92,23 +92,23 @@ pub(super) fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
-/// The time left: parts are those of time, so it is told from the first per cent on.
+/// The time left. The bar measures time, so an estimate is possible from 1 % on.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     let part = f64::from(state.fraction());
     if part >= 0.01 {
         let left = state.elapsed().mul_f64(1.0 / part - 1.0);
-        // Where nobody can be told, nobody misses it.
+        // An error while drawing the bar is ignored.
         write!(out, "  ETA {:#}", HumanDuration(left)).ok();
     }
 }
 
-/// A share of the bar.
+/// Converts a fraction into steps of the bar.
 #[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
 pub(super) fn steps(part: f64) -> u64 {
     (part.clamp(0.0, 1.0) * STEPS as f64) as u64
 }
 
-/// Sets `stop` and says `what` at the first Ctrl-C, ends the process at the second.
+/// Sets `stop` and prints `what` at the first Ctrl-C; ends the process at the second.
 pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Result<(), ApiError> {
     let cannot = |error: std::io::Error| {
         ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))
@@ -118,7 +118,7 @@ pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Re
     let stop = Arc::clone(stop);
     let wait = move || {
         runtime.block_on(async {
-            // Where signals cannot be caught, Ctrl-C ends the process as ever.
+            // If signals cannot be caught, Ctrl-C ends the process as usual.
             while tokio::signal::ctrl_c().await.is_ok() {
                 if stop.swap(true, Ordering::AcqRel) {
                     std::process::exit(INTERRUPTED);

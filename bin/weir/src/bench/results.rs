@@ -1,6 +1,6 @@
 //! The verbs that measure nothing: compare, report, lint, profiles, export.
 //!
-//! Not here: what they say (weir-bench).
+//! Not here: the comparison, reports and checks (weir-bench).
 
 use std::path::Path;
 
@@ -19,9 +19,9 @@ use crate::bench::plan::{Known, Loaded, ProfileArgs};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 
-/// Two results side by side.
+/// Compares two results.
 ///
-/// Each side is a result and what is said of its target's cache.
+/// Each side is a result and the stated size of its target's cache.
 pub(super) fn compare(
     old: (&Path, Option<u64>),
     new: (&Path, Option<u64>),
@@ -40,7 +40,7 @@ pub(super) fn compare(
     Ok(if comparison.is_refused() { Answer::No } else { Answer::Yes })
 }
 
-/// Makes a report again.
+/// Writes the report of a result again.
 pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<Answer, ApiError> {
     let judged = JudgedRun::of(folder::read(result)?);
     let beside = if result.is_dir() { Some(result) } else { result.parent() };
@@ -75,7 +75,7 @@ struct Told {
     action: String,
 }
 
-/// Names the traps of a run on this machine, and the skipped words of a file.
+/// Prints the traps of a run on this machine, and the ignored settings of a file.
 pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
     let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
     traps.extend(profile::lint(&spec, &this_machine()));
@@ -118,7 +118,7 @@ struct Profile {
     variants: Vec<String>,
 }
 
-/// The profiles that come along.
+/// Prints the built-in profiles.
 pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiError> {
     if let Some(name) = name {
         let Some((_, text)) = profile::known(name) else {
@@ -151,7 +151,7 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiErro
     Ok(Answer::Yes)
 }
 
-/// A profile as a job file for fio.
+/// Prints a profile as a job file for fio.
 pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<Answer, ApiError> {
     let Loaded { spec, traps, .. } = arguments.load(&Known::default())?;
     for trap in &traps {

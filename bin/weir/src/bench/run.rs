@@ -1,11 +1,11 @@
-//! `weir bench`: measuring storage, Weir's own or any other.
+//! `weir bench`: benchmarks of Weir or any other storage.
 //!
-//! Not here: measuring, judging and reports (weir-bench).
+//! Not here: measurement, verdicts and reports (weir-bench).
 //!
 //! Invariants:
-//! - figures are printed with their verdicts, and nowhere else;
-//! - nothing is written to a target that holds data of others, unless it is named with --destroy;
-//! - results are on disk before a report is made of them.
+//! - figures are always printed with their verdicts;
+//! - a target that holds data is not written, unless it is named with --destroy;
+//! - results are on disk before the report is made.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::bench::{agents, measure, plan, results, trust};
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     verb: Option<BenchVerb>,
-    /// Without a verb: make the temporary file here
+    /// Without a verb: directory for the temporary file
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     dir: PathBuf,
     /// Print JSON
@@ -32,58 +32,58 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum BenchVerb {
-    /// Do a profile on a target, and make a report of it
+    /// Run a profile on a target and write a report
     Run(measure::RunArgs),
-    /// Is a requirement met? Ends in PASS or FAIL, with the headroom
+    /// Check a requirement: PASS or FAIL, with the headroom
     Validate(measure::ValidateArgs),
-    /// Do the run of a result file again: did it come out the same?
+    /// Repeat the run of a result file and compare the results
     Rerun(measure::RerunArgs),
-    /// Two results side by side; refuses to rank what is not comparable
+    /// Compare two results; results that are not comparable are not ranked
     Compare {
-        /// Result file, or the directory that it is in
+        /// Result file, or its directory
         old: PathBuf,
-        /// Result file, or the directory that it is in
+        /// Result file, or its directory
         new: PathBuf,
-        /// Bytes that the caches of the old target hold, or none
+        /// Size of the old target's caches, or none
         #[arg(long, value_name = "SIZE|none", value_parser = plan::cache)]
         old_cache: Option<u64>,
-        /// Bytes that the caches of the new target hold, or none
+        /// Size of the new target's caches, or none
         #[arg(long, value_name = "SIZE|none", value_parser = plan::cache)]
         new_cache: Option<u64>,
     },
-    /// Make the report of a result file again
+    /// Write the report of a result file again
     Report {
-        /// Result file, or the directory that it is in
+        /// Result file, or its directory
         result: PathBuf,
-        /// Directory for the report; without it, that of the result file
+        /// Directory for the report [default: the directory of the result file]
         #[arg(long, value_name = "DIRECTORY")]
         out: Option<PathBuf>,
     },
-    /// Offer load for a coordinator on another host: `run --agent HOST` there
+    /// Run load for a coordinator on another host, which uses `run --agent HOST`
     Agent(agents::AgentArgs),
-    /// Measure targets of known behaviour, and see whether it says what is known
+    /// Measure targets of known behaviour and check the results
     Selftest(trust::SelftestArgs),
-    /// The same load with fio and with this program, in turns: do both find the same?
+    /// Measure the same load with fio and with this program alternately, and compare the results
     Calibrate(trust::CalibrateArgs),
-    /// Name the traps of a profile, a fio job file or an Iometer file before it is run, and the
-    /// words of such a file that change nothing
+    /// List the traps of a profile, a fio job file or an Iometer file before a run, and the
+    /// settings of such a file without an effect
     Lint(ProfileArgs),
-    /// The profiles that come along; with a name, the text of one
+    /// List the built-in profiles; with a name, print its text
     Profiles {
-        /// Name
+        /// Name of a profile
         name: Option<String>,
     },
-    /// Write a profile as a job file for fio
+    /// Print a profile as a job file for fio
     Export {
         #[command(flatten)]
         profile: ProfileArgs,
-        /// File or device for the job file to name; without it, fio takes it from WEIR_TARGET
+        /// File or device for the job file [default: fio reads it from WEIR_TARGET]
         #[arg(short, long, value_name = "PATH")]
         target: Option<String>,
     },
 }
 
-/// Runs a verb; `json` may also have been asked for before the noun.
+/// Runs a verb; `json` is the flag before the noun.
 pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError> {
     let json = json || arguments.json;
     match &arguments.verb {

@@ -1,6 +1,6 @@
-//! Runs and validations as text and JSON.
+//! Output of runs and validations as text and JSON.
 //!
-//! Not here: reports (weir-bench), judging.
+//! Not here: reports and verdicts (weir-bench).
 //!
 //! Invariant: every line with figures ends in the verdict of its cell.
 
@@ -18,7 +18,7 @@ use crate::bench::text::{milliseconds, number};
 use crate::cli::base::output;
 use crate::cli::base::output::Style;
 
-/// The report that people open.
+/// Name of the HTML report.
 const HTML: &str = "report.html";
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// Standing of the target's cache.
+    /// Whether the size of the target's cache is known, and whether it can hold the dataset.
     cache: Standing,
     /// Rows whose verdict is `valid`.
     quotable: usize,
@@ -49,7 +49,7 @@ struct Cell<'a> {
     verdict: &'static str,
     #[serde(flatten)]
     judged: &'a JudgedCell,
-    /// Of a search: the highest rate that was reached within the bounds.
+    /// For a search: the highest rate within the bounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_iops: Option<f64>,
 }
@@ -83,7 +83,7 @@ fn limit(cell: &CellResult) -> Option<CellSummary> {
     cell.best_met().map(|run| CellSummary::of_runs(std::slice::from_ref(run)))
 }
 
-/// What was measured, with verdicts.
+/// Prints the figures with their verdicts.
 pub(super) fn run(judged: &JudgedRun, folder: Option<&Folder>, json: bool) -> Result<(), ApiError> {
     if json {
         return output::print(&output::json(&of(judged, folder))?);
@@ -93,7 +93,7 @@ pub(super) fn run(judged: &JudgedRun, folder: Option<&Folder>, json: bool) -> Re
     Ok(())
 }
 
-/// What was measured, and whether it is enough.
+/// Prints the figures, and whether they meet the requirement.
 pub(super) fn validation(
     judged: &JudgedRun,
     assessment: Option<&Assessment>,

@@ -1,4 +1,4 @@
-//! Figures as a table of the terminal has them: four digits that mean something.
+//! Figures for a table on the terminal: up to four significant digits.
 //!
 //! Not here: tables.
 
@@ -13,7 +13,7 @@ pub(super) fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Microseconds as milliseconds.
+/// Converts microseconds to milliseconds.
 pub(super) fn milliseconds(us: f64) -> String {
     format!("{:.3}", us / 1000.0)
 }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_the_digits_that_mean_something() {
+    fn figures_have_few_significant_digits() {
         let shown = [0.0, 0.01234, 1.234, 12.34, 123.4, 123_456.7].map(number);
         assert_eq!(shown, ["0", "0.0123", "1.23", "12.3", "123", "123457"]);
         assert_eq!(milliseconds(1234.5), "1.234");

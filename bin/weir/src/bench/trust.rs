@@ -1,4 +1,4 @@
-//! Why to trust the figures: the program on targets of known behaviour, and beside fio.
+//! Verification of the benchmark: the program on targets of known behaviour, and compared with fio.
 //!
 //! Not here: the checks and the comparison (weir-bench).
 
@@ -19,7 +19,7 @@ use crate::cli::base::output;
 /// `weir bench selftest`.
 #[derive(Debug, Args)]
 pub(super) struct SelftestArgs {
-    /// A few minutes instead of half a one, for a quiet machine
+    /// Run for a few minutes instead of half a minute, for a quiet machine
     #[arg(long)]
     full: bool,
 }
@@ -27,28 +27,28 @@ pub(super) struct SelftestArgs {
 /// `weir bench calibrate`.
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
-    /// Make a file here and measure it with both
+    /// Directory for a file to measure with both programs
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
-    /// Measure this NBD export with both
+    /// NBD export to measure with both programs
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
-    /// Everything on this export may be lost; the same text as --nbd
+    /// Allow the loss of all data on this export; must equal --nbd
     #[arg(long, value_name = "URI", requires = "nbd")]
     destroy: Option<String>,
-    /// Bytes of the file, and those that are used of the export
+    /// Size of the file, or of the used part of the export
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
     size: u64,
     /// Length of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Runs of each cell with each of both, in turns
+    /// Runs of each cell by each program, alternately
     #[arg(long, value_name = "TIMES", default_value_t = calibrate::RUNS_MIN)]
     runs: u32,
 }
 
-/// Makes every check.
+/// Runs all checks.
 pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, ApiError> {
     let scale = if arguments.full { Scale::Full } else { Scale::Short };
     let mut printed = Ok(());
@@ -62,7 +62,7 @@ pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, A
     Ok(if report.passed() { Answer::Yes } else { Answer::No })
 }
 
-/// The same load with fio and with us.
+/// Measures the same load with fio and with this program.
 pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer, ApiError> {
     if arguments.destroy.is_some() && arguments.destroy != arguments.nbd {
         let message = "--destroy names another export than --nbd";

@@ -1,10 +1,10 @@
-//! `weir volume advise` and `weir dedupe estimate`: asking until the server is done, and printing
-//! what it found.
+//! `weir volume advise` and `weir dedupe estimate`: polls the server until the job is done, and
+//! prints the result.
 //!
-//! Not here: measuring and judging; the server does both.
+//! Not here: measurement and recommendation; the server does both.
 //!
-//! Invariant: somebody who watches sees how far it is and how long that will take; Ctrl-C ends the
-//! command, and soon after that the server's work.
+//! Invariant: a terminal shows the progress and the time left. Ctrl-C ends the command, and soon
+//! after that the server's job.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DedupeVerb {
-    /// Count what dedupe would find in volumes, without reading their data
+    /// Estimate the savings of dedupe for volumes without reading their data
     Estimate {
         /// Full names of volumes of one pool, such as tank/vm1 tank/vm2
         #[arg(required = true, value_name = "NAME")]
@@ -37,7 +37,7 @@ pub(crate) fn run(verb: DedupeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// How far something is, for somebody who watches.
+/// Progress bar, on a terminal only.
 struct Bar(Option<ProgressBar>);
 
 impl Bar {
@@ -67,8 +67,8 @@ impl Drop for Bar {
     }
 }
 
-/// Repeats a call until its job has ended, and shows the progress. `next` puts the job of an answer
-/// into the request, and returns the progress in permille and whether the job has ended.
+/// Repeats a call until its job has ended, and shows the progress. `next` copies the job of a
+/// response into the request, and returns the progress in permille and whether the job has ended.
 fn poll<C: Call + Clone>(
     session: &Session,
     what: &'static str,
@@ -108,7 +108,7 @@ fn time(time: SampledTime) -> String {
     format!("{median_us:.1} ({low_us:.1} to {high_us:.1})")
 }
 
-/// What dedupe would find, as lines.
+/// Formats the expected savings of dedupe.
 fn dedupe(forecast: &DedupeForecast) -> String {
     let sampled = match forecast.one_in {
         1 => "every record counted".to_owned(),
@@ -142,7 +142,7 @@ fn estimate(names: Vec<String>, session: &Session) -> Result<(), ApiError> {
     session.print(&answer, dedupe)
 }
 
-/// All that was measured of a volume, and what to do.
+/// Formats all measurements of a volume and the recommendation.
 fn shown(advice: &VolumeAdvice) -> String {
     let recommended = format!("{}: {}", advice.recommended.name(), advice.why);
     let now = format!(

@@ -1,9 +1,9 @@
-//! The shape of the command line: nouns, and the flags all verbs share.
+//! The command line: its nouns and the flags that all verbs share.
 //!
-//! Not here: the verbs of each noun (one file per noun).
+//! Not here: the verbs of each noun (one file for each noun).
 //!
-//! Invariant: a flag that says where the server is, or how to print, may stand before the noun,
-//! before the verb or after it; the last of these counts.
+//! Invariant: flags for the server's address and the output format are valid before the noun,
+//! before the verb and after it; the last one wins.
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -30,7 +30,7 @@ use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::serve_args::ServeArgs;
 
-/// Software-defined storage in one program: disks become pools, pools serve volumes.
+/// Software-defined storage in one program: disks form pools, and pools serve volumes.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -49,11 +49,11 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
-    /// List everything: pools, volumes, exports, targets and logical units
+    /// List all pools, volumes, exports, targets and logical units
     List {
         #[command(flatten)]
         remote: Remote,
-        /// For scripts: no header, tabs, sizes in bytes
+        /// Print for scripts: no header, tab-separated columns, sizes in bytes
         #[arg(short = 'H')]
         script: bool,
     },
@@ -62,35 +62,36 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Make, look at, and take away pools
+    /// Create, inspect and destroy pools
     Pool {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: PoolVerb,
     },
-    /// Make, change and take away volumes
+    /// Create, change and destroy volumes
     Volume {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: VolumeVerb,
     },
-    /// Keep volumes as they were, go back to that, and make new volumes of it
+    /// Create snapshots, roll volumes back to them and clone them
     Snapshot {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: SnapshotVerb,
     },
-    /// Keep the moment of a snapshot, without its data, so that changes since can be sent
+    /// Create bookmarks: the point in time of a snapshot, without its data, from which changes can
+    /// be sent
     Bookmark {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: BookmarkVerb,
     },
-    /// Show properties of pools, volumes and snapshots, and where their values come from
+    /// Show properties of pools, volumes and snapshots, and the source of each value
     Get {
         #[command(flatten)]
         remote: Remote,
@@ -104,106 +105,106 @@ pub(crate) enum Command {
         #[command(flatten)]
         arguments: SetArgs,
     },
-    /// Let something inherit a property again, instead of what was set
+    /// Clear local property values, so that they are inherited again
     Inherit {
         #[command(flatten)]
         remote: Remote,
         #[command(flatten)]
         arguments: InheritArgs,
     },
-    /// Send a snapshot, or what changed since an older one, as a stream to standard output
+    /// Send a snapshot, or the changes since an older one, to standard output as a stream
     Send(SendArgs),
     /// Receive a stream from standard input into a volume
     Receive(ReceiveArgs),
-    /// Let the server send volumes to another server by itself
+    /// Replicate volumes to another server in the background
     Replicate {
         #[command(flatten)]
         remote: RemoteWithoutCa,
         #[command(subcommand)]
         verb: ReplicateVerb,
     },
-    /// Let the server take snapshots by itself
+    /// Take snapshots on a schedule
     Schedule {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: ScheduleVerb,
     },
-    /// See what dedupe would save before it is switched on
+    /// Estimate the savings of dedupe before it is enabled
     Dedupe {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: DedupeVerb,
     },
-    /// Offer volumes and snapshots to clients
+    /// Export volumes and snapshots to NBD clients
     Export {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: ExportVerb,
     },
-    /// Let iSCSI initiators log in, and see who is there
+    /// Create iSCSI targets, set their allowed initiators and show sessions
     Target {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: TargetVerb,
     },
-    /// Show volumes and snapshots to initiators, as logical units of targets
+    /// Map volumes and snapshots to logical units of iSCSI targets
     Lun {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: LunVerb,
     },
-    /// Show and cancel streams that are sent and received
+    /// Show and cancel streams that the server sends or receives
     Stream {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: StreamVerb,
     },
-    /// Let programs and people call that are no users of this machine
+    /// Create tokens for programs and users without an account on this machine
     Token {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: TokenVerb,
     },
-    /// Show what happened: disks that failed, copies that were repaired, calls that were made
+    /// Show events: failed disks, repaired data and management calls
     Events {
         #[command(flatten)]
         remote: Remote,
-        /// Go on with what happens from now on
+        /// Keep running and print new events as they occur
         #[arg(short, long)]
         follow: bool,
-        /// Only events with a higher number
+        /// Show only events with a higher number
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
     },
-    /// Look at the running server
+    /// Show the state of the running server
     Server {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: ServerVerb,
     },
-    /// Copy a volume out of the disks that are left of its pool, without a server
+    /// Copy a volume from the remaining disks of its pool, without a server
     Rescue(RescueArgs),
-    /// Verify everything on the disks of a pool, without a server and without a change
+    /// Verify all data and metadata on the disks of a pool, without a server and without writing
     Check(CheckArgs),
-    /// Measure any storage, with a verdict on every number; without a verb: one honest minute
+    /// Benchmark any storage, with a verdict on each figure; without a verb: a one-minute benchmark
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Shell to print the script for
         shell: Shell,
     },
 }
 
 impl Cli {
-    /// Whether to print JSON, errors included.
+    /// True if the output, errors included, is JSON.
     pub(crate) fn json(&self) -> bool {
         let near = match &self.command {
             Command::Status { remote }
@@ -237,7 +238,7 @@ impl Cli {
     }
 }
 
-/// Ends the process the way a command line that cannot be read does.
+/// Prints an error for an invalid command line and exits, as clap does.
 pub(crate) fn refuse(message: &str) -> ! {
     Cli::command().error(ErrorKind::ArgumentConflict, message).exit()
 }
@@ -260,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_the_server_advises_exist() {
+    fn commands_advised_by_the_server_exist() {
         assert!(ADVISED.lines().count() > 10);
         for command in ADVISED.lines() {
             let Err(error) = Cli::try_parse_from(command.split_whitespace()) else { continue };
-            // A command that is named without its arguments exists all the same.
+            // A command without its required arguments exists too.
             let named = [ErrorKind::MissingRequiredArgument, ErrorKind::InvalidValue];
             assert!(named.contains(&error.kind()), "{command}: {error}");
         }

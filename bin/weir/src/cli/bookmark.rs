@@ -1,8 +1,8 @@
 //! `weir bookmark`: the verbs of bookmarks.
 //!
-//! Not here: sending from one (transfer).
+//! Not here: sending from a bookmark (transfer).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -16,18 +16,19 @@ use crate::cli::base::{confirm, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BookmarkVerb {
-    /// Make a bookmark of a snapshot: it keeps the moment, and none of the data
+    /// Create a bookmark of a snapshot: it records the point in time and holds no data
     Create {
         /// Full name of the snapshot, such as tank/vm1@monday
         snapshot: String,
-        /// Name of the bookmark, such as tank/vm1#monday; '#monday' is of the same volume
+        /// Name of the bookmark, such as tank/vm1#monday; '#monday' means a bookmark of the same
+        /// volume
         name: String,
     },
-    /// List bookmarks: by volume, oldest first
+    /// List bookmarks by volume, oldest first
     List {
-        /// Only those of this pool or volume
+        /// List only bookmarks of this pool or volume
         of: Option<String>,
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
@@ -35,13 +36,13 @@ pub(crate) enum BookmarkVerb {
     Destroy {
         /// Full name, such as tank/vm1#monday
         name: String,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
 }
 
-/// The full name of a bookmark: `#monday` is of the snapshot's volume.
+/// Full name of a bookmark; `#monday` belongs to the snapshot's volume.
 fn full_name(snapshot: &str, name: String) -> String {
     match (name.strip_prefix('#'), snapshot.split_once('@')) {
         (Some(own), Some((volume, _))) => format!("{volume}#{own}"),
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_name_is_of_the_volume_of_the_snapshot() {
+    fn short_bookmark_name_belongs_to_the_volume_of_the_snapshot() {
         assert_eq!(full_name("tank/v@a", "#b".into()), "tank/v#b");
         assert_eq!(full_name("tank/v@a", "tank/v#b".into()), "tank/v#b");
         assert_eq!(full_name("tank/v", "#b".into()), "#b", "refused by its own name");

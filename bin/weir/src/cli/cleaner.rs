@@ -1,13 +1,13 @@
-//! How a pool's cleaner prints.
+//! Text on a pool's cleaner.
 //!
-//! Not here: the counts (`pool_status` tells them).
+//! Not here: the counters (`pool_status` reports them).
 //!
-//! Invariant: what it goes by is printed beside what there is.
+//! Invariant: the line shows the thresholds next to the current values.
 
 use weir_api::types::CleanerStatus;
 use weir_base::size::Human;
 
-/// What the cleaner did lately, and when it works; nothing of a pool that is not open.
+/// Recent work of the cleaner and its thresholds; `None` for a pool that is not imported.
 pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
     let cleaner = cleaner?;
     let lately = if cleaner.working {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cleaner_at_work_and_an_idle_one_are_told_apart() {
+    fn line_distinguishes_active_and_idle_cleaners() {
         assert_eq!(line(None), None);
         let idle = CleanerStatus {
             free_segments: 200,

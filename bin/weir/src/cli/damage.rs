@@ -1,8 +1,8 @@
-//! How a pool's damage prints: what no disk has a good copy of.
+//! Text on a pool's permanent errors: data without an intact copy on any disk.
 //!
-//! Not here: errors of disks that another copy made good (the table of `weir pool status`).
+//! Not here: errors that were repaired from another copy (the table of `weir pool status`).
 //!
-//! Invariant: "No known data errors" is printed only if the pool is open and its list is empty.
+//! Invariant: "No known data errors" is printed only if the pool is imported and its list is empty.
 
 use weir_api::types::{Damage, DamagedRange, Health, PoolStatus};
 use weir_base::size::Human;
@@ -14,7 +14,7 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// What there is of it, in numbers; nothing if there is none.
+/// Counts of damaged ranges and structures; `None` if there are none.
 pub(crate) fn summary(damage: &Damage) -> Option<String> {
     let mut parts = Vec::new();
     if !damage.ranges.is_empty() {
@@ -60,7 +60,7 @@ fn shared_by(range: &DamagedRange) -> String {
     words.join(" ")
 }
 
-/// The list, behind an empty line; nothing if there is none.
+/// The list of damage after an empty line; empty if there is none.
 pub(crate) fn list(damage: &Damage) -> String {
     let range = |range: &DamagedRange| {
         [

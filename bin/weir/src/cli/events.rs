@@ -1,8 +1,8 @@
-//! `weir events` and `weir pool history`: what happened.
+//! `weir events` and `weir pool history`.
 //!
-//! Not here: where it is kept (the server).
+//! Not here: storage of events and history (the server).
 //!
-//! Invariant: whoever follows sees every event or is told how many are missing.
+//! Invariant: `--follow` prints every event, or the number of missing ones.
 
 use weir_api::ApiError;
 use weir_api::limits::EVENT_WAIT_MAX;
@@ -12,7 +12,7 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
-/// Prints the events after a number, and goes on with new ones if asked to.
+/// Prints the events after a number; with `follow` also new ones as they occur.
 pub(crate) fn run(session: &Session, follow: bool, mut after: u64) -> Result<(), ApiError> {
     let look = |after, wait_ms| session.call(ListEvents { after, wait_ms });
     let mut seen = look(after, 0)?;

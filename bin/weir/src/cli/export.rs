@@ -2,7 +2,7 @@
 //!
 //! Not here: the data protocols.
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -17,42 +17,43 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExportVerb {
-    /// Offer a volume or a snapshot to clients
+    /// Export a volume or a snapshot to clients
     Create {
-        /// How: nbd
+        /// Protocol: nbd
         protocol: String,
         /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
         volume: String,
-        /// Name clients ask for [default: the same full name]
+        /// Name under which clients open the export [default: that full name]
         #[arg(long)]
         name: Option<String>,
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
-        /// Addresses whose clients may open it over TCP: 10.0.0.7, or networks such as
-        /// 10.0.0.0/24, separated by commas [default: all that the server takes]
+        /// Addresses whose clients may open the export over TCP: 10.0.0.7, or networks such as
+        /// 10.0.0.0/24, separated by commas [default: all addresses that the server accepts]
         #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
         allow: Vec<String>,
     },
-    /// Name the addresses whose clients may open an export over TCP; connected clients of others
-    /// are cut off
+    /// Set the addresses whose clients may open an export over TCP; connected clients with other
+    /// addresses are disconnected
     Set {
         /// Name of the export
         name: String,
-        /// The whole list, such as 10.0.0.7,10.0.1.0/24, or any for all that the server takes
+        /// The complete list, such as 10.0.0.7,10.0.1.0/24, or any for all addresses that the
+        /// server accepts
         #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',', required = true)]
         allow: Vec<String>,
     },
     /// List exports
     List {
-        /// Also the addresses whose clients may open them over TCP
+        /// Show the allowed addresses too
         #[arg(short = 'v')]
         verbose: bool,
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Stop offering; refused while clients are connected
+    /// Delete an export; refused while clients are connected
     Delete {
         /// Name of the export
         name: String,
@@ -114,7 +115,7 @@ fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(action))
 }
 
-/// The list that was typed, checked before the call; none for `any`.
+/// Checks the list from the command line before the call; `any` gives an empty list.
 fn addresses(typed: &[String]) -> Result<Vec<String>, ApiError> {
     if typed == ["any"] {
         return Ok(Vec::new());

@@ -1,11 +1,12 @@
-//! `weir pool iostat`: what disks and clients do, per second.
+//! `weir pool iostat`: I/O of disks and clients, per second.
 //!
-//! Not here: the counts (`pool_status` tells them).
+//! Not here: the counters (`pool_status` reports them).
 //!
 //! Invariants:
-//! - the first report covers everything since the pool was opened, each later one the interval
-//!   before it;
-//! - a pool that was opened anew in between starts over: rates are never negative.
+//! - the first report covers the time since the pool's import, each later one the interval before
+//!   it;
+//! - if the pool was imported again in between, the report covers the time since then: rates are
+//!   never negative.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
-/// One report, of one pool.
+/// One report on one pool.
 #[derive(Debug, Serialize)]
 struct Report {
     pool: String,
-    /// What the rates are means over.
+    /// Length of the interval that the rates cover.
     interval_ms: u64,
     total: Rates,
     vdevs: Vec<VdevReport>,
     client: ClientRates,
-    /// Bytes written to disks per byte clients wrote; none while they wrote nothing.
+    /// Bytes written to disks per byte that clients wrote; `None` if clients wrote nothing.
     written_per_client_byte: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ struct DiskReport {
     rates: Rates,
 }
 
-/// Per second, and mean times of the operations that ended in the interval.
+/// Rates per second, and mean latency of the operations that ended in the interval.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Rates {
     reads_per_s: f64,
@@ -68,7 +69,7 @@ struct ClientRates {
     written_bytes_per_s: f64,
 }
 
-/// What happened to one kind of operation between two looks.
+/// Difference of one kind of operation between two polls.
 #[derive(Clone, Copy, Default)]
 struct OpDelta {
     count: u64,
@@ -145,9 +146,9 @@ impl Delta {
     }
 }
 
-/// What happened between two looks at a pool; with none before, since it was opened.
+/// Compares two polls of a pool; without `before`, covers the time since the import.
 fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
-    // Counts that went back are those of another opening.
+    // Smaller counters come from another import.
     let before = before.filter(|old| old.guid == now.guid && old.counted_ms <= now.counted_ms);
     let interval_ms = now.counted_ms - before.map_or(0, |old| old.counted_ms);
     let seconds = interval_ms.max(1) as f64 / 1000.0;
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_shows_what_happened_in_it() {
+    fn interval_shows_only_its_own_operations() {
         let before = pool(10_000, 4096, &[writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
         let now = pool(12_000, 12_288, &[writes(30, 57_344, 5000), writes(30, 57_344, 85_000)]);
         let first = report(None, &before);
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_opened_anew_starts_over() {
+    fn counters_restart_after_another_import() {
         let before = pool(10_000, 4096, &[writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
         let now = pool(500, 0, &[writes(1, 4096, 100), writes(1, 4096, 100)]);
         let next = report(Some(&before), &now);

@@ -1,8 +1,8 @@
 //! `weir lun`: the verbs of logical units.
 //!
-//! Not here: targets and who may log in (target).
+//! Not here: targets and their allow lists (target).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -16,41 +16,42 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LunVerb {
-    /// Show a volume or a snapshot at a target
+    /// Map a volume or a snapshot to a logical unit of a target
     Add {
         /// Name of the target
         target: String,
         /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
         volume: String,
-        /// Its logical unit number there [default: the lowest that is free]
+        /// Logical unit number [default: the lowest free number]
         #[arg(long, value_name = "NUMBER")]
         lun: Option<u16>,
-        /// Bytes of its logical blocks, 512 or 4096 [default: as at other targets, or 512]
+        /// Logical block size, 512 or 4096 bytes [default: as at other targets, or 512]
         #[arg(long, value_name = "SIZE")]
         block_size: Option<String>,
-        /// Answer writes before they are durable, until an initiator synchronizes: on or off.
-        /// Quicker, but initiators that log in again by themselves are not told of writes that
-        /// were lost when this server was killed [default: as at other targets, or off]
+        /// Write-back cache, on or off: if on, writes complete before they are durable, until an
+        /// initiator sends SYNCHRONIZE CACHE. This is faster, but initiators that log in again
+        /// automatically do not learn of writes that were lost when this server was killed
+        /// [default: as at other targets, or off]
         #[arg(long, value_name = "ON|OFF")]
         write_cache: Option<String>,
-        /// Clients of other protocols may use it at the same time: they know of each other, and
-        /// nothing else keeps their writes apart
+        /// Allow concurrent use by clients of other protocols; the clients must coordinate, because
+        /// Weir does not separate their writes
         #[arg(long)]
         shared: bool,
     },
-    /// List logical units and what was done with them
+    /// List logical units and their I/O counters
     List {
-        /// Only those of this target
+        /// List only logical units of this target
         target: Option<String>,
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Show it no longer; refused while initiators are logged in at the target
+    /// Remove a logical unit; refused while initiators are logged in to the target
     Remove {
         /// Name of the target
         target: String,
-        /// Its number there, as `weir lun list` shows it, or the volume or snapshot
+        /// Logical unit number, as `weir lun list` shows it, or the name of the volume or snapshot
         #[arg(value_name = "NUMBER|VOLUME")]
         lun: String,
         #[command(flatten)]
@@ -86,7 +87,7 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// The logical unit that was named by its number or by its volume.
+/// Finds a logical unit by its number or its volume.
 fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError> {
     if let Ok(number) = named.parse() {
         return Ok(number);
@@ -142,7 +143,7 @@ fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), A
     session.print(&targets, |all| table(&all.targets, style))
 }
 
-/// All logical units of targets; nothing where there are none.
+/// Formats all logical units of targets; empty if there are none.
 pub(crate) fn table(targets: &[Target], style: Style) -> String {
     let row = |target: &Target, lun: &TargetLun| {
         let counters = lun.counters;

@@ -1,9 +1,9 @@
-//! `weir pool` verbs that look after disks: scrub, offline, online, clear, attach, detach, replace;
-//! and how a scan prints.
+//! `weir pool` verbs for disk maintenance: scrub, offline, online, clear, attach, detach, replace;
+//! and the progress of scans.
 //!
 //! Not here: the rest of `weir pool` (`pool`).
 //!
-//! Invariant: a verb is one call; only `--wait` looks on, and what it watches goes on without it.
+//! Invariant: a verb is one call. Only `--wait` polls, and the scan continues without it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,101 +21,101 @@ use crate::cli::base::layout::absolute;
 use crate::cli::base::pool_text::{changed, kind_name, scan_line, warn};
 use crate::cli::base::session::Session;
 
-/// How often a scan that is waited for is looked at.
+/// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
-/// Looks at a scan that does not run before it is given up: longer than its own attempts take.
+/// Polls of a scan that does not run after which `--wait` gives up: longer than the server's own
+/// retries take.
 const STILL_LOOKS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CareVerb {
-    /// Read and verify every copy of everything, and rewrite bad copies from good ones
+    /// Read and verify every copy of all data, and rewrite bad copies from intact ones
     Scrub {
-        /// Let the running scrub wait; the same verb without a flag continues it
+        /// Pause the running scrub; the same verb without a flag resumes it
         #[arg(short, long, conflicts_with_all = ["stop", "wait"])]
         pause: bool,
-        /// End the running scrub
+        /// Stop the running scrub
         #[arg(short, long, conflicts_with = "wait")]
         stop: bool,
-        /// Wait until it is done
+        /// Wait until the scrub ends
         #[arg(short, long)]
         wait: bool,
         /// Name of the pool
         name: String,
     },
-    /// Take a disk out of use that others stand in for, until `online` or the next opening
+    /// Take a redundant disk offline until `online` or the next import
     Offline {
         /// Name of the pool
         name: String,
-        /// The disk: its path, the path's last part, or its guid
+        /// Path of the disk, the last part of the path, or its guid
         disk: String,
     },
     /// Bring a disk online, also under another path, and resilver it
     Online {
-        /// Wait until everything it missed is written
+        /// Wait until the resilver ends
         #[arg(short, long)]
         wait: bool,
         /// Name of the pool
         name: String,
-        /// The disk: its path, the path's last part, its guid, or the path it has now
+        /// Path of the disk, the last part of the path, its guid, or its current path
         disk: String,
-        /// The path it has now, where that is another one than before
+        /// Current path of the disk, if it changed
         path: Option<String>,
     },
-    /// Add a disk to a disk or mirror: it gets everything the others have
+    /// Attach a disk to a single disk or mirror and resilver it
     Attach {
-        /// Overwrite what the new disk holds
+        /// Overwrite existing data on the new disk
         #[arg(short, long)]
         force: bool,
-        /// Wait until the new disk has everything
+        /// Wait until the resilver of the new disk ends
         #[arg(short, long)]
         wait: bool,
         /// Name of the pool
         name: String,
-        /// A disk of the vdev: its path, the path's last part, or its guid
+        /// A disk of the vdev: its path, the last part of the path, or its guid
         disk: String,
-        /// The new disk
+        /// Path of the new disk
         new: String,
     },
-    /// Take a disk out of a mirror for good
+    /// Detach a disk from a mirror permanently
     Detach {
         /// Name of the pool
         name: String,
-        /// The disk: its path, the path's last part, or its guid
+        /// Path of the disk, the last part of the path, or its guid
         disk: String,
     },
-    /// Let a disk take another's place; a good one leaves when the new one has everything
+    /// Replace a disk with another; a healthy disk is detached when the new one is resilvered
     Replace {
-        /// Overwrite what the new disk holds
+        /// Overwrite existing data on the new disk
         #[arg(short, long)]
         force: bool,
-        /// Wait until the new disk has everything
+        /// Wait until the resilver of the new disk ends
         #[arg(short, long)]
         wait: bool,
-        /// Where both disks cannot be in the vdev (raidz), let a good one leave at once
+        /// On vdevs that cannot hold both disks (raidz), detach a healthy disk immediately
         #[arg(long)]
         at_once: bool,
         /// Name of the pool
         name: String,
-        /// The disk to be replaced: its path, the path's last part, or its guid
+        /// Disk to replace: its path, the last part of the path, or its guid
         disk: String,
-        /// The new disk; without it another one that has the same path now
+        /// Path of the new disk [default: a new disk at the path of the old one]
         new: Option<String>,
     },
-    /// Set error counts to zero, take faulted disks into use again
+    /// Reset error counters and bring faulted disks back into use
     Clear {
-        /// Also give up volumes and snapshots with unreadable records: their space becomes free for
-        /// other data
+        /// Also discard volumes and snapshots with unreadable records and free their space
         #[arg(long)]
         lost: bool,
         /// Name of the pool
         name: String,
-        /// One disk; else all
+        /// One disk [default: all disks]
         disk: Option<String>,
     },
 }
 
-/// Brings a disk online. If the pool knows no disk of this name, sends the path: the server reads
+/// Brings a disk online. If the pool has no disk of this name, sends the path, and the server reads
 /// the label there.
 fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
     let answer = session.call(request.clone());
@@ -187,7 +187,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// Waits until no scan of this kind is wanted any more, and tells how it ended.
+/// Waits until a scan of this kind ends, and prints the outcome.
 fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> {
     let shown = if session.is_watched() {
         ProgressDrawTarget::stderr()
@@ -206,7 +206,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // A resilver that finished before this one was wanted does not count.
+        // A resilver that finished before the new one was requested does not count.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
@@ -227,13 +227,13 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            // No disk misses anything. An older scrub may be shown.
+            // No disk needs a resilver. The pool may show an older scrub.
             None if pool.state == Health::Online
                 && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
             {
                 return session.print(&pool, |_| String::new());
             }
-            // It starts in a moment, or tries again after a failure.
+            // The scan is about to start, or to retry after a failure.
             _ if still < STILL_LOOKS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();

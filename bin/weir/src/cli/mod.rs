@@ -1,4 +1,4 @@
-//! The command line: a file for each noun.
+//! The command line: one file for each noun.
 
 pub(crate) mod advise;
 pub(crate) mod args;

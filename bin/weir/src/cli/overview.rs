@@ -1,9 +1,9 @@
-//! `weir status`, `weir list` and `weir version`: everything there is, in one look.
+//! `weir status`, `weir list` and `weir version`: an overview of the whole server.
 //!
 //! Not here: the verbs of pools, volumes, exports and targets (a file for each).
 //!
-//! Invariants: problems stand first; what cannot be asked of the server ends the command, so that
-//! nothing is missing silently.
+//! Invariants: pools with problems come first; a failed call ends the command, so the output is
+//! never silently incomplete.
 
 use serde::Serialize;
 use weir_api::ApiError;
@@ -22,7 +22,7 @@ use crate::cli::pool;
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// All pools, those with problems first; in one line where there is none.
+/// Prints all pools, those with problems first; one line if no pool has a problem.
 pub(crate) fn status(session: &Session) -> Result<(), ApiError> {
     let mut answer = session.call(ListPools {})?;
     answer.pools.sort_by_key(|pool| (is_well(pool), pool.name.clone()));
@@ -49,7 +49,7 @@ fn line(pool: &PoolStatus) -> String {
     format!("pool {} is online, {used} of {size} used\n", output::clean(&pool.name))
 }
 
-/// Everything there is.
+/// All objects of a server, for `weir list`.
 #[derive(Serialize)]
 struct Everything {
     pools: Vec<PoolStatus>,
@@ -58,7 +58,7 @@ struct Everything {
     targets: Vec<Target>,
 }
 
-/// A line for each pool, volume, export and logical unit.
+/// Prints a line for each pool, volume, export and logical unit.
 pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     let VolumeList { volumes, .. } = session.call(ListVolumes { pool: None })?;
     let everything = Everything {
@@ -112,15 +112,15 @@ fn counted(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// Versions of both sides.
+/// Versions of this command and of the server.
 #[derive(Serialize)]
 struct Versions {
     command: &'static str,
-    /// `None`: no server answers.
+    /// `None` if no server responds.
     server: Option<String>,
 }
 
-/// The version of this command, and of the server where one answers.
+/// Prints the version of this command and, if a server responds, of the server.
 pub(crate) fn version(session: &Session) -> Result<(), ApiError> {
     let server = match session.call(ShowServer {}) {
         Ok(ServerInfo { version, .. }) => Some(version),

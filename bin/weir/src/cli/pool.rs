@@ -1,8 +1,8 @@
-//! `weir pool`: the verbs of pools and how a pool's state prints.
+//! `weir pool`: verbs of pools, and the text of a pool's state.
 //!
 //! Not here: the layout grammar (`layout`).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use std::collections::BTreeMap;
 
@@ -26,75 +26,75 @@ use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
-    /// Make a pool of disks
+    /// Create a pool from disks
     Create {
-        /// Use disks that hold another pool or a file system (never those of a pool that a server
-        /// has open), and mix vdevs of different redundancy
+        /// Use disks that contain another pool or a file system, except disks of a pool that a
+        /// server has imported; also allow vdevs of different redundancy
         #[arg(short, long)]
         force: bool,
-        /// Set a property
+        /// Set a property of the new pool
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
         /// Name of the pool
         name: String,
-        /// Disks (block devices or files), or `mirror DISK DISK...`, or `raidz1`, `raidz2` or
-        /// `raidz3` and disks, several times; then `log` and `spare` with vdevs for the intent log
-        /// and disks in waiting
+        /// Disks (block devices or files), `mirror DISK DISK...`, or `raidz1`, `raidz2` or `raidz3`
+        /// followed by disks; may be repeated. After these, `log` followed by vdevs adds an intent
+        /// log, and `spare` followed by disks adds spares
         #[arg(required = true, value_name = "VDEV")]
         layout: Vec<String>,
     },
     /// List pools
     List {
-        /// For scripts: no header, tabs, sizes in bytes
+        /// Print for scripts: no header, tab-separated columns, sizes in bytes
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Show the state of one pool or all: what is the matter and what to do
+    /// Show the state of one pool or of all pools, problems and the action to take
     Status {
-        /// List what has no good copy on any disk: volumes, ranges, and snapshots that share them
+        /// List data without an intact copy: volumes, ranges, and the snapshots that share them
         #[arg(short, long)]
         verbose: bool,
         /// Name of the pool
         name: Option<String>,
     },
-    /// Show what disks and clients do: operations and bytes per second, mean times, and how much
-    /// is written to disks for what clients write
+    /// Show I/O of disks and clients: operations and bytes per second, mean latency, and bytes
+    /// written to disks per byte written by clients
     Iostat {
-        /// For scripts: no header, tabs, bytes and microseconds
+        /// Print for scripts: no header, tab-separated columns, bytes and microseconds
         #[arg(short = 'H')]
         script: bool,
         /// Name of the pool
         name: String,
-        /// Report again every so many seconds; the first report is since the pool was opened
+        /// Seconds between reports; the first report covers the time since the pool was imported
         #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
         interval: Option<u64>,
-        /// Stop after so many reports
+        /// Number of reports
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
-    /// Show who changed what in a pool, and how that went
+    /// Show the changes made to a pool, their callers and their outcomes
     History {
-        /// Name of the pool, also of one that is gone
+        /// Name of the pool, also of an exported or destroyed one
         name: String,
     },
     /// Destroy a pool and everything in it
     Destroy {
         /// Name of the pool
         name: String,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
-    /// Import a pool, or list the pools that could be imported
+    /// Import a pool, or list the pools available for import
     Import {
-        /// Where to look instead of the usual places
+        /// Directory or device to search instead of the default locations
         #[arg(short = 'd', value_name = "DIR|DEVICE")]
         search: Vec<String>,
-        /// Import what can still be read, though newer, acknowledged data is lost with it, and take
-        /// the pool from a server that has it open: that one stops using it
+        /// Import the newest readable state, even if later acknowledged writes are lost, and take
+        /// over a pool that another server has imported; that server stops using it
         #[arg(short, long, requires = "name")]
         force: bool,
-        /// Name or guid of the pool; none lists what there is
+        /// Name or guid of the pool; without it, list the available pools
         name: Option<String>,
     },
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub(crate) enum PoolVerb {
     Export {
         /// Name of the pool
         name: String,
-        /// Also when its volumes are exported to clients, who are cut off
+        /// Export the pool even if clients use its volumes; their connections are closed
         #[arg(long)]
         force: bool,
     },
@@ -179,7 +179,7 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-/// As [`changed`], with what was measured of the disks as data.
+/// As [`changed`], and prints the flush tests of the disks as data.
 fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
     warn_and_say(session, &made.change);
     session.print(made, |made| flush_checks(&made.flush_checks))
@@ -248,7 +248,7 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
     })
 }
 
-/// The state of a pool the way zpool lays it out.
+/// Formats the state of a pool in the layout of `zpool status`.
 pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
     let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
@@ -294,7 +294,7 @@ pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     format!("{head}config:\n\n{tree}\n{errors}{list}")
 }
 
-/// Where the room in use goes; nothing of a pool that is not open.
+/// Space in use by purpose; `None` for a pool that is not imported.
 fn allocated(pool: &PoolStatus) -> Option<String> {
     let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes, saved_bytes } =
         pool.allocated;
@@ -314,7 +314,7 @@ fn allocated(pool: &PoolStatus) -> Option<String> {
     })
 }
 
-/// How far the removal of a vdev is.
+/// Progress of a vdev's removal.
 fn removal(vdev: &VdevStatus) -> Option<String> {
     let Leaving { live_bytes, stuck_segments } = vdev.leaving?;
     let stuck = match stuck_segments {
@@ -340,7 +340,7 @@ fn importable(pool: &ImportablePool) -> String {
     format!("{}config:\n\n{tree}", labelled(&lines))
 }
 
-/// As [`output::labelled`], with `config:` and `errors:` in mind, which follow.
+/// As [`output::labelled`], aligned with the `config:` and `errors:` that follow.
 fn labelled(lines: &[(&str, &str)]) -> String {
     let widened: Vec<(String, &str)> =
         lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();
@@ -371,7 +371,7 @@ fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
 }
 
 fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
-    // As zpool: first what holds data, then logs and spares below their own words.
+    // As in zpool: data vdevs first, then logs and spares under their own headings.
     let of = |role: VdevRole, header: Option<&'static str>| {
         let vdevs = vdevs.iter().filter(move |vdev| vdev.role == role).enumerate();
         vdevs.map(move |(n, vdev)| (header.filter(|_| n == 0), vdev))

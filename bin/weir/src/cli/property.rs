@@ -1,10 +1,10 @@
 //! `weir get`, `weir set` and `weir inherit`: properties of pools, volumes and snapshots.
 //!
-//! Not here: which there are (the table of weir-api), what they do.
+//! Not here: the list of properties (the table of weir-api) and their effects.
 //!
 //! Invariants:
-//! - a call is about one thing; of several, those before the first refusal are changed;
-//! - what is judged here is judged for all of them before the first call.
+//! - a call changes one object; the objects named before the first refused one stay changed;
+//! - checks made here cover all objects before the first call.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::cli::pool::split_property;
 
-/// Reads the name of a property, or several; completion offers those there are.
+/// Parses one or more property names; shell completion offers the known ones.
 #[derive(Clone)]
 struct PropertyNames;
 
@@ -46,14 +46,14 @@ impl TypedValueParser for PropertyNames {
     }
 }
 
-/// The table, for help.
+/// The table of properties, for help.
 fn table() -> String {
     let lines = PROPERTIES.iter().map(|spec| format!("  {}\n", spec.help()));
     let own = "  module:name: your own, for pools, volumes and snapshots\n";
     format!("Properties:\n{}{own}", lines.collect::<String>())
 }
 
-/// What `-o` shows.
+/// Columns of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Field {
     Name,
@@ -62,7 +62,7 @@ enum Field {
     Source,
 }
 
-/// What `-s` keeps.
+/// Sources of `-s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum From {
     Local,
@@ -85,23 +85,23 @@ impl From {
 #[derive(Debug, Args)]
 #[command(after_help = table())]
 pub(crate) struct GetArgs {
-    /// Names of properties with commas between, or all
+    /// Property names separated by commas, or all
     #[arg(value_name = "all|PROPERTY[,PROPERTY]", value_parser = PropertyNames,
         hide_possible_values = true)]
     properties: String,
-    /// Full names of pools, volumes and snapshots; else all pools and volumes
+    /// Full names of pools, volumes and snapshots [default: all pools and volumes]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Columns to show
     #[arg(short = 'o', value_name = "COLUMN[,COLUMN]", value_delimiter = ',', value_enum)]
     columns: Vec<Field>,
-    /// Only values from there
+    /// Show only values from these sources
     #[arg(short = 's', value_name = "SOURCE[,SOURCE]", value_delimiter = ',', value_enum)]
     sources: Vec<From>,
-    /// For scripts: no header, tabs
+    /// Print for scripts: no header, tab-separated columns
     #[arg(short = 'H')]
     script: bool,
-    /// Exact values: bytes, seconds since 1970
+    /// Print exact values: bytes, seconds since 1970
     #[arg(short = 'p')]
     exact: bool,
 }
@@ -109,14 +109,14 @@ pub(crate) struct GetArgs {
 #[derive(Debug, Args)]
 #[command(after_help = table())]
 pub(crate) struct SetArgs {
-    /// Properties to set, and full names of what to set them on, in any order
+    /// Properties to set, and full names of pools, volumes and snapshots, in any order
     #[arg(required = true, value_name = "PROPERTY=VALUE... NAME")]
     words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InheritArgs {
-    /// Also on everything in it: the volumes of a pool, the snapshots of a volume
+    /// Also clear the property on the volumes of a pool or the snapshots of a volume
     #[arg(short, long)]
     recursive: bool,
     /// Name of the property
@@ -127,7 +127,7 @@ pub(crate) struct InheritArgs {
     names: Vec<String>,
 }
 
-/// A value as people read it.
+/// A value in units for people.
 fn human(property: &Property) -> String {
     let spec = PROPERTIES.iter().find(|spec| spec.name == property.property);
     let number = property.value.parse::<u64>().ok();
@@ -190,7 +190,7 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
 }
 
 pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
-    // In any order: no name of a pool, volume or snapshot has a `=`.
+    // The order is free: no name of a pool, volume or snapshot has a `=`.
     let words = arguments.words.iter().cloned();
     let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
     if names.is_empty() {
@@ -218,13 +218,13 @@ pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), 
     changed(session, names, request)
 }
 
-/// The answers of several calls.
+/// The responses of several calls.
 #[derive(Serialize)]
 struct Changes {
     changes: Vec<PropertyChange>,
 }
 
-/// Makes one call for each name, and prints their answers as one.
+/// Makes one call for each name, and prints the responses as one document.
 fn changed<C: Call<Answer = PropertyChange>>(
     session: &Session,
     names: &[String],
@@ -239,7 +239,7 @@ fn changed<C: Call<Answer = PropertyChange>>(
     session.print(&Changes { changes }, |_| String::new())
 }
 
-/// Properties as the command line writes them.
+/// Parses properties from the command line.
 pub(crate) fn values(given: &[String]) -> Result<PropertyValues, ApiError> {
     let mut properties = BTreeMap::new();
     for text in given {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn values_read_well() {
+    fn values_are_shown_in_units() {
         for (name, value, wanted) in [
             ("quota", "0", "none"),
             ("quota", "10737418240", "10GiB"),

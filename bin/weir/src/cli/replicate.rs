@@ -1,8 +1,8 @@
-//! `weir replicate`: volumes that the server sends to another server by itself.
+//! `weir replicate`: volumes that the server replicates to another server in the background.
 //!
 //! Not here: streams through files and pipes (transfer).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,29 +23,29 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReplicateVerb {
-    /// Replicate a volume to another server from now on; the first run begins at once
+    /// Replicate a volume to another server; the first run starts immediately
     Create {
         /// Full name, such as tank/vm1
         volume: String,
-        /// Where to, such as https://host:7118/backup/vm1
+        /// URL of the replica, such as https://host:7118/backup/vm1
         #[arg(long, value_name = "URL")]
         to: String,
-        /// From the start of one run to that of the next, such as 15m
+        /// Interval between the starts of two runs, such as 15m
         #[arg(long, value_name = "TIME")]
         every: String,
-        /// Most bytes per second, such as 50MiB
+        /// Bandwidth limit in bytes per second, such as 50MiB
         #[arg(long, value_name = "SIZE")]
         bandwidth: Option<String>,
-        /// File with the certificate that the other server's was signed with (PEM)
+        /// File with the CA certificate that signed the other server's certificate (PEM)
         #[arg(long, value_name = "FILE")]
         ca: PathBuf,
         /// File with the secret that the other server was started with
         #[arg(long, value_name = "FILE")]
         secret_file: PathBuf,
     },
-    /// List replicated volumes: what each is doing, and what would be lost with this server now
+    /// List replicated volumes: their state, and the data that a loss of this server would lose now
     List {
-        /// For scripts: no header, tabs, sizes in bytes, times in seconds
+        /// Print for scripts: no header, tab-separated columns, sizes in bytes, times in seconds
         #[arg(short = 'H')]
         script: bool,
     },
@@ -54,22 +54,22 @@ pub(crate) enum ReplicateVerb {
         /// Full name, such as tank/vm1
         volume: String,
     },
-    /// Start no run until it is resumed, and cut one under way off
+    /// Pause a replication: abort the current run and start no other until `resume`
     Pause {
         /// Full name, such as tank/vm1
         volume: String,
     },
-    /// Go on
+    /// Resume a paused replication
     Resume {
         /// Full name, such as tank/vm1
         volume: String,
     },
-    /// Compare the newest replicated snapshot on both servers; list shows what was found
+    /// Compare the newest replicated snapshot on both servers; `list` shows the result
     Verify {
         /// Full name, such as tank/vm1
         volume: String,
     },
-    /// Forget a replication; what the other server has stays there
+    /// Delete a replication; the data on the other server stays
     Delete {
         /// Full name, such as tank/vm1
         volume: String,
@@ -139,16 +139,17 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
-/// The list names the answer that a run waits for after this long: longer than a busy server takes.
+/// The list shows a pending response of the other server after this long: longer than a busy server
+/// takes.
 const LONG_WAIT_MS: u64 = 2_000;
 
-/// A time for people, two units of it at most.
+/// A duration for people, at most two units of it.
 fn time(ms: u64) -> String {
     let text = humantime::format_duration(Duration::from_secs(ms / 1000)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// The answer of the other server that takes noticeably long.
+/// The pending response of the other server, if the wait is noticeably long.
 fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
     replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
 }
@@ -179,7 +180,7 @@ fn verified(replication: &Replication) -> String {
     }
 }
 
-/// The age of the newest snapshot that the other server has, or why there is none.
+/// Age of the newest snapshot on the other server, or the reason why there is none.
 fn age(replication: &Replication) -> Result<u64, &'static str> {
     let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
     replication.lag_ms.ok_or(none)

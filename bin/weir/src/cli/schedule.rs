@@ -1,8 +1,8 @@
-//! `weir schedule`: snapshots that the server takes by itself.
+//! `weir schedule`: snapshots that the server takes on a schedule.
 //!
-//! Not here: when one is due (the server).
+//! Not here: the times at which they are due (the server).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -14,17 +14,18 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleVerb {
-    /// Take snapshots of a volume, or of all volumes of a pool, from now on
+    /// Take snapshots of a volume, or of all volumes of a pool, on a schedule
     ///
-    /// Times are UTC. The first ones are taken at once. Snapshots are named after their sort and
-    /// time, such as auto-hourly-2026-11-22-1000; only such names are destroyed, the oldest beyond
-    /// the count, and none that is held, cloned or exported. On a replica, a schedule only destroys
-    /// excess snapshots.
+    /// Times are UTC. The first snapshots are taken immediately. Their names hold the kind and the
+    /// time, such as auto-hourly-2026-11-22-1000. The server destroys only snapshots with such
+    /// names: the oldest beyond the count, unless they are held, cloned or exported. On a replica,
+    /// a schedule only destroys excess snapshots.
     Set {
-        /// A volume such as tank/vm1, or a pool: all its volumes without a schedule of their own
+        /// A volume such as tank/vm1, or a pool, for all its volumes without their own schedule
         name: String,
-        /// How many to keep of each sort, such as hourly=24,daily=7,weekly=4,monthly=12,yearly=1;
-        /// frequently=4 is one each 15 minutes; hourly=0 takes none and destroys those there are
+        /// Number of snapshots to keep of each kind, such as
+        /// hourly=24,daily=7,weekly=4,monthly=12,yearly=1; frequently=4 takes one every 15 minutes;
+        /// hourly=0 takes none and destroys the existing ones
         #[arg(value_name = "SORT=COUNT...", required = true)]
         keep: Vec<String>,
         /// Take no snapshots; destroy excess snapshots
@@ -33,13 +34,13 @@ pub(crate) enum ScheduleVerb {
     },
     /// List schedules
     List {
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Forget a schedule; the snapshots it took stay
+    /// Delete a schedule; its snapshots stay
     Clear {
-        /// The volume or the pool
+        /// Name of the volume or pool
         name: String,
     },
 }

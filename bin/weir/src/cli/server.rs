@@ -1,8 +1,8 @@
-//! `weir server`: looking at the running server.
+//! `weir server`: state of the running server.
 //!
-//! Not here: running it (`serve`).
+//! Not here: running the server (`serve`).
 //!
-//! Invariant: nothing here changes anything.
+//! Invariant: these verbs change nothing.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -14,7 +14,7 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerVerb {
-    /// Show what the server is and uses
+    /// Show version, settings and memory use of the server
     Show,
 }
 

@@ -1,8 +1,8 @@
 //! `weir snapshot`: the verbs of snapshots.
 //!
-//! Not here: schedules of them (schedule), volumes that were cloned from one (volume).
+//! Not here: snapshot schedules (schedule), volumes cloned from snapshots (volume).
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::Subcommand;
 use weir_api::ApiError;
@@ -19,77 +19,77 @@ use crate::cli::base::{confirm, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotVerb {
-    /// Take snapshots, all at one moment
+    /// Create snapshots, all at the same point in time
     Create {
         /// Full names, such as tank/vm1@monday tank/vm2@monday; with -r such as tank@monday
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// One of each volume of the pool
+        /// Snapshot all volumes of the pool
         #[arg(short, long)]
         recursive: bool,
     },
-    /// List snapshots: by volume, oldest first
+    /// List snapshots by volume, oldest first
     List {
-        /// Only those of this pool or volume
+        /// List only snapshots of this pool or volume
         of: Option<String>,
-        /// For scripts: no header, tabs, sizes in bytes
+        /// Print for scripts: no header, tab-separated columns, sizes in bytes
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Destroy snapshots; their space comes back in the background
+    /// Destroy snapshots; their space is reclaimed in the background
     Destroy {
         /// Full names, such as tank/vm1@monday; also lists and ranges of one volume's snapshots:
         /// tank/vm1@a,b, tank/vm1@a%d, tank/vm1@a%, tank/vm1@%d
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Destroy nothing; say what would go and what that would free
+        /// Destroy nothing; show the snapshots and the space that would be freed
         #[arg(short = 'n', long)]
         dry_run: bool,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
-    /// Keep a snapshot from being destroyed
+    /// Add a hold, which prevents the destruction of a snapshot
     Hold {
-        /// A word that says who needs it
+        /// Tag of the hold; names its owner
         tag: String,
         /// Full name, such as tank/vm1@monday
         name: String,
     },
-    /// Take a tag of `hold` away
+    /// Release a hold
     Release {
-        /// The word it was held with
+        /// Tag of the hold
         tag: String,
         /// Full name, such as tank/vm1@monday
         name: String,
     },
-    /// List the tags that keep snapshots
+    /// List the holds of snapshots
     Holds {
-        /// Only those of this pool, volume or snapshot
+        /// List only the holds of this pool, volume or snapshot
         of: Option<String>,
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Give a snapshot another name
+    /// Rename a snapshot
     Rename {
         /// Full name, such as tank/vm1@monday
         name: String,
         /// New full name, such as tank/vm1@good
         to: String,
     },
-    /// Make a volume what it was at a snapshot; what was written since is lost
+    /// Roll a volume back to a snapshot; later writes are lost
     Rollback {
         /// Full name, such as tank/vm1@monday
         name: String,
-        /// Also destroy the snapshots that are newer
+        /// Also destroy newer snapshots
         #[arg(short = 'r', long)]
         destroy_newer: bool,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
-    /// Make a volume that begins as a snapshot; it takes no space until it is written to
+    /// Clone a snapshot as a writable volume, which takes no space until it is written
     Clone {
         /// Full name of the snapshot, such as tank/vm1@monday
         name: String,

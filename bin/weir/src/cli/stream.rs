@@ -1,4 +1,4 @@
-//! `weir stream`: streams that are sent and received at this moment.
+//! `weir stream`: the active streams.
 //!
 //! Not here: sending and receiving (transfer).
 //!
@@ -15,15 +15,15 @@ use crate::cli::base::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamVerb {
-    /// List the streams that are sent and received: caller, bytes so far, time without progress
+    /// List active streams: caller, bytes so far, time without progress
     List {
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
     /// Cancel a stream; a received stream can be resumed with the token of `weir receive`
     Cancel {
-        /// Its number, as `weir stream list` prints it
+        /// Number of the stream, as `weir stream list` prints it
         id: u64,
     },
 }

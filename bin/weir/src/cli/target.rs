@@ -3,8 +3,8 @@
 //! Not here: logical units (lun), the protocol.
 //!
 //! Invariants:
-//! - a verb is one call; whatever can be judged here is judged before the call;
-//! - a secret is never an argument: it is read from a file that only its owner may read.
+//! - a verb is one call; arguments that can be checked here are checked before the call;
+//! - a secret is never an argument; it is read from a file that only its owner may read.
 
 use std::path::{Path, PathBuf};
 
@@ -27,43 +27,43 @@ use crate::selftest::run as selftest;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TargetVerb {
-    /// Make a target that nobody may log in to yet
+    /// Create a target; without --allow no initiator may log in yet
     Create {
-        /// A short name such as vms, which stands for iqn.2026-01.org.weir:vms, or a whole one
+        /// Short name such as vms, expanded to iqn.2026-01.org.weir:vms, or a full iSCSI name
         name: String,
-        /// An initiator that may log in, or '*' for all; may be repeated
+        /// iSCSI name of an initiator that may log in, or '*' for all; may be repeated
         #[arg(long, value_name = "INITIATOR")]
         allow: Vec<String>,
     },
     /// List targets
     List {
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Show a target: portals, logical units, who may log in and who is logged in
+    /// Show a target: portals, logical units, allowed initiators and sessions
     Show {
         /// Name of the target
         name: String,
     },
-    /// Remove a target; refused while initiators are logged in
+    /// Delete a target; refused while initiators are logged in
     Delete {
         /// Name of the target
         name: String,
         #[command(flatten)]
         leave: LeaveArgs,
     },
-    /// Let an initiator log in; again: on other conditions
+    /// Allow an initiator to log in, or change its conditions
     Allow(AllowArgs),
-    /// Let an initiator log in no longer; its sessions are ended
+    /// Remove an initiator from the allow list and end its sessions
     Deny {
         /// Name of the target
         target: String,
-        /// The initiator's iSCSI name, or '*'
+        /// iSCSI name of the initiator, or '*'
         initiator: String,
     },
-    /// Prove zeroing, cloning, unmapping and locking by the target on scratch volumes, and show
-    /// what they save
+    /// Test zeroing, cloning, unmapping and locking offloads on scratch volumes, and show their
+    /// savings
     Selftest(selftest::SelftestArgs),
 }
 
@@ -71,18 +71,19 @@ pub(crate) enum TargetVerb {
 pub(crate) struct AllowArgs {
     /// Name of the target
     target: String,
-    /// The initiator's iSCSI name, or '*' for all that no other entry names
+    /// iSCSI name of the initiator, or '*' for initiators without an entry of their own
     initiator: String,
-    /// The name that it must prove by CHAP
+    /// User name with which the initiator authenticates by CHAP
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     chap_user: Option<String>,
-    /// File with the secret of that name, 12 bytes or more, which only you may read
+    /// File with the secret of that name, at least 12 bytes, readable only by you
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     chap_secret_file: Option<PathBuf>,
-    /// The name that the target proves to it (mutual CHAP); it must ask for that then
+    /// User name with which the target authenticates to the initiator (mutual CHAP); the initiator
+    /// must then request it
     #[arg(long, value_name = "NAME", requires_all = ["mutual_secret_file", "chap_user"])]
     mutual_user: Option<String>,
-    /// File with the secret of that name; another one than the initiator's
+    /// File with the secret of that name; must differ from the initiator's secret
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     mutual_secret_file: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
-//! `weir token`: what callers show that are not users of this machine.
+//! `weir token`: credentials for callers without an account on this machine.
 //!
-//! Not here: what roles and scopes mean (weir-api `access`).
+//! Not here: the meaning of roles and scopes (weir-api `access`).
 //!
-//! Invariant: a secret goes to standard output or into a new file of mode 0600, and never into an
+//! Invariant: a secret goes to standard output or into a new file of mode 0600, never into an
 //! argument or a message.
 
 use std::fs::OpenOptions;
@@ -20,50 +20,49 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 
-/// A token ends after this long unless told otherwise: one that is forgotten does not stay for
-/// ever.
+/// Default lifetime of a token, so that a forgotten one expires.
 const EXPIRES: &str = "1y";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
-    /// Make a token and print it, this once
+    /// Create a token and print it; it cannot be shown again
     Create {
-        /// Its name, by which history and events call its holder
+        /// Name of the token, which identifies its holder in history and events
         name: String,
-        /// What sort of calls it is good for
+        /// Calls that the token allows
         #[arg(long, value_enum)]
         role: RoleName,
-        /// What it may touch: a pool (tank), a volume (tank/vm1) or a prefix of volumes
-        /// (tank/k8s-*); may be repeated [default: everything]
+        /// Object that the token may access: a pool (tank), a volume (tank/vm1) or a prefix of
+        /// volumes (tank/k8s-*); may be repeated [default: everything]
         #[arg(long, value_name = "NAME")]
         scope: Vec<String>,
-        /// How long it is good for, such as 90d, or never
+        /// Lifetime, such as 90d, or never
         #[arg(long, value_name = "TIME", default_value = EXPIRES)]
         expires: String,
-        /// Write it to this new file, which only you may read, in place of printing it
+        /// Write the token to this new file, readable only by you, instead of printing it
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// List tokens: what each may do, when it ends, when it was used last and from where
+    /// List tokens: role, scope, expiry, time and address of the last use
     List {
-        /// For scripts: no header, tabs
+        /// Print for scripts: no header, tab-separated columns
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Revoke a token: the next call with it is refused
+    /// Revoke a token; later calls with it are refused
     Revoke {
-        /// Its name
+        /// Name of the token
         name: String,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum RoleName {
-    /// Looks, and changes nothing
+    /// Read only
     Viewer,
-    /// Also creates, takes snapshots, exports, sends, receives, scrubs and runs
+    /// Also create, snapshot, export, send, receive, scrub and run
     Operator,
-    /// Also destroys, changes disks, settings and tokens
+    /// Also destroy objects; change disks, settings and tokens
     Admin,
 }
 
@@ -94,7 +93,7 @@ pub(crate) fn run(verb: TokenVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// When a token ends that is good for `text` from now on.
+/// Expiry of a token with the lifetime `text`.
 fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
     if text == "never" {
         return Ok(None);
@@ -109,7 +108,7 @@ fn end(text: &str, now_ms: u64) -> Result<Option<u64>, ApiError> {
 }
 
 fn create(session: &Session, request: TokenCreate, out: Option<&Path>) -> Result<(), ApiError> {
-    // Before the call: a token that cannot be written down would be lost.
+    // Before the call: a token that cannot be saved would be lost.
     let file = out.map(|path| {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         made.map_err(|error| unwritten(path, &error))
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_end_a_token_or_never() {
+    fn token_lifetimes_are_parsed() {
         assert_eq!(end("never", 7).unwrap(), None);
         assert_eq!(end("1s", 7).unwrap(), Some(1007));
         assert!(end("soon", 7).is_err());

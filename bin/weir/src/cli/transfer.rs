@@ -1,10 +1,10 @@
 //! `weir send` and `weir receive`: snapshots as streams, through standard output and input.
 //!
-//! Not here: the streams, and servers that send to each other (replicate).
+//! Not here: the stream format; replication between servers (replicate).
 //!
 //! Invariants:
 //! - a stream never goes to or comes from a terminal;
-//! - what is said beside it goes to standard error.
+//! - messages go to standard error.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::sync::mpsc;
@@ -24,13 +24,14 @@ use weir_base::{ErrorKind, names};
 use crate::cli::base::remote::Remote;
 use crate::cli::base::session::Session;
 
-/// Bytes given to the server at once; what one call takes.
+/// Bytes sent to the server in one call, the most that a call takes.
 const PART_BYTES: usize = weir_api::limits::REQUEST_BYTES_MAX;
 
 /// Parts read ahead of the server.
 const PARTS_AHEAD: usize = 2;
 
-/// A server hears something of a stream this often, so that it knows that its sender lives.
+/// Interval of keep-alives: the server gets a part, if necessary an empty one, at least this often,
+/// and so knows that the sender is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -39,17 +40,17 @@ pub(crate) struct SendArgs {
     pub(crate) remote: Remote,
     /// Full name of the snapshot, such as tank/vm1@tuesday
     name: String,
-    /// Send only what changed since this older snapshot, which the other side has: @monday, a
-    /// bookmark of it such as '#monday', or the full name of what a clone began as
+    /// Send only the changes since this older snapshot, which the receiver has: @monday, a bookmark
+    /// of it such as '#monday', or the full name of the origin of a clone
     #[arg(short = 'i', long = "from", value_name = "SNAPSHOT")]
     from: Option<String>,
-    /// Go on with a stream that was cut off, as `weir receive` says
+    /// Resume an interrupted stream with the token that `weir receive --token` prints
     #[arg(short, long, value_name = "TOKEN", conflicts_with = "from")]
     token: Option<String>,
-    /// Send nothing; say about how much it would be
+    /// Send nothing; print the estimated size
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Say what was sent
+    /// Print the snapshot and the number of bytes sent
     #[arg(short, long)]
     verbose: bool,
 }
@@ -59,25 +60,26 @@ pub(crate) struct SendArgs {
 pub(crate) struct ReceiveArgs {
     #[command(flatten)]
     pub(crate) remote: Remote,
-    /// Full name of the volume, such as tank/copy: made by a whole stream, brought up to date by
-    /// one of changes
+    /// Full name of the volume, such as tank/copy; a full stream creates it, an incremental stream
+    /// updates it
     volume: String,
-    /// If the volume was changed since the snapshot that the stream is a difference to, roll it
-    /// back first; newer snapshots are destroyed
+    /// If the volume was changed since the snapshot on which the stream is based, roll it back
+    /// first; newer snapshots are destroyed
     #[arg(short = 'F', long)]
     rollback: bool,
-    /// Change nothing; read and check the stream, and say what would become of it
+    /// Change nothing; read and check the stream, and print the expected result
     #[arg(short = 'n', long, conflicts_with_all = ["token", "abort"])]
     dry_run: bool,
-    /// Say where a stream that was cut off goes on
+    /// Print the token with which `weir send` resumes an interrupted stream
     #[arg(long, conflicts_with_all = ["rollback", "abort"])]
     token: bool,
-    /// Give a stream up that was cut off: the volume is what it was before, or gone
+    /// Abort an interrupted stream: an existing volume returns to its state before the stream, a
+    /// new one is deleted
     #[arg(long, conflicts_with = "rollback")]
     abort: bool,
 }
 
-/// What was sent.
+/// Result of a send.
 #[derive(Serialize)]
 struct SendDone {
     snapshot: String,
@@ -86,7 +88,7 @@ struct SendDone {
     sent_bytes: u64,
 }
 
-/// What would be sent.
+/// Result of a dry run.
 #[derive(Serialize)]
 struct WouldSend {
     snapshot: String,
@@ -101,7 +103,7 @@ fn unavailable(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
 }
 
-/// The full name of the older snapshot or bookmark: `@monday` and `#monday` are of the same volume.
+/// Full name of the older snapshot or bookmark; `@monday` and `#monday` belong to the same volume.
 fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     if !from.starts_with(['@', '#']) {
         return Ok(from.to_owned());
@@ -112,7 +114,7 @@ fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
     Ok(format!("{volume}{from}"))
 }
 
-/// What became of a stream, or would.
+/// Text on the result of a receive or of its dry run.
 fn told(done: &ReceiveDone) -> String {
     let ReceiveDone { snapshot, received_bytes, data_bytes, hole_bytes, .. } = done;
     if !done.dry_run {
@@ -216,16 +218,16 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
     session.print(&done, |_| String::new())
 }
 
-/// Why a stream could not be given.
+/// Reason why a stream was not sent in full.
 enum Given {
     Server(ApiError),
     Input(io::Error),
 }
 
-/// Gives standard input to a session, to its end.
+/// Sends standard input to a session, to its end.
 fn give(session: &Session, to: &str) -> Result<(), Given> {
     let (read, parts) = mpsc::sync_channel(PARTS_AHEAD);
-    // Standard input may say nothing for long; a thread of its own waits for it.
+    // Standard input may be idle for long; a separate thread waits for it.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
         loop {
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_snapshot_is_of_the_same_volume_unless_it_says_otherwise() {
+    fn short_from_name_belongs_to_the_sent_volume() {
         assert_eq!(full_from("tank/v@b", "@a").unwrap(), "tank/v@a");
         assert_eq!(full_from("tank/v@b", "#a").unwrap(), "tank/v#a");
         assert_eq!(full_from("tank/v@b", "tank/w@a").unwrap(), "tank/w@a");

@@ -1,8 +1,8 @@
-//! `weir pool` verbs that change a pool's shape: add, remove, expand.
+//! `weir pool` verbs that change the vdevs of a pool: add, remove, expand.
 //!
-//! Not here: single disks of a vdev (`care`), the layout grammar (`layout`).
+//! Not here: single disks of a vdev (`maintenance`), the layout grammar (`layout`).
 //!
-//! Invariant: a verb is one call; only `--wait` looks on, and what it watches goes on without it.
+//! Invariant: a verb is one call. Only `--wait` polls, and the removal continues without it.
 
 use std::time::Duration;
 
@@ -16,43 +16,43 @@ use crate::cli::base::pool_text::changed;
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, layout};
 
-/// How often a removal that is waited for is looked at.
+/// Poll interval of `--wait`.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
-/// Looks without a change after which damage that cannot be moved is reported.
+/// Polls without progress after which `--wait` reports damage that prevents the removal.
 const STUCK_LOOKS_MAX: u32 = 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShapeVerb {
-    /// Add vdevs: for data, for the intent log (`log`), or disks in waiting (`spare`)
+    /// Add vdevs: for data, for the intent log (`log`), or as spares (`spare`)
     Add {
-        /// Use disks that hold another pool or a file system, and mix vdevs of different
+        /// Use disks that contain another pool or a file system, and allow vdevs of different
         /// redundancy
         #[arg(short, long)]
         force: bool,
         /// Name of the pool
         name: String,
-        /// As for `create`: disks, `mirror` or `raidz1` to `raidz3` and disks, several times;
-        /// `log` and `spare` before them say what they are for
+        /// Layout as for `create`: disks, or `mirror` or `raidz1` to `raidz3` followed by disks;
+        /// may be repeated. `log` and `spare` give the role of the vdevs that follow
         #[arg(required = true, value_name = "VDEV")]
         layout: Vec<String>,
     },
-    /// Remove a vdev: what it holds moves to the others while the pool is in use
+    /// Remove a vdev; its data moves to the other vdevs while the pool stays in use
     Remove {
-        /// End the removal that is under way: the vdev stays
+        /// Cancel a removal in progress; the vdev stays
         #[arg(short, long, conflicts_with_all = ["wait", "yes"])]
         stop: bool,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
-        /// Wait until it is gone
+        /// Wait until the vdev is removed
         #[arg(short, long)]
         wait: bool,
         /// Name of the pool
         name: String,
-        /// The vdev as `status` names it, such as mirror-0, or the path of its only disk
+        /// Name of the vdev as `status` shows it, such as mirror-0, or the path of its only disk
         vdev: String,
     },
-    /// Use all of every disk, after disks were replaced by larger ones
+    /// Use the full size of all disks, after disks were replaced by larger ones
     Expand {
         /// Name of the pool
         name: String,
@@ -84,7 +84,7 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// The answer of a removal: the vdev is leaving, gone, or stays. A repeated request retries the
+/// Text on the outcome of a removal: in progress, done or cancelled. A repeated request retries the
 /// segments that could not be moved.
 fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
     let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
@@ -110,7 +110,7 @@ fn has_disk(vdev: &VdevStatus, disk: &str) -> bool {
     vdev.disks.iter().any(|known| known.path == disk || known.guid == disk)
 }
 
-/// Waits until a vdev is gone.
+/// Waits until a vdev is removed.
 fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
     let shown = if session.is_watched() {
         ProgressDrawTarget::stderr()
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_removal_says_that_it_continues() {
+    fn repeated_removal_reports_that_it_continues() {
         let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
         let vdev = serde_json::json!({
             "name": "disk-1", "kind": "disk", "state": "online", "errors": errors, "disks": [],

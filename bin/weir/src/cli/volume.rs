@@ -1,8 +1,8 @@
 //! `weir volume`: the verbs of volumes.
 //!
-//! Not here: their data; that goes through exports.
+//! Not here: data of volumes, which clients access through exports.
 //!
-//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+//! Invariant: a verb is one call; arguments that can be checked here are checked before the call.
 
 use clap::{Subcommand, ValueEnum};
 use weir_api::ApiError;
@@ -19,15 +19,16 @@ use crate::cli::{advise, property};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
-    /// Make a thin volume
+    /// Create a thin volume
     #[command(after_help = RECORDS_HELP)]
     Create {
         /// Full name, such as tank/vm1
         name: String,
-        /// Size clients see, such as 10GiB; a multiple of the record size
+        /// Size that clients see, such as 10GiB; a multiple of the record size
         #[arg(long, allow_hyphen_values = true)]
         size: String,
-        /// What is checksummed, compressed and stored as one, for ever
+        /// Size of a record, the unit of checksums, compression and allocation; cannot be changed
+        /// later
         #[arg(
             short = 'b',
             long,
@@ -36,30 +37,30 @@ pub(crate) enum VolumeVerb {
             allow_hyphen_values = true
         )]
         record_size: String,
-        /// Set a property, such as refreservation=auto; weir set --help lists them
+        /// Set a property, such as refreservation=auto; weir set --help lists the properties
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
     },
     /// List volumes
     List {
-        /// Only those of this pool
+        /// List only volumes of this pool
         pool: Option<String>,
-        /// Other columns: space shows where the space of volumes and their snapshots goes, records
-        /// the record size and what is stored
+        /// Show other columns: space for the space of volumes and their snapshots, records for
+        /// record sizes and stored bytes
         #[arg(short = 'o', value_name = "COLUMNS")]
         columns: Option<Columns>,
-        /// For scripts: no header, tabs, sizes in bytes
+        /// Print for scripts: no header, tab-separated columns, sizes in bytes
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Show everything about a volume
+    /// Show all details of a volume
     Show {
         /// Full name, such as tank/vm1
         name: String,
     },
-    /// Change properties of a volume, as `weir set` does
+    /// Set properties of a volume, as `weir set` does
     Set {
-        /// Properties to set, such as compression=zstd; weir set --help lists them
+        /// Properties to set, such as compression=zstd; weir set --help lists the properties
         #[arg(required = true, value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
         /// Full name, such as tank/vm1
@@ -69,30 +70,32 @@ pub(crate) enum VolumeVerb {
     Resize {
         /// Full name, such as tank/vm1
         name: String,
-        /// Size clients see, such as 10GiB; a multiple of the volume's record size
+        /// Size that clients see, such as 10GiB; a multiple of the volume's record size
         #[arg(long, allow_hyphen_values = true)]
         size: String,
     },
-    /// Give a volume another name; its exports keep theirs and go on
+    /// Rename a volume; its exports keep their names and stay connected
     Rename {
         /// Full name, such as tank/vm1
         name: String,
         /// New full name, such as tank/web
         to: String,
     },
-    /// Make a volume that holds the same; by reference, so no data moves, and it depends on nothing
+    /// Create a copy of a volume or snapshot that shares its blocks; no data is copied, and the
+    /// copy is independent
     Copy {
         /// Full name of a volume or snapshot, such as tank/vm1 or tank/vm1@monday
         name: String,
         /// Full name of the new volume, such as tank/vm2
         to: String,
     },
-    /// Let a clone take over its origin, so that the volume it came from can be destroyed
+    /// Promote a clone, so that the volume it was cloned from becomes its clone and can be
+    /// destroyed
     Promote {
         /// Full name of the clone, such as tank/new
         name: String,
     },
-    /// Measure what other settings would make of a volume: its size and the time they take
+    /// Measure the size and speed of a volume with other settings
     Advise {
         /// Full name, such as tank/vm1
         name: String,
@@ -101,16 +104,16 @@ pub(crate) enum VolumeVerb {
     Destroy {
         /// Full name, such as tank/vm1
         name: String,
-        /// Also destroy its snapshots
+        /// Also destroy the volume's snapshots
         #[arg(short, long)]
         recursive: bool,
-        /// Do not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
 }
 
-/// What a record size is good for.
+/// Use of record sizes.
 const RECORDS_HELP: &str = "\
 A record is a power of two from 4KiB to 1MiB. Large ones suit data that is written and read in long
 runs: they compress better, and the map of the volume is smaller. Small random writes get slower:
@@ -118,12 +121,12 @@ each of them reads a record and stores all of it anew. 4KiB to 16KiB suit databa
 virtual machines, 128KiB to 1MiB backups and media. 'weir volume advise' measures on a volume that
 has data what other sizes would make of it.";
 
-/// What `list` shows beside the usual.
+/// Sets of columns for `list`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Columns {
-    /// Where the space goes
+    /// Space of volumes and their snapshots
     Space,
-    /// The record size, and what is stored
+    /// Record sizes and stored bytes
     Records,
 }
 
@@ -183,14 +186,14 @@ fn parse_size(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
 }
 
-/// Reads a size. Rounds sizes in a unit of ten or with a fraction up to whole records.
+/// Parses a size. Rounds sizes in decimal units or with a fraction up to whole records.
 fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
     let bytes = parse_size(text)?;
     let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
     Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
 }
 
-/// The new size of a volume: a size, or `+` and what it grows by.
+/// New size of a volume: a size, or `+` and the growth.
 fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
     let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
     if !growth && !size::is_rounded(text) {
@@ -201,7 +204,7 @@ fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> 
     Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
 }
 
-/// Says what became of a volume, with its size in both forms.
+/// Prints the outcome for a volume, with its size in both forms.
 fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     let size = size::both_forms(change.volume.size_bytes);
     let outcome = output::outcome("volume", &change.volume.name, change.outcome);
@@ -229,7 +232,7 @@ fn list(
             session.say(&format!("{} {part}", volume.name));
         }
     }
-    // Scripts count on the columns.
+    // Scripts rely on the columns.
     let mark = |volume: &Volume| match &volume.receiving {
         Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
         _ => String::new(),
@@ -316,7 +319,7 @@ fn received_part(volume: &Volume) -> Option<String> {
     ))
 }
 
-/// The dedupe ratio where there is any, or whether it is on.
+/// Dedupe ratio; without shared blocks, whether dedupe is on.
 fn dedupe_column(volume: &Volume) -> String {
     match volume.shared_bytes {
         0 if !volume.dedupe => "off".to_owned(),

@@ -1,14 +1,14 @@
-//! `weir check`: verifies everything a pool stores, without a server and without a change.
+//! `weir check`: verifies everything a pool stores, without a server and without writing.
 //!
-//! Not here: repair (`weir pool scrub` does that on an open pool), getting data out (rescue).
+//! Not here: repair (`weir pool scrub`, on an imported pool), recovery of data (rescue).
 //!
 //! Invariants:
-//! - every copy of every block, node, summary and parity strip of the newest state is read and
-//!   compared; what is bad is counted, not mended;
-//! - the counters of all segments, and what volumes and snapshots say of their space, are compared
-//!   with a walk of all trees, and no place may hold two blocks; a counter that is too high is no
-//!   fault where lost nodes explain it;
-//! - the exit code is 0 only if nothing at all was wrong.
+//! - the check reads and verifies every copy of every block, node, summary and parity strip of the
+//!   newest state; it counts bad ones and repairs none;
+//! - the check compares the counters of all segments and the space accounts of volumes and
+//!   snapshots with a walk of all trees, and no two blocks may have one address; a counter that is
+//!   too high is no fault if unreadable nodes explain it;
+//! - the exit code is 0 only if the check found no error at all.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::offline::disks::{block_on, open, progress};
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Disks of the pool, or directories that hold them
+    /// Disks of the pool, or directories with its disks
     #[arg(short = 'd', value_name = "DIR|DEVICE", required = true)]
     search: Vec<String>,
     /// Print JSON
@@ -41,31 +41,32 @@ pub(crate) struct CheckArgs {
     name: String,
 }
 
-/// What was found.
+/// Result of a check.
 #[derive(Serialize)]
 pub(super) struct Report {
     pool: String,
     guid: String,
     txg: u64,
-    /// Stored bytes of what was verified, one copy.
+    /// Stored bytes that were verified, one copy.
     examined_bytes: u64,
-    /// What was lost of the pool's own trees.
+    /// Unreadable metadata of the pool.
     lost: Vec<String>,
-    /// Blocks without any good copy.
+    /// Blocks without an intact copy.
     damaged_blocks: u64,
-    /// What they are, by name, as far as that is known.
+    /// The names of those blocks' volumes and ranges, as far as they are known.
     damage: Damage,
-    /// The txg that first met a lost tree node, if space of what was below it is counted still.
+    /// The txg that first found an unreadable tree node, if the space below that node is still
+    /// counted.
     damaged_since_txg: Option<u64>,
-    /// Copies that are bad where another is good; on raidz strips.
+    /// Bad copies of blocks that have an intact copy; on raidz, bad strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
     wrong_counters: Vec<Counter>,
-    /// Shared blocks whose references are counted wrong.
+    /// Shared blocks with a wrong reference count.
     wrong_references: Vec<References>,
-    /// Volumes and snapshots whose account of their space is wrong.
+    /// Volumes and snapshots whose space account is wrong.
     wrong_accounts: Vec<Account>,
-    /// Two blocks that stand in one place, or one that stands nowhere.
+    /// Two blocks with one physical address, or a block pointer without an address.
     misplaced: Option<String>,
     disks: Vec<Disk>,
 }
@@ -77,8 +78,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// A count of references: of one block, or, with neither segment nor offset, of the bytes that all
-/// of them save.
+/// A reference count: of one block, or, without segment and offset, of the bytes saved by all of
+/// them.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,
@@ -133,8 +134,8 @@ impl Disk {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
     block_on(async {
         let (engine, overlays) = open(&args.name, &args.search, false).await?;
-        // From here on nothing that is found bad is mended, not even in memory: a later look at the
-        // same place must find it as bad.
+        // From here on, errors are not repaired, not even in memory: a later read of the same
+        // address must find the same error.
         overlays.iter().for_each(|overlay| overlay.freeze());
         let report = check(&engine).await?;
         tell(&report, args.json)
@@ -165,7 +166,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         misplaced: None,
         disks: Vec::new(),
     };
-    // What is below a lost node is left out of these; then a counter may be too high.
+    // These checks skip everything below an unreadable node; a counter may then be too high.
     let lost = &mut report.damaged_blocks;
     let counters = unless_lost(engine.check_live_bytes().await, lost)?;
     report.wrong_counters = counters
@@ -188,14 +189,14 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
-    // At the end: tables that were not read yet have been by now.
+    // At the end: by now all tables were read.
     report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
 }
 
-/// What a check found; what it cannot read is one more thing that is lost.
+/// Returns the result of a check; counts an unreadable input as one more damaged block.
 fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
     match found {
         Err(error) if error.kind() == ErrorKind::Data => {

@@ -1,11 +1,11 @@
-//! Tools that work on disks without a server: nothing they do changes a disk.
+//! Access to disks without a server. The tools never write to a disk.
 //!
-//! Not here: the server, and finding disks (weir-server).
+//! Not here: the server, and the search for disks (weir-server).
 //!
 //! Invariants:
-//! - disks are opened for reading, each under an overlay: what the engine writes while it opens a
-//!   pool (the replayed log, a commit) stays in memory;
-//! - disks of a running server are refused, since they change under the reader.
+//! - disks are opened read-only, each under an overlay: writes of the engine during the import (log
+//!   replay, a commit) stay in memory;
+//! - disks of a running server are refused, because they change during the read.
 
 #[cfg(test)]
 mod tests;
@@ -25,15 +25,15 @@ use weir_server::{Activity, api_error};
 
 use crate::cli::base::output;
 
-/// Memory for caches and for what a replayed log makes dirty.
+/// Memory for caches and for the dirty data of a replayed log.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// How long to wait for disks that another process uses, and how often to look. The kernel keeps
+/// Time limit for disks in use by another process, and the number of polls in it. The kernel keeps
 /// the lock of a killed server until its last operation is done.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
 const IN_USE_LOOKS: u32 = 20;
 
-/// Looks for pools, and looks again while disks are in use.
+/// Scans for pools, and scans again while disks are in use.
 async fn scan(search: &[String]) -> Scan {
     let mut scan = open_disks::scan(search, &Activity::default()).await;
     for _ in 0..IN_USE_LOOKS {
@@ -46,7 +46,7 @@ async fn scan(search: &[String]) -> Scan {
     scan
 }
 
-/// Runs an offline tool on a runtime of its own.
+/// Runs an offline tool on its own runtime.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     let runtime = weir_device::new_runtime().map_err(|error| {
         ApiError::new(ErrorKind::Internal, format!("cannot do I/O here: {error}"))
@@ -54,8 +54,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Re
     runtime.block_on(work)
 }
 
-/// Opens a pool by name or guid, as it would be after an import, without changing its disks; also
-/// returns what lies over them.
+/// Imports a pool by name or guid in memory, without changing its disks. Also returns the overlays.
 pub(crate) async fn open(
     wanted: &str,
     search: &[String],
@@ -100,7 +99,7 @@ pub(crate) async fn open(
     open_over(disks, force).await
 }
 
-/// Opens the pool on these disks, each under an overlay.
+/// Imports the pool on these disks, each under an overlay.
 async fn open_over(
     disks: Vec<Arc<dyn Device>>,
     force: bool,
@@ -119,7 +118,7 @@ async fn open_over(
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 
-/// A bar for people; nothing where nobody watches.
+/// A progress bar; hidden if standard error is no terminal.
 pub(crate) fn progress(bytes: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,10 +1,11 @@
-//! `weir rescue`: copies a volume out of whatever disks of its pool are left, without a server.
+//! `weir rescue`: copies a volume from the remaining disks of its pool, without a server.
 //!
 //! Not here: repair; a pool that can be imported heals itself.
 //!
 //! Invariants:
-//! - the file never held anything before: an existing one is not touched;
-//! - what cannot be read is left as a hole and named, never guessed, and the exit code says so;
+//! - the output file is new: an existing file is never changed;
+//! - an unreadable range becomes a hole in the file and is reported, and the exit code shows it; no
+//!   data is guessed;
 //! - the file is on stable media when the command reports success.
 
 use std::fs::{File, OpenOptions};
@@ -27,27 +28,28 @@ use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
 
-/// Read at a time; a piece that cannot be read whole is read record by record.
+/// Size of a read; after a failed read, the records of the piece are read one by one.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Extents asked for at a time.
+/// Extents in one request.
 const EXTENTS: usize = 1024;
 
-/// Damaged ranges that are named; beyond it they are only counted.
+/// Damaged ranges to report; further ones are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
 
-/// Ranges below lost nodes that are known beforehand; of more, each record is tried.
+/// Limit of ranges below unreadable nodes that are known in advance; beyond it, each record is
+/// read.
 const UNREADABLE_MAX: usize = 65_536;
 
 #[derive(Debug, Args)]
 pub(crate) struct RescueArgs {
-    /// Disks of the pool, or directories that hold them
+    /// Disks of the pool, or directories with its disks
     #[arg(short = 'd', value_name = "DIR|DEVICE", required = true)]
     search: Vec<String>,
-    /// File to make; without it the volumes of the pool are listed
+    /// File to create; without it, list the volumes of the pool
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Use an older state of the pool where the newest cannot be read
+    /// Use an older state of the pool if the newest is unreadable
     #[arg(short, long)]
     force: bool,
     /// Print JSON
@@ -58,12 +60,12 @@ pub(crate) struct RescueArgs {
     name: String,
 }
 
-/// What can be rescued.
+/// Volumes that can be rescued.
 #[derive(Serialize)]
 struct Listing {
     pool: String,
     volumes: Vec<Found>,
-    /// What the pool knows to have no good copy.
+    /// Data known to have no intact copy.
     damage: types::Damage,
 }
 
@@ -74,7 +76,7 @@ struct Found {
     used_bytes: u64,
 }
 
-/// What was rescued.
+/// Result of a rescue.
 #[derive(Serialize)]
 struct Rescued {
     volume: String,
@@ -82,7 +84,7 @@ struct Rescued {
     size_bytes: u64,
     copied_bytes: u64,
     damaged_bytes: u64,
-    /// The first of them.
+    /// The first damaged ranges, at most [`DAMAGE_NAMED_MAX`].
     damaged: Vec<Damage>,
 }
 
@@ -202,7 +204,8 @@ fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
 
 struct Copier<'a> {
     volume: &'a Volume,
-    /// Ranges below lost nodes of its tree: no read of them is tried, as there may be terabytes.
+    /// Ranges below unreadable nodes of the volume's tree. They are not read, because they may
+    /// cover terabytes.
     unreadable: Vec<Range<u64>>,
     target: File,
     progress: ProgressBar,
@@ -217,7 +220,7 @@ impl Copier<'_> {
             let extents = match found {
                 Ok(extents) => extents,
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    // A node of the map is lost: find out piece by piece what is below it.
+                    // A node of the map is unreadable: read its range piece by piece.
                     let len = PIECE_BYTES.min(size - at);
                     self.copy_range(at, len).await?;
                     at += len;
@@ -263,7 +266,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies what can be read of a piece that cannot be read whole.
+    /// Copies the readable records of a piece after a failed read.
     async fn copy_records(
         &mut self,
         start: u64,
@@ -273,7 +276,7 @@ impl Copier<'_> {
         if error.kind() != ErrorKind::Data {
             return Err(api_error(&error));
         }
-        // Extents and pieces begin where records do: a record is here whole.
+        // Extents and pieces start at record boundaries, so each record is complete here.
         let record = self.volume.record_size().bytes();
         for (at, bytes) in (start..).step_by(record).zip(piece.chunks_mut(record)) {
             match self.volume.read(at, bytes).await {

@@ -1,4 +1,4 @@
-//! `weir target selftest`: proves the SCSI primitives of any iSCSI target.
+//! `weir target selftest`: tests the SCSI offload primitives of any iSCSI target.
 
 pub(crate) mod primitives;
 pub(crate) mod run;

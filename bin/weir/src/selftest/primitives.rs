@@ -1,13 +1,13 @@
-//! The four primitives that hypervisors leave to storage, proved on two scratch logical units: what
-//! each does is read back, and set beside the ordinary commands that do the same.
+//! Tests of the four primitives that hypervisors offload to storage, on two scratch logical units.
+//! The test reads the results back, and compares time and bytes with those of ordinary commands.
 //!
-//! Not here: making the units (selftest).
+//! Not here: creating the units (selftest).
 //!
 //! Invariants:
-//! - what is proved is read through the target, never assumed;
-//! - ordinary commands are really run, on a part where all would take long: figures that were
-//!   scaled say of how many bytes;
-//! - a time ends when what was done is durable (SYNCHRONIZE CACHE).
+//! - every result is read through the target, never assumed;
+//! - ordinary commands are really executed, on a part of the unit if the whole would take long:
+//!   scaled figures state the measured bytes;
+//! - a measured time ends when the changes are durable (SYNCHRONIZE CACHE).
 
 use std::time::{Duration, Instant};
 
@@ -15,48 +15,48 @@ use serde::Serialize;
 use weir_initiator::cdb::{self, CopySegment, WriteSame};
 use weir_initiator::{InitiatorError, LoginOptions, Session, Url, naa_in};
 
-/// Blocks of the scratch units: what they store is shared in blocks of this size.
+/// Block size of the scratch units; equal blocks are stored once in this size.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Ordinary reads and writes.
+/// Size of ordinary reads and writes.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Ordinary commands are run on so much, and what they took is scaled.
+/// Ordinary commands run on at most this many bytes, and their time is scaled.
 const PLAIN_BYTES_MAX: u64 = 256 << 20;
-/// Blocks that one WRITE SAME and one segment of a copy is for.
+/// Blocks of one WRITE SAME and of one segment of a copy.
 const RUN_BLOCKS: u64 = 65_535;
 /// Segments of one EXTENDED COPY.
 const SEGMENTS: usize = 32;
-/// Blocks that are looked at, spread over the unit.
+/// Blocks to read back, spread over the unit.
 const SAMPLES: u64 = 64;
-/// How often each side of a race counts up.
+/// Increments by each side of a race.
 const RACE_ROUNDS: u64 = 500;
-/// Time of a command: a copy of 8 GiB is one.
+/// Time limit of a command: a copy of 8 GiB is one command.
 const COMMAND_LIMIT: Duration = Duration::from_mins(5);
-/// SCSI's own words for what did not compare, and for somebody else's reservation.
+/// SCSI sense key for a failed comparison.
 const MISCOMPARE: u8 = 0x0E;
 
-/// One primitive beside the ordinary commands.
+/// One primitive, compared with ordinary commands.
 #[derive(Debug, Serialize)]
 pub(super) struct Primitive {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// Bytes of the logical unit that it was about.
+    /// Bytes of the logical unit that the primitive covered.
     pub(super) covered_bytes: u64,
     pub(super) seconds: f64,
-    /// Sent and received, protocol and all.
+    /// Bytes sent and received, including the protocol.
     pub(super) wire_bytes: u64,
-    /// Ordinary commands for the same: what they took, scaled from `plain_measured_bytes`.
+    /// Time of ordinary commands with the same effect, scaled from `plain_measured_bytes`.
     pub(super) plain_seconds: f64,
     pub(super) plain_wire_bytes: u64,
     pub(super) plain_measured_bytes: u64,
     pub(super) saved_seconds: f64,
-    /// Below 0 where the primitive sends more.
+    /// Below 0 if the primitive sends more.
     pub(super) saved_wire_bytes: i64,
-    /// What was read back, in words.
+    /// Description of the data read back.
     pub(super) proof: String,
 }
 
-/// Why a primitive is not proved.
+/// Reason why the test of a primitive failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unproved {
     #[error(transparent)]
@@ -101,7 +101,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// WRITE SAME: zeros over everything that holds data.
+    /// WRITE SAME: writes zeros over a unit full of data.
     pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "write-same";
         let pattern = self.pattern.clone();
@@ -131,12 +131,12 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// EXTENDED COPY: the whole of one unit to the other.
+    /// EXTENDED COPY: copies one whole unit to the other.
     pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
         let pattern = self.pattern.clone();
         fill(&mut self.source, self.size_bytes, &pattern)?;
-        // Blocks that are like no other, to see that each went to its own place.
+        // Unique blocks, to verify that each was copied to its own address.
         for (number, lba) in self.samples().enumerate() {
             self.source.write("WRITE", cdb::write16(lba, 1, false), &marked(&pattern, number))?;
         }
@@ -161,7 +161,7 @@ impl Bench {
         for (number, lba) in self.samples().enumerate() {
             let wanted = marked(&pattern, number);
             expect(NAME, &mut self.destination, lba, &wanted)?;
-            // From now on they are two: what is written to one is not read from the other.
+            // The copy is independent: a write to the source does not change it.
             self.source.write("WRITE", cdb::write16(lba, 1, false), &pattern)?;
             expect(NAME, &mut self.destination, lba, &wanted)?;
         }
@@ -189,14 +189,14 @@ impl Bench {
         Ok(cost)
     }
 
-    /// UNMAP: everything given back.
+    /// UNMAP: unmaps all blocks.
     pub(super) fn unmap(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "unmap";
         let (pattern, size_bytes) = (self.pattern.clone(), self.size_bytes);
         fill(&mut self.destination, size_bytes, &pattern)?;
         let plain_bytes = self.plain_bytes();
         let zeros = vec![0; PIECE_BYTES as usize];
-        // Without UNMAP a guest can only write zeros, which frees nothing on most storage.
+        // Without UNMAP a guest can only write zeros, which frees no space on most storage.
         let plain = timed(&mut self.destination, |session| {
             for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
                 session.write("WRITE", write_piece(at), &zeros)?;
@@ -229,7 +229,7 @@ impl Bench {
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    /// COMPARE AND WRITE: two initiators count up one number.
+    /// COMPARE AND WRITE: two initiators increment one number.
     pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
         const NAME: &str = "compare-and-write";
         let zero = vec![0; BLOCK as usize];
@@ -264,7 +264,7 @@ impl Bench {
         ))
     }
 
-    /// Blocks to be looked at, the first and the last among them.
+    /// Blocks to read back, including the first and the last.
     fn samples(&self) -> impl Iterator<Item = u64> + use<> {
         let last = self.size_bytes / BLOCK - 1;
         (0..SAMPLES).map(move |number| last * number / (SAMPLES - 1))
@@ -308,7 +308,7 @@ fn primitive(
 ) -> Primitive {
     let scale = covered_bytes as f64 / plain_measured_bytes as f64;
     let plain_seconds = plain.seconds * scale;
-    // Multiplied first: it is a multiple of what was measured, or nearly.
+    // Multiply before dividing: the quotient is then exact or nearly so.
     let plain_wire_bytes = (u128::from(plain.wire_bytes) * u128::from(covered_bytes)
         / u128::from(plain_measured_bytes)) as u64;
     Primitive {
@@ -340,7 +340,7 @@ fn wire_bytes(session: &Session) -> u64 {
     bytes.sent + bytes.received
 }
 
-/// Runs commands, and then makes what they did durable.
+/// Runs commands and makes their changes durable.
 fn timed(
     session: &mut Session,
     commands: impl FnOnce(&mut Session) -> Result<(), Unproved>,
@@ -352,7 +352,7 @@ fn timed(
     Ok(Cost { seconds: start.elapsed().as_secs_f64(), wire_bytes })
 }
 
-/// First block and number of blocks of each command that goes over a unit.
+/// First block and number of blocks of each command that covers a unit.
 fn runs(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
     let blocks = bytes / BLOCK;
     (0..blocks).step_by(RUN_BLOCKS as usize).map(move |lba| {
@@ -376,7 +376,7 @@ fn write_piece(at: u64) -> cdb::Cdb {
     cdb::write16(at / BLOCK, (PIECE_BYTES / BLOCK) as u32, false)
 }
 
-/// A block with a number in front.
+/// A block that starts with a number.
 fn marked(pattern: &[u8], number: usize) -> Vec<u8> {
     let number = (number as u64).to_be_bytes();
     [&number, &pattern[number.len()..]].concat()
@@ -395,14 +395,14 @@ fn expect(
     Ok(())
 }
 
-/// A big-endian number of some of the bytes; 0 where they are not there.
+/// A big-endian number from some of the bytes; 0 if they are missing.
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let bytes = bytes.get(at..at + len).unwrap_or_default();
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Two sessions count up the number in block 0, `RACE_ROUNDS` times each; the time and the bytes of
-/// both.
+/// Two sessions increment the number in block 0, `RACE_ROUNDS` times each. Returns the time, and
+/// the bytes of both.
 fn raced(url: &Url, count: fn(&mut Session) -> Result<bool, Unproved>) -> Result<Cost, Unproved> {
     let mut sessions = [log_in(url)?, log_in(url)?];
     let before: u64 = sessions.iter().map(wire_bytes).sum();
@@ -429,7 +429,7 @@ fn incremented(block: &[u8]) -> Vec<u8> {
     [&next.to_be_bytes()[..], block.get(8..).unwrap_or_default()].concat()
 }
 
-/// One try with COMPARE AND WRITE: false where the other side was first.
+/// One attempt with COMPARE AND WRITE; false if the other side was first.
 fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
     let both = [&old[..], &incremented(&old)].concat();
@@ -443,8 +443,8 @@ fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
     }
 }
 
-/// One try with RESERVE (6) and RELEASE (6), as hypervisors lock without COMPARE AND WRITE: false
-/// where the other side holds the unit.
+/// One attempt with RESERVE (6) and RELEASE (6), the locks of hypervisors without COMPARE AND
+/// WRITE; false if the other side holds the reservation.
 fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
     let [mut reserve, mut release] = [cdb::Cdb::default(); 2];
     (reserve[0], release[0]) = (0x16, 0x17);

@@ -1,11 +1,11 @@
-//! `weir target selftest`: proves the four primitives to the server's own target.
+//! `weir target selftest`: tests the four primitives on the server's own target.
 //!
-//! Not here: the commands and what they prove (primitives).
+//! Not here: the commands and their tests (primitives).
 //!
 //! Invariants:
-//! - only volumes and a target that the test itself made are written, and they are removed again,
-//!   whatever came of it;
-//! - nobody else can log in there: the initiator's name is random.
+//! - the test writes only to a target and volumes that it created, and removes them again, whatever
+//!   the result;
+//! - no other initiator can log in to that target: the initiator's name is random.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -25,27 +25,27 @@ use crate::cli::base::output::Style;
 use crate::cli::base::session::Session;
 use crate::selftest::primitives::{BLOCK_BYTES, Bench, Primitive, Unproved};
 
-/// Enough for the ordinary commands to take a while.
+/// Default size, large enough for measurable times of the ordinary commands.
 const SIZE_DEFAULT: &str = "1GiB";
-/// More samples than blocks would say little.
+/// Minimum size: smaller units have too few blocks for the samples.
 const SIZE_MIN_BYTES: u64 = 16 << 20;
-/// What sizes are multiples of: an ordinary write of the test.
+/// Sizes are multiples of this, the size of an ordinary write.
 const SIZE_UNIT_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {
-    /// The pool in which two volumes are made for the time of the test; needed if there are several
+    /// Pool for the two scratch volumes; required if the server has several pools
     #[arg(long)]
     pool: Option<String>,
-    /// Size of each volume; they are thin, and what the test writes is stored once
+    /// Size of each volume; the volumes are thin, and equal blocks are stored once
     #[arg(long, value_name = "SIZE", default_value = SIZE_DEFAULT)]
     size: String,
-    /// Portal to log in at, instead of the server's first
+    /// Portal to log in to [default: the server's first portal]
     #[arg(long, value_name = "HOST:PORT")]
     portal: Option<String>,
 }
 
-/// What came of it.
+/// Result of the test.
 #[derive(Debug, Serialize)]
 struct Report {
     pool: String,
@@ -54,7 +54,7 @@ struct Report {
     primitives: Vec<Primitive>,
 }
 
-/// What the test made, to be removed.
+/// Objects that the test created and must remove.
 struct Scratch<'a> {
     session: &'a Session,
     target: String,
@@ -104,7 +104,7 @@ fn only_pool(session: &Session) -> Result<String, ApiError> {
     }
 }
 
-/// The first portal of a target, as this machine reaches it.
+/// The first portal of a target, with an address that is reachable from this machine.
 fn first_portal(target: &Target) -> Result<String, ApiError> {
     let portal = target.portals.first().and_then(|portal| portal.split(',').next());
     let Some(portal) = portal else {
@@ -136,7 +136,7 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Two volumes as LUN 0 and 1 of a target that only the test may log in to.
+    /// Creates two volumes as LUN 0 and 1 of a target that accepts only the test's initiator.
     fn make(&self, size_bytes: u64) -> Result<Target, ApiError> {
         let Self { session, target, volumes, initiator } = self;
         let request = TargetCreate { name: target.clone() };
@@ -168,12 +168,12 @@ impl<'a> Scratch<'a> {
         Ok(session.call(request)?.target)
     }
 
-    /// Removes all that is there of it; the first error, if there was one.
+    /// Removes all objects of the test; returns the first error.
     fn remove(&self) -> Result<(), ApiError> {
         let delete = TargetDelete { name: self.target.clone(), force: true };
         let mut result = removed(self.session.call(delete));
         for volume in &self.volumes {
-            // A schedule of the pool takes snapshots of them, too.
+            // A schedule of the pool may have taken snapshots of the volumes.
             let request = VolumeDestroy { name: volume.clone(), recursive: true };
             let gone = removed(self.session.call(request));
             result = result.and(gone);
@@ -182,7 +182,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// What was never made need not be removed.
+/// An object that was not created is not an error.
 fn removed(answer: Result<Removed, ApiError>) -> Result<(), ApiError> {
     match answer {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -1,9 +1,9 @@
-//! Access from outside the program: users of the machine, tokens over TCP and TLS, and files that
-//! callers name.
+//! Access control end to end: users of the machine, tokens over TCP and TLS, and files that callers
+//! name.
 //!
-//! Not here: which role each operation needs (weir-api walks all of them).
+//! Not here: the role that each operation needs (weir-api tests all of them).
 //!
-//! Invariant: whatever is refused here was possible for every local user once.
+//! Invariant: every access that these tests refuse was once open to all local users.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,10 +17,10 @@ use crate::common::{
 };
 use rustix::process::Signal;
 
-/// A user that owns nothing.
+/// A user without any files.
 const NOBODY: &str = "65534";
 
-/// A server that also listens on TCP, with the address.
+/// Starts a server that also listens on TCP; returns it with the address.
 fn serve(dirs: &Dirs, more: &[&str]) -> (Server, String) {
     let address = free_address();
     let mut command = dirs.serve();
@@ -28,7 +28,7 @@ fn serve(dirs: &Dirs, more: &[&str]) -> (Server, String) {
     (Server::start(dirs, "", command), address)
 }
 
-/// Makes a token; returns its file.
+/// Creates a token; returns its file.
 fn token(server: &Server, dirs: &Dirs, name: &str, more: &str) -> String {
     let file = dirs.file(&format!("{name}.token")).display().to_string();
     server.weir(&format!("token create {name} {more} --out {file}")).ok();
@@ -45,7 +45,7 @@ fn mode(path: &Path, bits: u32) {
 }
 
 #[test]
-fn tcp_needs_a_token_and_a_token_does_what_its_role_and_scope_allow() {
+fn tcp_callers_are_limited_to_the_role_and_scope_of_their_token() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     let (server, at) = serve(&dirs, &[]);
@@ -92,7 +92,7 @@ fn tcp_needs_a_token_and_a_token_does_what_its_role_and_scope_allow() {
     assert_eq!(refused["refused"], 1);
     assert!(server.weir("events").ok().out.contains("wrong token from 127.0.0.1"));
 
-    // The secret is in the caller's file alone.
+    // Only the caller's file holds the secret.
     let secret = fs::read_to_string(&viewer).unwrap();
     let secret = secret.trim();
     let kept = fs::read_to_string(dirs.short("state").join("tokens.json")).unwrap();
@@ -101,7 +101,7 @@ fn tcp_needs_a_token_and_a_token_does_what_its_role_and_scope_allow() {
     assert_eq!(bits & 0o777, 0o600);
     mode(Path::new(&viewer), 0o644);
     by_token(&server, &at, &viewer, "pool list").fails(code::PERMISSION, &["chmod 600", &viewer]);
-    // Tokens outlive the server.
+    // Tokens survive a restart of the server.
     mode(Path::new(&viewer), 0o600);
     server.stop_clean();
     let (server, at) = serve(&dirs, &[]);
@@ -110,7 +110,7 @@ fn tcp_needs_a_token_and_a_token_does_what_its_role_and_scope_allow() {
 }
 
 #[test]
-fn other_user_of_the_machine_is_refused_with_what_to_do() {
+fn other_user_of_the_machine_is_refused_with_a_remedy() {
     if !is_root() {
         eprintln!("skipped: only root can become another user");
         return;
@@ -120,7 +120,7 @@ fn other_user_of_the_machine_is_refused_with_what_to_do() {
     let server = dirs.start();
     server.weir("pool create tank a").ok();
     mode(&dirs.short(""), 0o755);
-    // Where the other user may run it.
+    // The other user can execute the program there.
     let program = dirs.short("weir");
     fs::copy(WEIR, &program).unwrap();
     let socket = dirs.short("api");
@@ -132,7 +132,7 @@ fn other_user_of_the_machine_is_refused_with_what_to_do() {
         Ran::of(line, &command.output().unwrap())
     };
     as_nobody("pool list").fails(code::PERMISSION, &["usermod -aG weir"]);
-    // Also where the mode of the socket was opened by hand: the kernel says who calls.
+    // Also with an opened socket mode: the server checks the peer credentials from the kernel.
     mode(&socket, 0o666);
     as_nobody("pool destroy --yes tank").fails(code::PERMISSION, &["uid 65534", "usermod"]);
     assert!(server.weir("pool list").ok().out.contains("tank"));
@@ -140,8 +140,9 @@ fn other_user_of_the_machine_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn file_that_a_caller_names_is_opened_only_where_the_server_was_told_to() {
-    // Through a server of root's, any caller could overwrite a 0600 file in a 0700 directory.
+fn caller_may_use_only_files_in_allowed_directories() {
+    // Through a server that runs as root, any caller could overwrite a 0600 file in a 0700
+    // directory.
     let dirs = Dirs::new();
     let private = dirs.file("private");
     fs::create_dir(&private).unwrap();
@@ -176,7 +177,8 @@ fn file_that_a_caller_names_is_opened_only_where_the_server_was_told_to() {
 
     certificate(&dirs, "peer");
     write_secret(&private.join("peer-secret"), "a-secret-of-the-server-alone\n");
-    // The command line reads it with the rights of its user, and the server keeps it closed.
+    // The command line reads the file with its user's permissions, and the server stores the secret
+    // with mode 0600.
     let (ca, secret) = (dirs.file("peer.pem"), private.join("peer-secret"));
     run(&format!(
         "replicate create tank/v --to https://localhost:1/b/v --every 1h --ca {} --secret-file {}",
@@ -191,15 +193,15 @@ fn file_that_a_caller_names_is_opened_only_where_the_server_was_told_to() {
     }
     server.weir("replicate delete tank/v").ok();
     assert_eq!(fs::read_dir(dirs.short("state").join("secrets")).unwrap().count(), 0);
-    // The owner of the server names any file.
+    // The owner of the server may use any file.
     server.weir(&format!("pool create --force owned {victim_path}")).ok();
     server.stop_clean();
 }
 
-// An operator had the server's own secret sent to a port of the operator's choice: neither a
-// certificate in the call nor one in a file that the caller may name allows that.
+// An operator could make the server send its own secret to a port of the operator's choice. Neither
+// a certificate in the call nor a certificate file that the caller may name must allow that.
 #[test]
-fn secret_of_the_server_is_named_by_its_owner_alone() {
+fn only_the_owner_may_name_the_secret_file_of_the_server() {
     let dirs = Dirs::new();
     let [private, disks] = ["private", "disks"].map(|name| dirs.file(name));
     [&private, &disks].iter().for_each(|dir| fs::create_dir(dir).unwrap());
@@ -247,7 +249,7 @@ fn secret_of_the_server_is_named_by_its_owner_alone() {
 }
 
 #[test]
-fn what_other_users_may_read_is_refused_at_start_with_the_command() {
+fn files_readable_by_other_users_are_refused_at_start() {
     let dirs = Dirs::new();
     certificate(&dirs, "peer");
     write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
@@ -283,7 +285,7 @@ fn what_other_users_may_read_is_refused_at_start_with_the_command() {
     let mut command = dirs.serve();
     command.args(peer);
     Server::start(&dirs, "", command).stop_clean();
-    // Plain TCP beyond this machine is refused with the command that protects it.
+    // Plain TCP beyond this machine is refused, and the error names the option that protects it.
     let mut open = dirs.serve();
     let output = open.args(["--api", "0.0.0.0:0"]).stdin(Stdio::null()).output().unwrap();
     Ran::of("serve", &output).fails(code::INVALID, &["--tls-cert", "--api-open"]);
@@ -319,7 +321,7 @@ fn tls_is_checked_before_a_token_is_sent_and_reloaded_on_hangup() {
     eventually("the new certificate is served", Duration::from_secs(20), || {
         show("two.pem").code == Some(0)
     });
-    // One that cannot be used leaves the old one in use.
+    // The server keeps the old certificate if the new one is unusable.
     fs::write(dirs.file("used.pem"), "rubbish").unwrap();
     server.signal(Signal::HUP);
     eventually("that is told", Duration::from_secs(20), || {

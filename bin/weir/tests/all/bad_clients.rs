@@ -1,10 +1,8 @@
-//! NBD clients and iSCSI initiators that ask for what cannot be, talk nonsense, or say nothing at
-//! all.
+//! NBD clients and iSCSI initiators that send invalid requests, send garbage, or stop responding.
 //!
-//! Not here: the protocol's every corner (the tests of weir-nbd); here it is the whole program.
+//! Not here: all cases of the protocol (the tests of weir-nbd); these tests run the whole program.
 //!
-//! Invariant: a bad client gets an answer or is let go of, and a good one beside it notices
-//! nothing.
+//! Invariant: the server answers or drops a bad client, and other clients are not affected.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -34,7 +32,7 @@ fn serve_with(dirs: &Dirs, options: &[&str]) -> Server {
     server
 }
 
-/// A client that uses the volume as one should.
+/// A well-behaved client of the volume.
 struct Good {
     client: Client,
     round: u8,
@@ -45,7 +43,7 @@ impl Good {
         Self { client: server.client("tank/v"), round: 0 }
     }
 
-    /// Works as if nobody else were there.
+    /// Asserts that the client works without delay.
     fn works(&mut self) {
         self.round += 1;
         let data = vec![self.round; 4096];
@@ -58,7 +56,7 @@ impl Good {
 }
 
 #[test]
-fn unknown_exports_are_a_clean_error() {
+fn unknown_exports_are_refused() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs);
     let mut good = Good::new(&server);
@@ -77,7 +75,7 @@ fn unknown_exports_are_a_clean_error() {
 }
 
 #[test]
-fn impossible_requests_are_answered_and_change_nothing() {
+fn invalid_requests_get_an_error_and_change_nothing() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs);
     let mut client = server.client("tank/v");
@@ -105,7 +103,7 @@ fn impossible_requests_are_answered_and_change_nothing() {
         let body = if kind == WRITE { &data[..len as usize] } else { &[] };
         assert_eq!(client.call(kind, 0, offset, len, body).err(), Some(errno), "{what}");
     }
-    // Longer than any request may be, but short enough to be read and thrown away.
+    // Longer than any request may be, but short enough for the server to read and discard.
     let long = vec![2; 33 * MIB as usize];
     assert_eq!(client.write(0, &long).err(), Some(EINVAL), "a write of 33 MiB");
     assert!(client.read(0, 33 * MIB as u32).is_err(), "a read of 33 MiB");
@@ -118,14 +116,14 @@ fn impossible_requests_are_answered_and_change_nothing() {
     }
     assert_eq!(reader.write(0, &data).err(), Some(EPERM));
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
-    // So long that the connection ends; others go on.
+    // So long that the server closes the connection; other connections stay open.
     client.send(WRITE, 0, 0, u32::MAX - 511, &[]).unwrap();
     assert!(client.receive().is_err(), "a write of 4 GiB is no request");
     assert_eq!(reader.read(0, 4096).unwrap(), pattern);
     server.assert_alive();
 }
 
-/// Sends bytes and reads until the server has had enough, or nothing comes for a moment.
+/// Sends bytes and reads until the server closes the connection or sends nothing for 200 ms.
 fn send_nonsense(stream: &mut UnixStream, bytes: &[u8]) {
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -136,7 +134,7 @@ fn send_nonsense(stream: &mut UnixStream, bytes: &[u8]) {
 }
 
 #[test]
-fn garbage_on_the_port_disturbs_nobody() {
+fn garbage_on_the_port_affects_no_other_client() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs);
     let mut good = Good::new(&server);
@@ -146,9 +144,9 @@ fn garbage_on_the_port_disturbs_nobody() {
         b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(),
         vec![0xff; 64 << 10],
         vec![0; 64 << 10],
-        // Good flags, then an option that announces 4 GiB.
+        // Valid flags, then an option with a length of 4 GiB.
         [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 7, 255, 255, 255, 255]].concat(),
-        // Good flags, then EXPORT_NAME of a name that is none.
+        // Valid flags, then EXPORT_NAME with invalid UTF-8.
         [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 2, 0xc3, 0x28]].concat(),
     ];
     for _ in 0..20 {
@@ -159,7 +157,7 @@ fn garbage_on_the_port_disturbs_nobody() {
     for message in &messages {
         send_nonsense(&mut UnixStream::connect(server.nbd()).unwrap(), message);
         good.works();
-        // The same in the middle of a session that began well.
+        // The same garbage in the middle of a valid session.
         let mut session = server.client("tank/v");
         drop(session.send(READ, 0, 0, 4096, message));
         good.works();
@@ -168,7 +166,7 @@ fn garbage_on_the_port_disturbs_nobody() {
 }
 
 #[test]
-fn silent_connections_are_dropped_and_hold_nobody_up() {
+fn idle_handshakes_time_out_and_delay_no_other_client() {
     let dirs = Dirs::new();
     let mut server = serve_with(&dirs, &["--handshake-timeout", "2"]);
     let mut good = Good::new(&server);
@@ -178,7 +176,7 @@ fn silent_connections_are_dropped_and_hold_nobody_up() {
     let mut half = greeted(server.nbd()).unwrap();
     half.write_all(&3_u32.to_be_bytes()).unwrap();
     half.write_all(b"IHAVEOPT\0\0").unwrap();
-    // A third sends a request by halves: that is a session and may wait.
+    // A third client sends half a request: it has a session, so it may wait.
     let mut session = server.client("tank/v");
     session.send(WRITE, 0, 0, 64 * KIB as u32, &[9; 100]).unwrap();
     good.works();
@@ -187,7 +185,7 @@ fn silent_connections_are_dropped_and_hold_nobody_up() {
     for mut stream in silent.into_iter().chain([half]) {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut rest = Vec::new();
-        // A reset is an end as well.
+        // A reset counts as an end.
         drop(stream.read_to_end(&mut rest));
         last = start.elapsed();
     }
@@ -201,9 +199,9 @@ fn silent_connections_are_dropped_and_hold_nobody_up() {
     server.assert_alive();
 }
 
-/// Initiators that ask for all they can and take nothing: others get their answers meanwhile.
+/// Initiators send many reads and receive no data: other sessions still get their responses.
 #[test]
-fn initiators_that_take_no_answers_hold_nobody_up() {
+fn initiators_that_stop_receiving_delay_no_other_session() {
     const TARGET: &str = "iqn.2026-01.org.weir:vms";
     const CLIENT: &str = "iqn.2026-01.org.example:client";
     let dirs = Dirs::new();
@@ -238,11 +236,11 @@ fn initiators_that_take_no_answers_hold_nobody_up() {
     let mut greedy: Vec<Initiator> = (1..=16).map(log_in).collect();
     for hog in &mut greedy {
         for at in 0..64 {
-            // A MiB each, of which the hog takes nothing.
+            // Reads of 1 MiB each, of which the initiator receives nothing.
             hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
         }
     }
-    // Time for the server to take on all that it ever would.
+    // Time for the server to accept as many requests as it ever will.
     std::thread::sleep(Duration::from_secs(1));
     let longest = (1..200).map(&mut works).max().unwrap();
     assert!(longest < Duration::from_secs(5), "held up for {longest:?}");

@@ -1,10 +1,10 @@
-//! Wrong wishes at the command line and disks that must not be taken: each is refused with what
-//! and where, and nothing changes.
+//! Invalid arguments on the command line and unsuitable disks: the server refuses them, names the
+//! cause and the object, and changes nothing.
 //!
-//! Not here: wrong NBD clients (bad_clients.rs), disks that fail in use (failing_disks.rs).
+//! Not here: invalid NBD requests (bad_clients.rs), disks that fail in use (failing_disks.rs).
 //!
-//! Invariant: every refusal names the thing, has the exit code of its kind, and leaves every disk
-//! as it was, byte for byte.
+//! Invariant: every refusal names the object, has the exit code of its kind, and leaves every disk
+//! unchanged, byte for byte.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, OpenOptions, Permissions};
@@ -22,8 +22,8 @@ use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
 
 const DISK: u64 = 128 * MIB;
 
-/// A fingerprint of a file's content and length, but for the owner slots of both labels: a server
-/// that has the pool open writes there every few seconds.
+/// A hash of a file's content and length, without the owner slots of both labels: a server that has
+/// imported the pool writes there every few seconds.
 fn sum(path: &Path) -> (u64, u64) {
     let file = fs::File::open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -31,7 +31,7 @@ fn sum(path: &Path) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     let mut part = vec![0; SLOT_BYTES];
     let mut at = 0;
-    // A hole and zeros have the same fingerprint, so the holes of these sparse files are skipped.
+    // A hole and zeros have the same hash, so the holes of these sparse files are skipped.
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
         at = data - data % SLOT_BYTES as u64;
@@ -47,9 +47,9 @@ fn sum(path: &Path) -> (u64, u64) {
     (bytes, hasher.finish())
 }
 
-/// A server and disks that are watched.
+/// A server, and disks that must not change.
 struct Watched {
-    // Ends before its directories go.
+    // Declared first, so that the server ends before its directories are removed.
     server: Server,
     dirs: Dirs,
     disks: Vec<PathBuf>,
@@ -63,7 +63,7 @@ impl Watched {
         Self { server, dirs, disks }
     }
 
-    /// Runs a line that must fail so and change nothing.
+    /// Runs a line that must fail with this error and change nothing.
     #[track_caller]
     fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
         let before: Vec<_> = self.disks.iter().map(|disk| sum(disk)).collect();
@@ -79,13 +79,13 @@ impl Watched {
 /// Runs a server that must not start.
 fn no_start(words: &[&str]) -> Ran {
     let mut command = Command::new("timeout");
-    // One that does start is ended here, and its exit code tells.
+    // `timeout` ends a server that does start, and its exit code shows that.
     command.args(["20", WEIR]).args(words).env_remove("WEIR_API");
     Ran::of(&words.join(" "), &command.output().unwrap())
 }
 
 #[test]
-fn disks_that_hold_something_need_force() {
+fn disks_with_data_need_force() {
     let mut all = Watched::new(&["pool", "ext4", "swap", "free"]);
     let [pool, ext4, swap, free] =
         ["pool", "ext4", "swap", "free"].map(|name| all.dirs.file(name).display().to_string());
@@ -98,7 +98,7 @@ fn disks_that_hold_something_need_force() {
         all.refuses(&format!("pool create new {disk}"), code::EXISTS, &parts);
         all.refuses(&format!("pool create new mirror {free} {disk}"), code::EXISTS, &parts);
     }
-    // Refused disks are let go of.
+    // The server closes refused disks.
     all.server.weir(&format!("pool create first {free}")).ok();
     for (disk, name) in [(&pool, "p"), (&ext4, "e"), (&swap, "s")] {
         all.server.weir(&format!("pool create --force {name} {disk}")).ok();
@@ -108,7 +108,7 @@ fn disks_that_hold_something_need_force() {
 }
 
 #[test]
-fn one_disk_is_not_taken_twice() {
+fn disk_is_not_used_twice() {
     let mut all = Watched::new(&["a", "b"]);
     symlink(all.dirs.file("a"), all.dirs.file("soft")).unwrap();
     fs::hard_link(all.dirs.file("a"), all.dirs.file("hard")).unwrap();
@@ -127,7 +127,7 @@ fn one_disk_is_not_taken_twice() {
 }
 
 #[test]
-fn disks_that_are_none() {
+fn unusable_disks_are_refused() {
     let mut all = Watched::new(&["a", "ro"]);
     all.dirs.disk("small", 32 * MIB);
     all.dirs.disk("empty", 0);
@@ -160,7 +160,7 @@ fn unequal_mirror_legs_use_the_smaller_size() {
     all.server.weir("pool destroy tank --yes").ok();
     let json = all.server.weir("pool create tank mirror a big --json").json();
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json:#}");
-    // The long disk's second label stands where the short one ends.
+    // The long disk's second label is at the end of the short one's size.
     all.server.kill();
     all.server = all.dirs.start();
     assert_eq!(all.server.status("tank")["state"], "online");
@@ -168,7 +168,7 @@ fn unequal_mirror_legs_use_the_smaller_size() {
 }
 
 #[test]
-fn a_disk_in_use_belongs_to_one_server() {
+fn disk_in_use_is_locked_by_one_server() {
     let mut all = Watched::new(&["a", "b"]);
     all.server.weir("pool create tank mirror a b").ok();
     let mut other = Server::start(&all.dirs, "2", all.dirs.serve_as("2"));
@@ -181,7 +181,7 @@ fn a_disk_in_use_belongs_to_one_server() {
         other.weir(&line).fails(code::BUSY, &["/a", "in use by another process"]);
     }
     assert_eq!(all.server.status("tank")["state"], "online");
-    // Once it is free it can be had.
+    // After the export, the other server can import the pool.
     all.server.weir("pool export tank").ok();
     other.weir(&import).ok();
     all.server.weir(&import).fails(code::NOT_FOUND, &parts);
@@ -190,7 +190,7 @@ fn a_disk_in_use_belongs_to_one_server() {
 }
 
 #[test]
-fn a_state_directory_belongs_to_one_server() {
+fn state_directory_is_locked_by_one_server() {
     let mut all = Watched::new(&["a"]);
     all.server.weir("pool create tank a").ok();
     let state = all.dirs.short("state").display().to_string();
@@ -202,7 +202,7 @@ fn a_state_directory_belongs_to_one_server() {
 }
 
 #[test]
-fn ports_in_use() {
+fn ports_in_use_prevent_the_start() {
     let mut all = Watched::new(&["a"]);
     all.server.weir("pool create tank a").ok();
     all.server.volume("tank/v", "16MiB");
@@ -235,15 +235,15 @@ fn ports_in_use() {
 }
 
 #[test]
-fn no_permission() {
+fn disk_without_permission_is_refused() {
     let dirs = Dirs::new();
-    // Everything but the disk itself may be reached by anybody.
+    // Only the permissions of the disk itself are in the way.
     fs::set_permissions(dirs.short(""), Permissions::from_mode(0o755)).unwrap();
     let mut command = dirs.serve();
     if rustix::process::geteuid().is_root() {
-        // The sockets are in a directory of the user of the server.
+        // The sockets are in a directory of the server's user.
         std::os::unix::fs::chown(dirs.short(""), Some(65534), None).unwrap();
-        // Root may do everything, so the server is run as nobody.
+        // Root's access is unlimited, so the server runs as user 65534.
         let copy = dirs.short("weir");
         fs::copy(WEIR, &copy).unwrap();
         let mut nobody = Command::new("setpriv");
@@ -261,7 +261,7 @@ fn no_permission() {
 }
 
 #[test]
-fn wrong_words() {
+fn invalid_arguments_are_refused() {
     let mut all = Watched::new(&["a", "b"]);
     all.server.weir("pool create tank a").ok();
     all.server.volume("tank/v", "16MiB");
@@ -304,14 +304,14 @@ fn wrong_words() {
 }
 
 #[test]
-fn a_volume_never_shrinks_below_its_data() {
+fn volume_never_shrinks_below_its_data() {
     let mut all = Watched::new(&["a"]);
     all.server.weir("pool create tank a").ok();
     all.server.volume("tank/v", "16MiB");
     let data = vec![7; 4096];
     let mut client = all.server.client("tank/v");
     client.write(9 * MIB, &data).unwrap();
-    // Not even flushed: what was acknowledged is in the way already.
+    // Acknowledged writes count, even without a flush.
     let parts = ["tank/v", "holds data up to", "TRIM"];
     all.server.weir("volume resize tank/v --size 9MiB").fails(code::INVALID, &parts);
     assert_eq!(client.read(9 * MIB, 4096).unwrap(), data);
@@ -325,7 +325,7 @@ fn a_volume_never_shrinks_below_its_data() {
     all.server.assert_alive();
 }
 
-/// Changes the version in every copy of a disk's config; no checksum covers it.
+/// Changes the version in every copy of a disk's config, which has no checksum for it.
 fn set_version(path: &Path, version: u8) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let end = file.metadata().unwrap().len();
@@ -337,13 +337,13 @@ fn set_version(path: &Path, version: u8) {
 }
 
 #[test]
-fn labels_of_a_newer_format() {
+fn pool_of_a_newer_format_is_refused() {
     labels_of_another_format(99, &["version 99 is newer", "use a newer weir"]);
 }
 
-/// Pools of the first pre-release were once taken for damaged ones of this version.
+/// Pools of the first pre-release were once reported as damaged pools of this version.
 #[test]
-fn labels_of_an_older_format() {
+fn pool_of_an_older_format_is_refused() {
     let parts = ["version 1 is older", "older pre-release", "copy the data to a new pool"];
     labels_of_another_format(1, &parts);
 }

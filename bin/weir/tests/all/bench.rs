@@ -1,8 +1,8 @@
-//! `weir bench` as a person uses it: runs, refusals, interruptions, requirements, comparisons.
+//! `weir bench` from a user's view: runs, refusals, interruptions, requirements, comparisons.
 //!
-//! Not here: whether figures are right (the crate's own tests and `weir bench selftest`).
+//! Not here: correctness of the figures (the crate's own tests and `weir bench selftest`).
 //!
-//! Invariants: nothing is asserted of how fast anything is; runs are short, on files of a few MiB.
+//! Invariants: no test asserts a speed; runs are short, on files of a few MiB.
 
 use std::fs;
 use std::io::Write as _;
@@ -44,12 +44,12 @@ read_pct = 0
 qd = [4]
 "#;
 
-/// Failed: the answer is no.
+/// Exit code of a negative result.
 const NO: i32 = 1;
-/// As docs/errors.md prints it.
+/// Exit code as in docs/errors.md.
 const NO_SPACE: i32 = 7;
 
-/// A test in the manner of bonnie++ of many short runs.
+/// A test like bonnie++ with many short runs.
 const FILE_TEST: &str = r#"
 [[test]]
 name = "bonnie"
@@ -97,7 +97,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.output(words))
     }
 
-    /// A run of a profile of ours on a file, kept in a directory.
+    /// Starts a run of a test profile on a file, with its result in a directory.
     fn start(&self, profile: &str, target: &str, out: &str) -> Child {
         let words = ["run", "--profile", profile, "--target", target, "--out", out];
         self.command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
@@ -124,7 +124,7 @@ fn has_result(out: &Path, enough: impl Fn(&Value) -> bool) -> bool {
 }
 
 #[test]
-fn a_run_leaves_a_result_and_a_report_with_verdicts() {
+fn run_writes_a_result_and_a_report_with_verdicts() {
     let bench = Bench::new();
     let words = ["run", "-p", "./tiny.toml", "-t", "file.dat", "-o", "out", "--json"];
     let told = bench.weir(&words).ok().json();
@@ -135,7 +135,7 @@ fn a_run_leaves_a_result_and_a_report_with_verdicts() {
         .iter()
         .map(|cell| cell["verdict"].as_str().unwrap())
         .collect();
-    // Half a second of two runs is too little, and the run says so.
+    // Half a second of two runs is too short for a valid verdict.
     assert_eq!(verdicts.len(), 2);
     assert!(verdicts.iter().all(|verdict| *verdict != "valid" && *verdict != "corrupt"));
     let result = bench.result("out");
@@ -148,7 +148,7 @@ fn a_run_leaves_a_result_and_a_report_with_verdicts() {
     let csv = fs::read_to_string(bench.path("out/cells.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + 4, "a head and a line per run:\n{csv}");
     assert!(bench.path("out/report.md").exists());
-    // Made again from the result alone.
+    // The report is made again from the result alone.
     fs::remove_file(bench.path("out/report.html")).unwrap();
     bench.weir(&["report", "out"]).ok();
     assert_eq!(fs::read_to_string(bench.path("out/report.html")).unwrap(), html);
@@ -156,7 +156,7 @@ fn a_run_leaves_a_result_and_a_report_with_verdicts() {
 }
 
 #[test]
-fn a_target_that_holds_data_is_not_touched_unless_it_is_named() {
+fn target_with_data_is_overwritten_only_with_destroy() {
     let bench = Bench::new();
     let mut mine = b"my thesis".repeat(1000);
     mine.resize(10_000, b'.');
@@ -168,13 +168,13 @@ fn a_target_that_holds_data_is_not_touched_unless_it_is_named() {
     assert_eq!(fs::read(bench.path("mine.dat")).unwrap(), mine, "neither changed nor longer");
     let named = [&run[..], &["--destroy", "mine.dat"]].concat();
     bench.weir(&named).ok();
-    // What an earlier run left may be written over.
+    // Data of an earlier run may be overwritten.
     let again = ["run", "-p", "./tiny.toml", "-t", "mine.dat", "-o", "again"];
     bench.weir(&again).ok();
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_targets_and_profiles_are_refused_by_name() {
     let bench = Bench::new();
     let run =
         |target: &str| bench.weir(&["run", "-p", "./tiny.toml", "-t", target, "-o", "refused"]);
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn a_killed_run_goes_on_at_the_next_cell() {
+fn killed_run_resumes_at_the_next_cell() {
     let bench = Bench::new();
     let mut child = bench.start("./slow.toml", "file.dat", "out");
     let out = bench.path("out");
@@ -211,7 +211,7 @@ fn a_killed_run_goes_on_at_the_next_cell() {
     child.wait().unwrap();
     let before = bench.result("out");
     assert_eq!(before["complete"], false);
-    // The rest need not take as long as it would have.
+    // The start time identifies the measured run in the resumed result.
     let kept = before["cells"][0]["runs"][0]["started_unix_ms"].clone();
     bench.weir(&["run", "--resume", "out"]).ok();
     let after = bench.result("out");
@@ -224,7 +224,7 @@ fn a_killed_run_goes_on_at_the_next_cell() {
 }
 
 #[test]
-fn a_killed_run_keeps_the_file_tests_that_are_done() {
+fn killed_run_keeps_completed_file_tests() {
     let bench = Bench::new();
     let mut child = bench.start("./files.toml", "file.dat", "out");
     let out = bench.path("out");
@@ -241,13 +241,14 @@ fn a_killed_run_keeps_the_file_tests_that_are_done() {
     assert_eq!((after["complete"].clone(), done(&after)), (Value::Bool(true), 5));
     let kept = before["bonnie"]["runs"].as_array().unwrap();
     assert_eq!(kept[..], after["bonnie"]["runs"].as_array().unwrap()[..kept.len()]);
-    // What the killed run left is its own, by name; the other runs left nothing.
+    // The killed run may leave its own directory, which its name identifies; other runs left
+    // nothing.
     let left = fs::read_dir(bench.path(".")).unwrap().flatten();
     let left = left.filter(|entry| entry.file_name().to_string_lossy().contains("bonnie"));
     assert!(left.count() <= 1);
 }
 
-/// A small file system of its own, which goes with this.
+/// A small file system, unmounted on drop.
 pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
@@ -261,7 +262,7 @@ impl SmallDisk {
         Self(path)
     }
 
-    /// Takes all room that is left.
+    /// Uses up all free space.
     fn fill(&self) {
         let mut ballast = fs::File::create(self.0.join("ballast")).unwrap();
         while ballast.write_all(&[7; 4096]).is_ok() {}
@@ -275,7 +276,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_report_disk_loses_no_result() {
+fn full_report_disk_loses_no_result() {
     let bench = Bench::new();
     let disk = SmallDisk::mounted(bench.path("small"), "4M");
     let elsewhere = bench.path("elsewhere");
@@ -295,14 +296,14 @@ fn a_full_report_disk_loses_no_result() {
     let result = bench.result(&place.display().to_string());
     assert_eq!((result["complete"].clone(), runs(&result)), (Value::Bool(true), vec![2, 2]));
     assert!(!out.join(".result.json.new").exists(), "half a result would take room");
-    // What was there before it was full is still whole, and the kept one makes a report.
+    // The result from before the disk filled up is intact, and the saved one makes a report.
     assert_eq!(bench.result("small/out")["complete"], false);
     bench.weir(&["report", &kept]).ok();
     assert!(place.join("report.html").exists());
 }
 
 #[test]
-fn ctrl_c_keeps_and_reports_what_was_measured() {
+fn ctrl_c_saves_and_reports_partial_results() {
     let bench = Bench::new();
     let child = bench.start("./slow.toml", "file.dat", "out");
     let out = bench.path("out");
@@ -320,7 +321,7 @@ fn ctrl_c_keeps_and_reports_what_was_measured() {
 }
 
 #[test]
-fn results_of_other_content_are_not_ranked_and_a_rerun_answers() {
+fn results_with_different_content_are_not_ranked() {
     let bench = Bench::new();
     let other = TINY.replace("DURATION", "300ms").replace("compress = 1.0", "compress = 4.0");
     fs::write(bench.path("other.toml"), other).unwrap();
@@ -334,7 +335,7 @@ fn results_of_other_content_are_not_ranked_and_a_rerun_answers() {
     assert!(refused.iter().any(|why| why.as_str().unwrap().contains("content")), "{compared}");
     let output = bench.output(&["rerun", "one", "-o", "three", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Two short runs show nothing; that is said, and is not yes.
+    // Two short runs show no difference; the answer says so and is negative.
     assert_eq!(told["answer"], "cannot tell", "{told}");
     assert_eq!(output.status.code(), Some(NO));
     assert_eq!(bench.result("one")["spec_hash"], bench.result("three")["spec_hash"]);
@@ -343,7 +344,7 @@ fn results_of_other_content_are_not_ranked_and_a_rerun_answers() {
 }
 
 #[test]
-fn traps_are_named_and_profiles_travel_to_fio_and_back() {
+fn lint_names_traps_and_export_writes_valid_fio_jobs() {
     let bench = Bench::new();
     let job = "[global]\nioengine=libaio\n[short]\nrw=randread\nbs=4k\nsize=64m\nruntime=5\n\
                time_based=1\nfilename=x.dat\n";
@@ -359,7 +360,7 @@ fn traps_are_named_and_profiles_travel_to_fio_and_back() {
     assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
-/// A job file of a user: 200 GiB for an hour.
+/// A user's job file: 200 GiB for an hour.
 const LONG_JOB: &str = "[global]
 ioengine=libaio
 direct=1 # around the page cache
@@ -380,7 +381,7 @@ iodepth=8
 ";
 
 #[test]
-fn file_of_a_user_is_done_as_it_is_written_unless_a_scale_is_asked_for() {
+fn profile_file_runs_unscaled_by_default() {
     let bench = Bench::new();
     fs::write(bench.path("long.fio"), LONG_JOB).unwrap();
     let long = TINY.replace("DURATION", "1h").replace("8MiB", "200GiB");
@@ -412,7 +413,7 @@ fn file_of_a_user_is_done_as_it_is_written_unless_a_scale_is_asked_for() {
 }
 
 #[test]
-fn lint_names_every_word_of_a_job_file_that_is_skipped_or_changed() {
+fn lint_names_all_skipped_or_changed_words_of_a_job_file() {
     let bench = Bench::new();
     fs::write(bench.path("long.fio"), LONG_JOB.replacen("direct=1", "nice=5", 1)).unwrap();
     let output = bench.output(&["lint", "-p", "long.fio", "--json"]);
@@ -430,7 +431,7 @@ fn lint_names_every_word_of_a_job_file_that_is_skipped_or_changed() {
 }
 
 #[test]
-fn bad_files_of_others_are_refused_with_their_line() {
+fn invalid_imported_files_are_refused_with_the_line() {
     let bench = Bench::new();
     let cases: [(&str, &[u8], &str); 6] = [
         ("odd.fio", b"[job]\nrw=randread\nsize=1g\nruntime=60\nblok=4k\n", "odd.fio:5: "),
@@ -451,9 +452,10 @@ fn bad_files_of_others_are_refused_with_their_line() {
     }
 }
 
-/// Rows with features of imports only: a walk, a range of sizes, rates for each direction.
+/// Rows with features of imports only: a sequential scan, a range of sizes, rates for each
+/// direction.
 #[test]
-fn job_file_is_measured_and_all_that_it_wrote_is_verified() {
+fn job_file_is_measured_and_its_writes_are_verified() {
     let bench = Bench::new();
     let job = "[global]\nioengine=libaio\ndirect=1\nsize=50%\nfilename=x\nruntime=1\ntime_based\n\
                iodepth=8\nverify=crc32c\nnorandommap\n[mixed]\nrw=randrw\nbsrange=4k-64k\n\
@@ -517,7 +519,7 @@ fn weir_is_measured_over_nbd() {
     server.stop_clean();
 }
 
-/// A network of its own with an agent in it, and a cable to this one; all of it goes with this.
+/// A network namespace with an agent, and a veth pair to this one; both end on drop.
 struct Host {
     name: String,
     address: String,
@@ -530,7 +532,8 @@ impl Host {
         let pid = std::process::id();
         let name = format!("weir-{pid}-{number}");
         let (here, there) = (format!("wh{pid}-{number}"), format!("wt{pid}-{number}"));
-        // Of a block that is for measurements between networks (RFC 2544): nobody here is in it.
+        // Addresses from the block for benchmarks between networks (RFC 2544), which this machine
+        // does not use.
         let net = format!("198.{}.{}", 17 + number, pid % 250);
         let ip = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -558,7 +561,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // `ip` became the agent; the cable goes with either end.
+        // `ip` executed the agent in its own process; the veth pair ends with either end.
         drop(self.agent.kill());
         drop(self.agent.wait());
         crate::common::run("ip", &["netns", "del", &self.name]);
@@ -575,8 +578,8 @@ fn agents_in_two_networks_measure_together() {
     let mut words = vec!["run", "-p", "./both.toml", "-t", "file.dat", "-o", "out", "--json"];
     words.extend(["--secret-file", "secret"]);
     hosts.iter().for_each(|host| words.extend(["--agent", &host.address]));
-    // On a busy machine one client may begin more than 10 ms after the other. Then the result is
-    // invalid, and the exit code is 1 without this option.
+    // On a busy machine one client may start more than 10 ms after the other. The result is then
+    // invalid, and without this option the exit code is 1.
     words.extend(["--fail-on", "none"]);
     bench.weir(&words).ok();
     let result = bench.result("out");
@@ -593,7 +596,7 @@ fn agents_in_two_networks_measure_together() {
     }
     let verified = &result["cells"][1]["verified"];
     assert_eq!((verified["blocks"].as_u64(), verified["bad"].as_u64()), (Some(2048), Some(0)));
-    // Without the secret nobody measures.
+    // Without the secret, the agents refuse to measure.
     crate::common::write_secret(&bench.path("other"), "another secret than theirs");
     let at = words.iter().position(|word| *word == "secret").unwrap();
     (words[at], words[6]) = ("other", "refused");

@@ -1,9 +1,8 @@
-//! `weir bench` over iSCSI: against this project's server, and against a target of others.
+//! `weir bench` over iSCSI: against this project's server, and against another target.
 //!
 //! Not here: the protocol (weir-initiator), `weir bench` in general (bench).
 //!
-//! Invariants: every block that a run wrote is read again and compared; nothing is asserted of how
-//! fast anything is.
+//! Invariants: every block that a run wrote is read back and compared; no test asserts a speed.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -34,7 +33,7 @@ workers = 2
 qd = [16]
 "#;
 
-/// A row of operations of the target's own.
+/// A row with an operation of the target, such as WRITE SAME.
 fn own(op: &str, bytes: &str) -> String {
     let row = format!("name = {op:?}\nop = {op:?}\npattern = \"random\"\nblock = {bytes:?}");
     format!("\n[[test]]\n{row}\nqd = [4]\n")
@@ -48,7 +47,8 @@ fn bench(dirs: &Dirs, profile: &str, words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &output)
 }
 
-/// What a whole run came to: every operation succeeded and every block was right.
+/// The result of a complete run, after asserting that every operation succeeded and every block was
+/// intact.
 fn result(dirs: &Dirs, out: &str) -> Value {
     let text = fs::read_to_string(dirs.file(out).join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&text).unwrap();
@@ -67,7 +67,7 @@ fn result(dirs: &Dirs, out: &str) -> Value {
     result
 }
 
-/// Kinds of operations that were done, each with its bytes.
+/// The kinds of operations in a result, each with its bytes.
 fn kinds(result: &Value) -> Vec<(String, u64)> {
     let cells = result["cells"].as_array().unwrap().iter();
     let runs = cells.flat_map(|cell| cell["runs"].as_array().unwrap());
@@ -84,7 +84,7 @@ fn kinds(result: &Value) -> Vec<(String, u64)> {
     kinds
 }
 
-/// A server with a target that one initiator may use, which proves a secret and asks for one.
+/// A server with a target for one initiator, with mutual CHAP.
 fn served(dirs: &Dirs) -> (Server, String) {
     dirs.disk("a", 4 * GIB);
     let mut command = dirs.serve();
@@ -113,7 +113,7 @@ fn served(dirs: &Dirs) -> (Server, String) {
 }
 
 #[test]
-fn our_server_is_measured_with_every_operation_it_has() {
+fn weir_target_is_measured_with_all_its_operations() {
     let dirs = Dirs::new();
     let (mut server, url) = served(&dirs);
     let all = [
@@ -133,32 +133,33 @@ fn our_server_is_measured_with_every_operation_it_has() {
     let facts = &found["target"]["facts"];
     assert_eq!(facts["product"], "WEIR VOLUME 0.1");
     assert_ne!(facts["extended copy"], "no");
-    // Neither secret is anywhere in what was kept.
+    // The saved files contain neither secret.
     for name in ["result.json", "report.html", "report.md"] {
         let text = fs::read_to_string(dirs.file("out").join(name)).unwrap();
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
-    // What an earlier run wrote is ours; digests are used where they are asked for.
+    // Blocks of an earlier run are recognized and may be overwritten; digests are used if
+    // requested.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
     let found = result(&dirs, "digests");
     assert_eq!(found["target"]["facts"]["digests"], "header and data");
-    // A wrong secret is told as such, before anything is written.
+    // A wrong secret is reported as such, before any write.
     fs::write(dirs.file("ours"), "something else entirely").unwrap();
     let refused = bench(&dirs, &profile, &["-t", &url, "-o", "refused"]);
     assert!(refused.talk.contains("wrong or missing proof"), "{}", refused.talk);
     server.assert_alive();
 }
 
-/// A target of others; ended when dropped.
+/// tgt, another target implementation; ended on drop.
 struct Tgt {
     child: Child,
     control: String,
     portal: String,
 }
 
-/// Debian keeps both programs in a folder that only root's PATH has.
+/// Debian installs both programs in a directory that only root's PATH has.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -168,7 +169,8 @@ fn program(name: &str) -> Command {
 
 impl Tgt {
     fn start(dirs: &Dirs, bytes: u64) -> Self {
-        // Its control port is a number of its own kind with 15 bits; the same one is as unique.
+        // tgtd's control port is a separate 15-bit number; the free TCP port serves as a unique
+        // one.
         let control = free_port().to_string();
         let portal = format!("127.0.0.1:{control}");
         let child = program("tgtd")
@@ -217,7 +219,7 @@ impl Drop for Tgt {
 }
 
 #[test]
-fn a_target_of_others_is_measured_and_what_it_lacks_is_named_first() {
+fn tgt_is_measured_and_missing_operations_are_refused() {
     let dirs = Dirs::new();
     let tgt = Tgt::start(&dirs, 64 * MIB);
     let url = tgt.url();
@@ -226,12 +228,12 @@ fn a_target_of_others_is_measured_and_what_it_lacks_is_named_first() {
     let found = result(&dirs, "out");
     assert_eq!(found["target"]["facts"]["product"], "IET VIRTUAL-DISK 0001");
     assert!(kinds(&found).iter().any(|(name, bytes)| name == "write_same" && *bytes > 0));
-    // It has none, whatever its vital product data says.
+    // tgt has no COMPARE AND WRITE, whatever its vital product data says.
     let lacking = PROFILE.replace("DURABILITY", "none") + &own("compare_and_write", "4KiB");
     let refused = bench(&dirs, &lacking, &["-t", &url, "-o", "lacking"]);
     assert!(refused.talk.contains("no compare_and_write"), "{}", refused.talk);
     assert!(!dirs.file("lacking").join("result.json").exists(), "nothing was run");
-    // What others wrote is left alone, unless it is named twice.
+    // Data of other programs is overwritten only with --destroy.
     let image = dirs.file("tgt.img");
     tool("mke2fs", &["-q", "-F", image.to_str().unwrap()]);
     let profile = PROFILE.replace("DURABILITY", "none");

@@ -1,6 +1,6 @@
-//! `weir check`: a pool is verified without a server, and stays as it is.
+//! `weir check`: verifies a pool without a server and without writing.
 //!
-//! Not here: mending (healing.rs).
+//! Not here: repair (healing.rs).
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ fn check(dirs: &Dirs, arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// A pool with 24 MiB of data, flushed and killed: some of it is in the log alone.
+/// A pool with 24 MiB of data, flushed, on a killed server: a part of the data is only in the log.
 fn killed(dirs: &Dirs, layout: &str, disks: &[&str]) -> Vec<u8> {
     for name in disks {
         dirs.disk(name, DISK);
@@ -43,7 +43,7 @@ fn all(dirs: &Dirs, disks: &[&str]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_pool_that_is_well_is_said_to_be_and_not_touched() {
+fn check_of_an_intact_pool_succeeds_and_changes_nothing() {
     for (layout, disks) in [("mirror", &["a", "b"][..]), ("raidz1", &["a", "b", "c"])] {
         let dirs = Dirs::new();
         killed(&dirs, layout, disks);
@@ -59,7 +59,7 @@ fn a_pool_that_is_well_is_said_to_be_and_not_touched() {
     }
 }
 
-/// Overwrites a block's worth of a disk.
+/// Overwrites one block of a disk.
 fn spoil(dirs: &Dirs, name: &str, at: u64) {
     let disk = OpenOptions::new().write(true).open(dirs.file(name)).unwrap();
     disk.write_all_at(&[0x5a; 4096], at).unwrap();
@@ -67,11 +67,11 @@ fn spoil(dirs: &Dirs, name: &str, at: u64) {
 }
 
 #[test]
-fn bad_copies_and_lost_blocks_are_told_apart() {
+fn bad_copies_and_lost_blocks_are_distinguished() {
     for (layout, disks) in [("mirror", &["a", "b"][..]), ("raidz1", &["a", "b", "c"])] {
         let dirs = Dirs::new();
         let content = killed(&dirs, layout, disks);
-        // Out of the log and into segments.
+        // Moves the data from the log into segments.
         dirs.start().stop_clean();
         let block = &content[8 * MIB as usize..][..4096];
         let before = all(&dirs, disks);
@@ -87,7 +87,7 @@ fn bad_copies_and_lost_blocks_are_told_apart() {
         assert!(!said.talk.contains("without a good copy"), "{}", said.talk);
         said.fails(DATA_LOST, &["1 bad copies", "weir pool scrub"]);
         assert!(all(&dirs, disks) == before, "a disk was mended");
-        // The other copy; on raidz what the block could be computed from.
+        // Then the other copy; on raidz a strip from which the block could be reconstructed.
         spoil(&dirs, disks[(disk + 1) % disks.len()], at as u64);
         let report = check(&dirs, &["--json"]);
         report.fails(DATA_LOST, &["without a good copy", "backup"]);
@@ -95,7 +95,7 @@ fn bad_copies_and_lost_blocks_are_told_apart() {
 }
 
 #[test]
-fn disks_in_use_and_pools_that_are_not_there_are_refused() {
+fn disks_in_use_are_refused() {
     let dirs = Dirs::new();
     killed(&dirs, "mirror", &["a", "b"]);
     let server = dirs.start();
@@ -107,9 +107,9 @@ fn disks_in_use_and_pools_that_are_not_there_are_refused() {
 }
 
 /// One flipped bit in the header of the last log batch after a kill was taken for a torn write:
-/// `check` and `rescue` exited with 0, and the flushed write was gone.
+/// `check` and `rescue` exited with 0, and the flushed write was lost.
 #[test]
-fn a_damaged_log_batch_after_a_kill_is_told_and_not_taken_for_a_torn_write() {
+fn damaged_log_batch_after_a_kill_is_no_torn_write() {
     let dirs = Dirs::new();
     killed(&dirs, "", &["a"]);
     check(&dirs, &[]).ok();

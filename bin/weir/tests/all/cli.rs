@@ -1,10 +1,10 @@
-//! The real `weir` binary against the real HTTP server, with an engine kept in memory behind it.
+//! The real `weir` binary against the real HTTP server, with a fake engine in memory.
 //!
-//! Not here: the engine; whole runs of `weir serve`.
+//! Not here: the engine; tests of `weir serve` as a whole.
 //!
 //! Invariants:
-//! - every verb is run, for people and with `--json`, and with an error;
-//! - nothing but data is ever on standard output.
+//! - every verb runs with text output, with `--json`, and with an error;
+//! - standard output holds only data.
 
 #[path = "../../../../crates/control/weir-api/tests/all/support/fake.rs"]
 mod fake;
@@ -92,7 +92,7 @@ fn alone(line: &str) -> Ran {
     Ran::of(line, &weir(line).output().unwrap())
 }
 
-/// What one run gave.
+/// Result of one run.
 struct Ran {
     line: String,
     code: Option<i32>,
@@ -116,7 +116,7 @@ impl Ran {
         self
     }
 
-    /// The run failed with this code, said this, and put nothing on standard output.
+    /// Asserts that the run failed with this code and text, and printed nothing on standard output.
     #[track_caller]
     fn fails(self, code: i32, part: &str) {
         assert_eq!(self.code, Some(code), "weir {}: {}", self.line, self.talk);
@@ -138,7 +138,7 @@ impl Ran {
 }
 
 #[test]
-fn every_verb_does_what_it_says() {
+fn every_verb_prints_its_result() {
     let server = Server::start();
     let made = server.weir("pool create tank mirror a b mirror c d").ok();
     assert_eq!(made.talk, "pool tank created\n");
@@ -191,7 +191,7 @@ fn every_verb_does_what_it_says() {
     assert_eq!((none.out.as_str(), none.talk.as_str()), ("", "there are no pools\n"));
 }
 
-/// Every verb of snapshots and schedules, on volumes tank/vm1 and tank/vm2.
+/// Tests every verb of snapshots and schedules, on volumes tank/vm1 and tank/vm2.
 fn snapshots_and_schedules(server: &Server) {
     let taken = server.weir("snapshot create tank/vm1@a tank/vm2@a").ok();
     assert_eq!(taken.talk, "snapshot tank/vm1@a created\nsnapshot tank/vm2@a created\n");
@@ -233,7 +233,7 @@ fn snapshots_and_schedules(server: &Server) {
 }
 
 #[test]
-fn status_is_laid_out_like_zpools() {
+fn status_has_the_layout_of_zpool_status() {
     let server = Server::start();
     server.weir("pool create hurt mirror /disks/a /disks/b").ok();
     assert_eq!(
@@ -355,7 +355,7 @@ fn errors_print_json_too() {
 }
 
 #[test]
-fn the_exit_code_tells_the_kind() {
+fn exit_code_gives_the_error_kind() {
     let server = Server::with_export();
     for (line, code, part) in [
         ("pool status none", 4, "no pool none"),
@@ -385,9 +385,9 @@ fn the_exit_code_tells_the_kind() {
     server.weir("pool export tank --force").ok();
 }
 
-/// Found without a server: nothing may be asked of it before the whole line is judged.
+/// Refused without a server: the whole line is checked before the first call.
 #[test]
-fn wrong_values_are_found_before_any_call() {
+fn invalid_values_are_refused_before_any_call() {
     for (line, part) in [
         ("pool create 1tank /a", "'1'"),
         ("pool create ta@nk /a", "'@'"),
@@ -461,7 +461,7 @@ fn wrong_values_are_found_before_any_call() {
 }
 
 #[test]
-fn bad_variables_are_told() {
+fn invalid_environment_variables_are_reported() {
     let mut command = weir("pool list");
     command.env("WEIR_API", "https://host");
     Ran::of("pool list", &command.output().unwrap()).fails(3, "--ca FILE");
@@ -510,7 +510,7 @@ const VERBS: [&str; 39] = [
 ];
 
 #[test]
-fn every_verb_has_the_same_manners() {
+fn every_verb_has_help_and_refuses_unknown_flags() {
     for verb in VERBS {
         let help = alone(&format!("{verb} --help")).ok();
         assert!(help.out.contains("Usage: weir"), "weir {verb} --help: {}", help.out);
@@ -542,10 +542,10 @@ fn is_noun(verb: &str) -> bool {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_panic() {
+fn closed_pipe_causes_no_panic() {
     let server = Server::start();
     for index in 0..200 {
-        // Enough to fill more than one buffer of a pipe, made quickly through one client.
+        // Enough output to fill more than one pipe buffer.
         let name = format!("p{index}{}", "x".repeat(180));
         server.weir(&format!("pool create {name} /disk{index}")).ok();
     }

@@ -1,9 +1,10 @@
-//! SIGKILL at random moments under load, and disks that are damaged or gone while stopped.
+//! SIGKILL at random times under load, and disks that are damaged or removed while the server is
+//! stopped.
 //!
-//! Not here: power cuts, where the disk forgets as well (the simulator).
+//! Not here: power cuts, in which the disk also loses its cache (the simulator).
 //!
-//! Invariants: a change that a flush acknowledged is there after any crash; a block holds what was
-//! written to it once, never anything else.
+//! Invariants: a change that a flush acknowledged survives any crash; a block holds only data that
+//! was once written to it.
 //!
 //! `WEIR_CRASH_SEED` repeats a run's choices (not its timing), `WEIR_CRASH_ROUNDS` sets its length.
 
@@ -20,8 +21,8 @@ use crate::common::{Dirs, GIB, MIB, Server, fio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// From start to first answer, after SIGKILL under load: so late it is stuck, on any machine. How
-/// quick it is, the benchmark says.
+/// Time limit from the start to the first response after SIGKILL under load; a slower server is
+/// hung, on any machine. The benchmark measures the actual time.
 const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 
 fn mirror(dirs: &Dirs, bytes: u64) -> Server {
@@ -37,7 +38,7 @@ fn wait(milliseconds: u64) {
 }
 
 #[test]
-fn what_was_flushed_survives_sigkill() {
+fn flushed_changes_survive_sigkill() {
     let mut rng = Rng::from_env("WEIR_CRASH_SEED");
     let rounds = std::env::var("WEIR_CRASH_ROUNDS").map_or(24, |text| text.parse().unwrap());
     let dirs = Dirs::new();
@@ -59,7 +60,7 @@ fn what_was_flushed_survives_sigkill() {
             assert_eq!(worker.join().unwrap(), End::Broken, "round {round}");
         }
         if round % 4 == 3 {
-            // Once more while it opens the pool.
+            // Kill the server again while it imports the pool.
             let opening = Server::launch(&dirs, "", dirs.serve());
             wait(rng.below(30));
             opening.kill();
@@ -114,7 +115,7 @@ fn import_after_sigkill_under_heavy_load_is_quick() {
 }
 
 #[test]
-fn a_clean_stop_keeps_everything() {
+fn clean_stop_keeps_all_data() {
     let dirs = Dirs::new();
     let mut server = mirror(&dirs, 2 * GIB);
     server.volume("tank/v1", "256MiB");
@@ -127,10 +128,10 @@ fn a_clean_stop_keeps_everything() {
     server.assert_alive();
 }
 
-/// A stop during a commit once left out what was acknowledged since that commit's cut: every
-/// acknowledged change counts here, flushed or not, and commits are under way all the time.
+/// A stop during a commit once lost changes that were acknowledged after that txg's freeze. Here
+/// every acknowledged change counts, flushed or not, and commits run all the time.
 #[test]
-fn a_clean_stop_under_load_keeps_what_was_acknowledged() {
+fn clean_stop_under_load_keeps_acknowledged_changes() {
     let mut rng = Rng::from_env("WEIR_STOP_SEED");
     let dirs = Dirs::new();
     let mut server = mirror(&dirs, 4 * GIB);
@@ -176,7 +177,7 @@ fn a_clean_stop_under_load_keeps_what_was_acknowledged() {
     }
 }
 
-/// A pool with a load's leftovers on it, stopped; everything in it was flushed.
+/// A stopped pool with the data of a load, all of it flushed.
 fn loaded(dirs: &Dirs) -> Model {
     let server = mirror(dirs, GIB);
     server.volume("tank/v1", "32MiB");
@@ -200,7 +201,7 @@ fn garbage(path: &Path, range: std::ops::Range<u64>) {
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
-    // Nothing of it is left in the page cache, beside which the server writes.
+    // Write back the page cache, because the server bypasses it.
     file.sync_all().unwrap();
 }
 
@@ -211,7 +212,7 @@ fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn garbage_in_one_legs_data_is_healed_and_counted() {
+fn garbage_in_the_data_of_one_leg_is_healed_and_counted() {
     for name in ["a", "b"] {
         let dirs = Dirs::new();
         let mut model = loaded(&dirs);
@@ -220,7 +221,7 @@ fn garbage_in_one_legs_data_is_healed_and_counted() {
         for _ in 0..2 {
             let mut server = dirs.start();
             model.verify(&mut server.client("tank/v1"), name);
-            // Reads look at one leg each, and around a slow one; a scrub looks at all.
+            // A read uses one leg, or another one if that is slow; a scrub reads all legs.
             server.weir("pool scrub --wait tank").ok();
             let status = server.status("tank");
             assert_eq!(status["state"], "online", "{status:#}");
@@ -241,7 +242,7 @@ fn garbage_in_one_legs_data_is_healed_and_counted() {
 }
 
 #[test]
-fn a_leg_of_garbage_is_left_out() {
+fn leg_full_of_garbage_is_unavailable() {
     for name in ["a", "b"] {
         let dirs = Dirs::new();
         let mut model = loaded(&dirs);
@@ -257,7 +258,7 @@ fn a_leg_of_garbage_is_left_out() {
 }
 
 #[test]
-fn label_b_is_enough() {
+fn import_needs_only_label_b() {
     let dirs = Dirs::new();
     let mut model = loaded(&dirs);
     garbage(&dirs.file("a"), 0..MIB);
@@ -269,7 +270,7 @@ fn label_b_is_enough() {
 }
 
 #[test]
-fn a_leg_may_go_and_come_back() {
+fn returning_leg_is_resilvered() {
     let dirs = Dirs::new();
     let mut model = loaded(&dirs);
     let (there, away) = (dirs.file("b"), dirs.file("b.away"));
@@ -279,7 +280,7 @@ fn a_leg_may_go_and_come_back() {
     let status = server.status("tank");
     assert_eq!(status["state"], "degraded", "{status:#}");
     assert_eq!(leg(&status, "b")["state"], "unavailable", "{status:#}");
-    // What is written now, b will miss.
+    // Leg b misses these writes.
     let model = Arc::new(Mutex::new(model));
     let worker = load::start(server.nbd(), "tank/v1", &model, 0..8192, 2);
     wait(1000);
@@ -291,7 +292,7 @@ fn a_leg_may_go_and_come_back() {
     for _ in 0..2 {
         model.verify(&mut server.client("tank/v1"), "b is back");
     }
-    // Nobody has to ask for it: what b missed is written to it.
+    // The resilver starts without a command.
     crate::common::eventually("b has what it missed", Duration::from_secs(30), || {
         server.status("tank")["state"] == "online"
     });

@@ -1,6 +1,7 @@
-//! What `weir pool status` says of data that no disk has a good copy of, over a restart.
+//! `weir pool status` on data without an intact copy on any disk, across a restart.
 //!
-//! Not here: which snapshots and clones share it (weir-dataset's tests), repair (healing.rs).
+//! Not here: the snapshots and clones that share such data (weir-dataset's tests), repair
+//! (healing.rs).
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn block(seed: u64) -> Vec<u8> {
 }
 
 fn status(server: &Server) -> String {
-    // Lines are wrapped: words are compared.
+    // Lines are wrapped, so the words are compared.
     let text = server.weir("pool status -v tank").ok().out;
     one_line(&text)
 }
@@ -29,9 +30,9 @@ fn one_line(text: &str) -> String {
 }
 
 #[test]
-fn status_lists_lost_data_over_a_restart_until_it_is_overwritten() {
-    // "Applications are unaffected", it said while clients got EIO; after a restart "No known data
-    // errors".
+fn status_lists_lost_data_until_it_is_overwritten() {
+    // The status said "Applications are unaffected" while clients got EIO, and "No known data
+    // errors" after a restart.
     let dirs = Dirs::new();
     let disks = ["a", "b"].map(|name| dirs.disk(name, DISK));
     let server = dirs.start();
@@ -41,7 +42,7 @@ fn status_lists_lost_data_over_a_restart_until_it_is_overwritten() {
     for number in 0..4 {
         client.write(number * BLOCK as u64, &block(number)).unwrap();
     }
-    // Not flushed: the block shall be found in a segment and not in the intent log.
+    // No flush: the block must be in a segment, not in the intent log.
     server.weir("snapshot create tank/vm1@monday").ok();
     drop(client);
     server.stop_clean();

@@ -1,10 +1,10 @@
-//! Every disk of a pool is dead: each verb answers, the pool can be let go of, and another pool of
-//! the same server notices nothing.
+//! All disks of a pool are dead: each verb returns, the pool can be exported by force, and another
+//! pool of the same server is not affected.
 //!
-//! Not here: disks that never answer (never_hang/tests.rs, which freezes them), disks of which
-//! enough are left (failing_disks.rs).
+//! Not here: disks that never respond (never_hang/tests.rs freezes disks), pools with enough
+//! remaining disks (failing_disks.rs).
 //!
-//! Invariants: every answer comes within five seconds, whatever it says; no flush is acknowledged.
+//! Invariants: every call returns within five seconds, successful or not; no flush is acknowledged.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -15,11 +15,11 @@ use crate::common::nbd::{EIO, ENOSPC};
 use crate::common::room::Room;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, code, eventually};
 
-/// What every call is promised.
+/// Time limit for every call.
 const BOUND: Duration = Duration::from_secs(5);
 const BLOCKS: u64 = 4096;
 
-/// Runs one line, which must end in time.
+/// Runs one line, which must end within [`BOUND`].
 fn timely(server: &Server, line: &str) -> Ran {
     let start = Instant::now();
     let ran = server.weir(line);
@@ -30,7 +30,7 @@ fn timely(server: &Server, line: &str) -> Ran {
     ran
 }
 
-/// A load on a volume whose content is followed.
+/// Starts a load on a new volume, with a model of its content.
 fn loaded(server: &Server, name: &str, seed: u64) -> (Arc<Mutex<Model>>, JoinHandle<End>) {
     server.volume(name, &format!("{}MiB", BLOCKS * 4096 / MIB));
     let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
@@ -39,7 +39,7 @@ fn loaded(server: &Server, name: &str, seed: u64) -> (Arc<Mutex<Model>>, JoinHan
 }
 
 #[test]
-fn every_verb_answers_while_every_disk_of_a_pool_is_dead() {
+fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let dirs = Dirs::new();
     let room = Room::new(&dirs, 192 * MIB);
     for name in ["a", "b"] {
@@ -74,7 +74,8 @@ fn every_verb_answers_while_every_disk_of_a_pool_is_dead() {
     let history = timely(&server, "pool history tank").ok().out;
     assert!(history.contains("pool offline tank"), "{history}");
 
-    // Nothing was destroyed where nothing can be stored, and its clients are still offered it.
+    // The server destroys nothing that it cannot record, and still exports the volume to its
+    // clients.
     let volumes = timely(&server, "volume list tank").ok().out;
     assert!(volumes.contains("tank/idle"), "{volumes}");
     timely(&server, "pool export tank").fails(code::BUSY, &["tank/v"]);
@@ -83,7 +84,7 @@ fn every_verb_answers_while_every_disk_of_a_pool_is_dead() {
     let list = timely(&server, "pool list").ok().out;
     assert!(list.contains("other") && !list.contains("tank"), "{list}");
 
-    // The other pool went on all the time, and goes on.
+    // The other pool's load continued all the time, and still does.
     let now = || other.lock().unwrap().flushes;
     assert!(now() > flushes + 10, "the other pool stood still");
     let after = now();
@@ -99,7 +100,7 @@ fn every_verb_answers_while_every_disk_of_a_pool_is_dead() {
     server.assert_alive();
 }
 
-/// Every verb that names the pool or something in it, and those that list it.
+/// All verbs that name the pool or an object in it, and those that list it.
 const VERBS: &[&str] = &[
     "pool status tank",
     "pool status",

@@ -1,8 +1,8 @@
-//! `weir serve --demo` as a person meets it: start, paste the three commands, Ctrl-C, start again.
+//! `weir serve --demo` from a user's view: start, paste the three commands, Ctrl-C, start again.
 //!
-//! Not here: what the demo is made of.
+//! Not here: the contents of the demo.
 //!
-//! Invariant: the commands are run exactly as printed.
+//! Invariant: the test runs the commands exactly as printed.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -68,7 +68,7 @@ impl Drop for Demo {
     }
 }
 
-/// Runs a line the way a terminal does.
+/// Runs a line in a shell.
 fn paste(line: &str) -> String {
     let folder = std::path::Path::new(WEIR).parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
@@ -81,7 +81,7 @@ fn paste(line: &str) -> String {
 }
 
 #[test]
-fn the_demo_does_what_it_promises() {
+fn printed_demo_commands_succeed() {
     let dirs = Dirs::new();
     fs::create_dir(dirs.file("home")).unwrap();
     let port = free_address();

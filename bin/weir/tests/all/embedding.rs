@@ -1,4 +1,4 @@
-//! The engine behind a server of another program: the example of weir-export under `qemu-io`.
+//! The engine in another program's server: the example of weir-export with `qemu-io`.
 //!
 //! Not here: `weir serve` (the other tests).
 //!
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::{WEIR, eventually, tool};
 
 #[test]
-fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
+fn example_server_works_with_qemu_io() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, socket) = (folder.path().join("disk"), folder.path().join("nbd"));
     let programs = Path::new(WEIR).parent().unwrap();
@@ -34,6 +34,7 @@ fn example_server_serves_a_volume_that_qemu_io_writes_and_reads() {
     assert!(!printed.contains("failed"), "{printed}");
     drop(server.stdin.take());
     assert!(server.wait().unwrap().success());
-    // The pool is whole: what qemu-io flushed is on the disk, and the last commit closed it.
+    // The pool is intact: the data flushed by qemu-io is on the disk, and the last commit closed
+    // the pool.
     tool(WEIR, &["check", "-d", disk.to_str().unwrap(), "tank"]);
 }

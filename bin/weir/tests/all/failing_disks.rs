@@ -1,9 +1,11 @@
-//! Disks that fail in use: full file systems below, short files, and a kernel without io_uring.
+//! Disks that fail in use: full file systems below them, truncated files, and a kernel without
+//! io_uring.
 //!
-//! Not here: disks damaged or gone while stopped (crash.rs), refusals at the start (bad_input.rs).
+//! Not here: disks damaged or removed while the server is stopped (crash.rs), refusals at the start
+//! (bad_input.rs).
 //!
-//! Invariants: no flush is acknowledged that a disk did not take; a pool that fails takes neither
-//! the server nor other pools with it.
+//! Invariants: no flush is acknowledged unless the disks stored the data; a failing pool affects
+//! neither the server nor other pools.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -21,12 +23,13 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::Value;
 
 #[test]
-fn without_io_uring_it_says_so_and_works() {
+fn server_without_io_uring_reports_it_and_works() {
     const IO_URING_SETUP: i64 = 425;
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
-    // The filter holds for one thread and what it starts: the server, not the other tests.
+    // The filter applies to one thread and the processes that it starts: the server, not the other
+    // tests.
     let mut server = std::thread::scope(|scope| {
         let filtered = scope.spawn(|| {
             let arch = std::env::consts::ARCH.try_into().unwrap();
@@ -57,7 +60,7 @@ fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {
     legs.iter().find(ends).unwrap()
 }
 
-/// Another pool of the same server, which must not notice anything.
+/// Another pool of the same server, which must not be affected.
 fn bystander(dirs: &Dirs, server: &Server) {
     dirs.disk("other", 256 * MIB);
     server.weir(&format!("pool create other {}", dirs.file("other").display())).ok();
@@ -74,7 +77,7 @@ fn bystander_works(server: &Server) {
 }
 
 #[test]
-fn a_full_file_system_under_all_legs_suspends_the_pool() {
+fn full_file_system_under_all_legs_suspends_the_pool() {
     let dirs = Dirs::new();
     let room = Room::new(&dirs, 160 * MIB);
     for name in ["a", "b"] {
@@ -90,7 +93,7 @@ fn a_full_file_system_under_all_legs_suspends_the_pool() {
     let end = worker.join().unwrap();
     eprintln!("the load ended with {end:?}");
     assert!(matches!(end, End::Refused(_, EIO | ENOSPC)), "{end:?}");
-    // Whatever ended it: no flush succeeds any more.
+    // Whatever ended the load, no flush succeeds afterwards.
     let mut client = server.client("tank/v");
     client.write(0, &vec![1; 1 << 20]).ok();
     let flushed = client.flush();
@@ -110,7 +113,8 @@ fn a_full_file_system_under_all_legs_suspends_the_pool() {
     let mut server = room.start(&dirs);
     let status = server.status("tank");
     assert_ne!(status["state"], "unavailable", "{status:#}");
-    // The client of above wrote past the model; a flush never acknowledged it.
+    // The client above wrote the first blocks without the model, and no flush acknowledged it.
+    // They are zeroed here, in the volume and in the model.
     server.client("tank/v").trim(0, 1 << 20).unwrap();
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
     model.forget(256);
@@ -121,7 +125,7 @@ fn a_full_file_system_under_all_legs_suspends_the_pool() {
 }
 
 #[test]
-fn a_full_file_system_under_one_leg_degrades_the_pool() {
+fn full_file_system_under_one_leg_degrades_the_pool() {
     let dirs = Dirs::new();
     let room = Room::new(&dirs, 64 * MIB);
     dirs.disk("a", GIB);
@@ -154,7 +158,7 @@ fn truncate(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Random blocks, so that they fill the disk below as they fill the volume.
+/// Random blocks, which take as much space on the disk as in the volume.
 fn pattern(offset: u64) -> Vec<u8> {
     let mut data = vec![0; MIB as usize];
     Rng::new(offset).fill(&mut data);
@@ -162,7 +166,7 @@ fn pattern(offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn reads_that_fail_come_from_the_other_leg_or_as_an_error() {
+fn failed_reads_use_the_other_leg_or_return_an_error() {
     const DATA: u64 = 48 * MIB;
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
@@ -179,7 +183,7 @@ fn reads_that_fail_come_from_the_other_leg_or_as_an_error() {
     drop(client);
     server.stop_clean();
 
-    // Started anew, nothing is cached. Beyond its new end a file gives no bytes at all.
+    // After a restart nothing is cached. Reads beyond the end of a truncated file return no bytes.
     let mut server = dirs.start();
     truncate(&dirs.file("a"), 18 * MIB);
     let mut client = server.client("tank/v");

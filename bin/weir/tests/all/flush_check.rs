@@ -1,8 +1,9 @@
-//! What `weir pool create` measures of its disks, with the real program and real files.
+//! The flush test of `weir pool create`, with the real program and real files.
 //!
-//! Not here: judging times (unit tests of weir-device), frozen disks (unit tests of the server).
+//! Not here: the verdict on measured times (unit tests of weir-device), frozen disks (unit tests of
+//! the server).
 //!
-//! Invariant: nothing is asserted of how quick this machine's disks are.
+//! Invariant: no test asserts the speed of this machine's disks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use crate::common::{Dirs, MIB, code};
 use serde_json::Value;
 
 #[test]
-fn making_a_pool_measures_its_disks() {
+fn pool_create_measures_its_disks() {
     let dirs = Dirs::new();
     for name in ["a", "b", "c"] {
         dirs.disk(name, 256 * MIB);
@@ -26,7 +27,7 @@ fn making_a_pool_measures_its_disks() {
         assert!(check["sync_write_us"].as_u64().unwrap() > 0, "{check}");
         assert!(check["medium"].as_str().unwrap().starts_with("file on "), "{check}");
     }
-    // What was measured with is not in the log that the pool starts with.
+    // The data of the flush test is not in the log that the pool starts with.
     let mut start_of_log = vec![1; 4096];
     File::open(dirs.file("a")).unwrap().read_exact_at(&mut start_of_log, MIB).unwrap();
     assert!(start_of_log.iter().all(|byte| *byte == 0));
@@ -41,7 +42,7 @@ fn making_a_pool_measures_its_disks() {
 }
 
 #[test]
-fn a_disk_in_memory_is_named_as_such() {
+fn disk_in_memory_is_reported() {
     let dirs = Dirs::new();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let disk = memory.path().join("disk");
@@ -58,7 +59,7 @@ fn a_disk_in_memory_is_named_as_such() {
 }
 
 #[test]
-fn a_disk_that_joins_later_is_measured_too() {
+fn attached_and_replaced_disks_are_measured() {
     let dirs = Dirs::new();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let disk = |name: &str| {
@@ -79,7 +80,7 @@ fn a_disk_that_joins_later_is_measured_too() {
 }
 
 #[test]
-fn a_refused_pool_is_not_measured() {
+fn disks_of_a_refused_pool_are_not_measured() {
     let dirs = Dirs::new();
     let filled = dirs.disk("a", 256 * MIB);
     let file = File::options().write(true).open(&filled).unwrap();

@@ -1,8 +1,8 @@
-//! `weir volume advise` and `weir dedupe estimate` of the real program, on content of known ratio.
+//! `weir volume advise` and `weir dedupe estimate` of the real program, on content of known ratios.
 //!
-//! Not here: how a sample is drawn and counted (weir-dataset).
+//! Not here: drawing and counting samples (weir-dataset).
 //!
-//! Invariant: what is forecast is compared with what the content was made to be, within 5 %.
+//! Invariant: forecasts match the known ratios of the content within 5 %.
 
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,13 @@ fn near(found: f64, truth: f64) {
 }
 
 #[test]
-fn advice_is_what_the_content_was_made_to_be() {
+fn advice_matches_the_known_ratios_of_the_content() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.volume("tank/half", "256MiB");
     server.weir("volume set compression=off tank/half").ok();
     let spec = ContentSpec { compress: 2.0, dedupe_pct: 0.0, ..spec() };
-    // What was written is counted at once, whenever it goes to disk.
+    // Writes count at once, even before they reach the disk.
     fill(&server, "tank/half", 64, &spec);
     let start = Instant::now();
     let advice = server.weir("volume advise tank/half --json").json();
@@ -76,7 +76,7 @@ fn advice_is_what_the_content_was_made_to_be() {
     let records = advice["records"].as_array().unwrap();
     assert_eq!(records.len(), 10);
     assert_eq!(advice["recommended"], "lz4", "{}", advice["why"]);
-    // What it was told is what comes of it.
+    // The recommended setting gives the forecast ratio.
     server.weir("set compression=lz4 tank/half").ok();
     fill(&server, "tank/half", 64, &spec);
     crate::common::eventually("it is stored so", Duration::from_secs(20), || {
@@ -89,7 +89,7 @@ fn advice_is_what_the_content_was_made_to_be() {
 }
 
 #[test]
-fn a_volume_of_large_records_is_measured_as_it_is_stored() {
+fn advice_matches_a_volume_with_large_records() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("volume create tank/large --size 256MiB -b 64KiB -o compression=lz4").ok();
@@ -103,7 +103,7 @@ fn a_volume_of_large_records_is_measured_as_it_is_stored() {
         let mut of = all.filter(|one| one["compression"] == name);
         of.find(|one| one["record_bytes"].as_u64() == bytes).unwrap().clone()
     };
-    // What it would be is what it is.
+    // The forecast for the current settings matches the current state.
     near(number(&named("settings", "lz4", None)["ratio"]), number(&advice["ratio"]));
     let own = named("records", "lz4", Some(64 << 10));
     near(number(&own["ratio"]), number(&advice["ratio"]));
@@ -142,7 +142,7 @@ fn duplicates_are_counted_in_one_volume_and_across_several() {
 }
 
 #[test]
-fn forecasts_of_nothing_and_of_what_is_not_there() {
+fn forecasts_of_empty_and_missing_volumes() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.volume("tank/empty", "1TiB");

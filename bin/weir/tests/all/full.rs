@@ -1,12 +1,12 @@
-//! Pools of every layout filled to the end and beyond, emptied by TRIM and destroy, and overwritten
-//! many times at nine tenths.
+//! Pools of every layout: filled until they refuse writes, emptied by TRIM and destroy, and
+//! overwritten many times at 90 % of their size.
 //!
 //! Not here: write amplification (bench-layouts), crashes in the cleaner (the simulator).
 //!
 //! Invariants:
-//! - a full pool refuses writes with "no space" and nothing else, and loses nothing;
-//! - every block read back is the one written last, told by its number and a sequence of its own;
-//! - no cycle leaves anything behind that a scrub or an offline check finds.
+//! - a full pool refuses writes with "no space", with no other error, and loses no data;
+//! - every block read back is the last one written, identified by its number and a sequence;
+//! - after each cycle, a scrub and an offline check find no error.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,27 +21,27 @@ const BLOCK: usize = 4096;
 const BLOCKS_PER_MIB: usize = MIB as usize / BLOCK;
 /// Blocks of a long write.
 const LONG: usize = 16;
-/// Writes under way.
+/// Writes in flight.
 const DEPTH: usize = 16;
 const CYCLES: usize = 24;
-/// Large enough for segments of 64 rows, of which the cleaner asks to gain four at least.
+/// Large enough for segments of 64 rows; the cleaner requires a gain of at least four rows.
 const DISK: u64 = 520 * MIB;
-/// A commit every five seconds, and a place comes back three txgs after its last block died.
+/// A commit runs every five seconds, and space is reclaimed three txgs after its last block died.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A volume of the server and what must be in it.
+/// A volume of the server and its expected content.
 struct Volume {
     client: Client,
-    /// By block, the sequence of the last write that was acknowledged; 0: zeros.
+    /// For each block, the sequence of the last acknowledged write; 0 means zeros.
     sequences: Vec<u64>,
-    /// Refused writes, parts of which may have been taken, as a disk may.
+    /// Refused writes, which may be stored in part, as on any disk.
     refused: HashMap<usize, u64>,
     under_way: HashMap<u64, (Range<usize>, u64)>,
     next: u64,
     rng: Rng,
 }
 
-/// Random bytes that follow from a block's number and the sequence of the write.
+/// Random bytes derived from a block's number and the sequence of the write.
 fn content(number: usize, sequence: u64, block: &mut [u8]) {
     if sequence == 0 {
         return block.fill(0);
@@ -52,7 +52,7 @@ fn content(number: usize, sequence: u64, block: &mut [u8]) {
 }
 
 impl Volume {
-    /// Makes a volume and connects to it.
+    /// Creates a volume and connects to it.
     fn new(server: &Server, name: &str, mib: usize, seed: u64) -> Self {
         server.volume(name, &format!("{mib}MiB"));
         Self {
@@ -69,7 +69,7 @@ impl Volume {
         self.sequences.len()
     }
 
-    /// Starts a write, once there is room for another; no two under way change one block.
+    /// Starts a write as soon as fewer than [`DEPTH`] are in flight and none of them overlaps it.
     fn put(&mut self, blocks: Range<usize>) -> Result<(), u32> {
         let meets = |other: &Range<usize>| other.start < blocks.end && blocks.start < other.end;
         while self.under_way.len() >= DEPTH || self.under_way.values().any(|(r, _)| meets(r)) {
@@ -87,7 +87,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the next answer.
+    /// Receives the next reply.
     fn settle(&mut self) -> Result<(), u32> {
         let answer = self.client.receive().unwrap();
         let (blocks, sequence) = self.under_way.remove(&answer.cookie).expect("it was asked");
@@ -102,7 +102,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the answers of everything under way; the first error is the result.
+    /// Receives all pending replies; returns the first error.
     fn drain(&mut self) -> Result<(), u32> {
         let mut done = Ok(());
         while !self.under_way.is_empty() {
@@ -111,7 +111,7 @@ impl Volume {
         done
     }
 
-    /// Writes everything once, from front to back, in long writes.
+    /// Writes all blocks once, in order, in long writes.
     fn fill(&mut self, blocks: Range<usize>) -> Result<(), u32> {
         let mut done = Ok(());
         for first in blocks.clone().step_by(LONG) {
@@ -123,7 +123,7 @@ impl Volume {
         done.and(self.drain())
     }
 
-    /// Overwrites `count` blocks at random places one by one.
+    /// Overwrites `count` single blocks at random.
     fn overwrite(&mut self, blocks: Range<usize>, count: usize) -> Result<(), u32> {
         for _ in 0..count {
             let number = blocks.start + self.rng.below(blocks.len() as u64) as usize;
@@ -142,7 +142,7 @@ impl Volume {
         }
     }
 
-    /// Reads everything and compares.
+    /// Reads all blocks and compares them.
     fn verify(&mut self, what: &str) {
         let mut wanted = [0; BLOCK];
         for first in (0..self.blocks()).step_by(BLOCKS_PER_MIB) {
@@ -184,7 +184,7 @@ fn assert_healthy(server: &Server, when: &str) -> Value {
     status
 }
 
-/// Fills the pool until it refuses, and goes on for a while.
+/// Fills the pool until it refuses a write, and continues for a while.
 fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     small.fill(0..small.blocks()).unwrap();
     let end = large.fill(0..large.blocks());
@@ -193,9 +193,9 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let status = assert_healthy(server, "full");
     let part = (written + small.blocks()) * BLOCK * 100 / number(&status, "size_bytes") as usize;
     eprintln!("full at {part} % of its size");
-    // Nodes of the trees, and what a commit may take at worst, are the rest.
+    // The rest is for tree nodes and for the worst case of a commit.
     assert!(part >= 90, "full at {part} % already: {status:#}");
-    // Beyond: nothing but "no space", and what has room or makes none necessary may pass.
+    // Beyond that, the only error is "no space". Single writes may still succeed.
     for round in 0..64 {
         let first = round * large.blocks() / 64;
         for blocks in [first..first + 1, first..first + LONG] {
@@ -209,21 +209,21 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     let job = ["--rw=write", "--bs=64k", "--size=8m", "--offset=50%", "--iodepth=4"];
     let fio = text(&fio_output(&server.uri("tank/large"), &job));
     assert!(fio.contains("No space left on device"), "{fio}");
-    // What fio wrote of it, if anything, is nothing of ours.
+    // Blocks that fio wrote are not in the model.
     let half = large.blocks() / 2;
     large.trim(half..half + 8 * BLOCKS_PER_MIB);
     small.verify("full");
     assert_healthy(server, "beyond full");
 }
 
-/// Brings the space back in both ways, and uses it.
+/// Frees space by destroy and by TRIM, and uses it again.
 fn empty(server: &Server, small: Volume, large: &mut Volume) {
     let before = assert_healthy(server, "before TRIM");
     let Volume { client, sequences, .. } = small;
     drop(client);
     server.weir("export delete tank/small").ok();
     server.weir("volume destroy --yes tank/small").ok();
-    // Half of what is written, from the middle of it: the front and the end stay.
+    // The middle half of the written range; the first and the last quarter stay.
     let written = large.sequences.iter().rposition(|sequence| *sequence != 0).unwrap() + 1;
     let gone = written / 4..written * 3 / 4;
     large.trim(gone.clone());
@@ -240,7 +240,7 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     assert_healthy(server, "filled again");
 }
 
-/// A pool overwritten at nine tenths was cleaned, and says so.
+/// Asserts that the cleaner ran, and that the status reports it.
 fn assert_cleaner_told(server: &Server, status: &Value) {
     let cleaner = &status["cleaner"];
     for count in ["cleaned_segments", "moved_bytes", "remap_bytes", "segments"] {
@@ -253,12 +253,12 @@ fn assert_cleaner_told(server: &Server, status: &Value) {
     assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
 }
 
-/// At nine tenths: fills the volume anew every twelfth time, else overwrites a stretch of it; then
-/// single blocks anywhere. Now and then the server is killed after a flush.
+/// At 90 %: fills the volume again every twelfth cycle, else overwrites a range of it; then
+/// overwrites single blocks anywhere. Some cycles kill the server after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     const STRETCH: usize = 16 * BLOCKS_PER_MIB;
     let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");
-    // The trees take a hundredth.
+    // The trees take 1 %.
     let mut volume = Volume::new(&server, "tank/cycled", (size * 89 / 100 / MIB) as usize, 5);
     let all = 0..volume.blocks();
     let start = Instant::now();
@@ -288,7 +288,7 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
     server
 }
 
-/// Everything of this file for one layout.
+/// Runs all steps of this file for one layout.
 fn prove(layout: &str, disks: &[&str]) {
     let dirs = Dirs::new();
     for name in disks {
@@ -320,12 +320,12 @@ fn prove(layout: &str, disks: &[&str]) {
 }
 
 #[test]
-fn a_disk_is_filled_emptied_and_overwritten() {
+fn disk_is_filled_emptied_and_overwritten() {
     prove("", &["a"]);
 }
 
 #[test]
-fn a_mirror_is_filled_emptied_and_overwritten() {
+fn mirror_is_filled_emptied_and_overwritten() {
     prove("mirror", &["a", "b"]);
 }
 

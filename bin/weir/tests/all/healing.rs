@@ -1,8 +1,9 @@
-//! Scrub and resilver through the real binary: garbage under load, legs that go and come back.
+//! Scrub and resilver with the real binary: garbage under load, legs that disconnect and return.
 //!
-//! Not here: crashes at every step of them (the simulator), damage found by reads alone (crash.rs).
+//! Not here: crashes at every step of a scan (the simulator), damage found by reads alone
+//! (crash.rs).
 //!
-//! Invariants: clients notice nothing; after a scrub or a resilver, each leg alone has everything.
+//! Invariants: clients get no error; after a scrub or a resilver, each leg alone holds all data.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -19,7 +20,7 @@ use weir_block::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;
-/// Bytes of a volume that only a leg's absence sees written.
+/// Bytes of a volume that is written only while a leg is offline.
 const STILL: u64 = 8 * MIB;
 
 fn mirror(dirs: &Dirs) -> Server {
@@ -35,8 +36,8 @@ fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Overwrites a whole file with random bytes, its labels included. Past the page cache, as the
-/// server writes: where both meet, the kernel fails a flush.
+/// Overwrites a whole file with random bytes, including its labels. Uses direct I/O as the server
+/// does, because the kernel fails a flush if direct and cached writes mix.
 fn garbage(path: &Path) {
     let flags = OFlags::DIRECT.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
@@ -58,7 +59,7 @@ fn stopped(model: Arc<Mutex<Model>>) -> Model {
     Arc::into_inner(model).unwrap().into_inner().unwrap()
 }
 
-/// Hides a leg, so that only the other one can answer, and compares everything.
+/// Hides a leg, so that only the other one can serve reads, and compares all data.
 fn verify_without(dirs: &Dirs, name: &str, model: &mut Model) {
     let (there, away) = (dirs.file(name), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
@@ -71,7 +72,7 @@ fn verify_without(dirs: &Dirs, name: &str, model: &mut Model) {
 }
 
 #[test]
-fn a_scrub_heals_a_leg_of_garbage_under_load() {
+fn scrub_heals_a_leg_full_of_garbage_under_load() {
     let dirs = Dirs::new();
     let mut server = mirror(&dirs);
     let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
@@ -112,7 +113,7 @@ fn a_scrub_heals_a_leg_of_garbage_under_load() {
 }
 
 #[test]
-fn a_leg_that_was_offline_gets_what_it_missed() {
+fn leg_is_resilvered_after_offline() {
     let dirs = Dirs::new();
     let mut server = mirror(&dirs);
     server.volume("tank/still", "8MiB");
@@ -123,14 +124,14 @@ fn a_leg_that_was_offline_gets_what_it_missed() {
     let status = server.status("tank");
     assert_eq!(leg(&status, "b")["state"], "offline", "{status:#}");
     assert_eq!(status["state"], "degraded", "{status:#}");
-    // The load rewrites its blocks faster than a resilver comes by; these stay as they are.
+    // The load rewrites its blocks faster than a resilver reaches them; these blocks do not change.
     let mut missed = vec![0; STILL as usize];
     Rng::new(9).fill(&mut missed);
     let mut still = server.client("tank/still");
     still.write(0, &missed).unwrap();
     still.flush().unwrap();
     drop(still);
-    // Longer than a txg stays open, so that the disk misses commits and not only log batches.
+    // Longer than a txg stays open, so that the disk misses commits as well as log batches.
     wait(6000);
     let status = server.weir("pool online --wait --json tank b").json();
     assert_eq!(status["scan"]["kind"], "resilver", "{status:#}");
@@ -141,7 +142,7 @@ fn a_leg_that_was_offline_gets_what_it_missed() {
     server.kill();
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = stopped(model);
-    // The leg that was away must do alone; the other one then comes back to a running pool.
+    // The resilvered leg must suffice alone; the other one then returns to an imported pool.
     let (there, away) = (dirs.file("a"), dirs.file("away"));
     fs::rename(&there, &away).unwrap();
     let mut server = dirs.start();
@@ -167,7 +168,7 @@ fn a_leg_that_was_offline_gets_what_it_missed() {
 }
 
 #[test]
-fn a_leg_killed_half_way_through_its_resilver_is_not_trusted() {
+fn leg_with_an_interrupted_resilver_is_not_trusted() {
     let dirs = Dirs::new();
     let server = mirror(&dirs);
     let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
@@ -195,7 +196,7 @@ fn a_leg_killed_half_way_through_its_resilver_is_not_trusted() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_disk_commands_are_refused() {
     let dirs = Dirs::new();
     let mut server = mirror(&dirs);
     dirs.disk("c", DISK);
@@ -208,7 +209,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     server.weir("pool offline tank a").ok();
     assert!(server.weir("pool offline tank a").ok().talk.contains("nothing changed"));
     server.weir("pool offline tank b").fails(code::BUSY, &["only disk", "/b"]);
-    // Another disk under the leg's name.
+    // Another disk at the leg's path.
     fs::rename(dirs.file("a"), dirs.file("away")).unwrap();
     server.weir("pool online tank a").fails(code::NOT_FOUND, &["/a"]);
     fs::rename(dirs.file("c"), dirs.file("a")).unwrap();

@@ -1,11 +1,11 @@
-//! iSCSI targets of the real program: other people's clients and their conformance suite, SIGKILL,
+//! iSCSI targets of the real program: external clients and a conformance suite, SIGKILL,
 //! reservations, offloads, and the management of targets.
 //!
-//! Not here: the protocol's own tests (weir-iscsi), commands one by one (weir-scsi).
+//! Not here: the protocol's own tests (weir-iscsi), tests of each command (weir-scsi).
 //!
 //! Invariants:
-//! - what a logical unit holds is compared byte for byte with what was written;
-//! - a test of the suite that may fail is named here, with the reason.
+//! - the content of a logical unit is compared byte for byte with the written data;
+//! - a test of the suite that may fail is listed here, with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -20,22 +20,22 @@ const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
-/// Tests of the suite that need not pass.
+/// Tests of the suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
     ("GetLBAStatus.UnmapSingle", "asks for block i + 1 and expects block i + 8"),
     ("iSCSIdatasn.iSCSIDataSnInvalid", "the suite itself crashes when the target closes"),
     ("iSCSITMF.LUNResetSimpleAsync", "the suite itself crashes, with other targets too"),
 ];
-/// Tests that may be skipped: what no volume has.
+/// Tests of the suite that may be skipped, because no volume has the feature.
 const MAY_SKIP: &[&str] = &[
-    "PreventAllow.",    // no medium that can be taken out
+    "PreventAllow.",    // no removable medium
     "StartStopUnit.",   // the same
     "ReadDefectData10", // obsolete
     "ReadDefectData12",
-    "ReadOnly.",              // it asks for a target that is write-protected
-    "Sanitize.",              // not allowed to the suite
+    "ReadOnly.",              // needs a write-protected target
+    "Sanitize.",              // disabled in the suite
     "WriteAtomic",            // SBC-4
-    "WriteSame10.ZeroBlocks", // WSNZ: no blocks do not mean all
+    "WriteSame10.ZeroBlocks", // WSNZ: zero blocks do not mean all
     "WriteSame16.ZeroBlocks",
 ];
 
@@ -45,7 +45,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// A server with a pool and a target that anybody may log in to.
+/// A server with a pool and a target that accepts all initiators.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -72,7 +72,7 @@ fn session(server: &Server, name: &str, isid: u8) -> Initiator {
     Initiator::log_in(&portal(server, 0), name, isid, TARGET).unwrap().expect("a session")
 }
 
-/// What one test of the suite came to: passed, skipped or failed, and what it said.
+/// Result of one test of the suite: passed, skipped or failed, and its output.
 fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let mut command = Command::new("timeout");
     command.args(["60", "iscsi-test-cu", "-d", "-n", "-t", name]).args(urls);
@@ -81,7 +81,7 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
     let words = said.lines().find(|line| line.trim_start().starts_with("tests "));
     let counts: Vec<u64> =
         words.iter().flat_map(|line| line.split_whitespace()).flat_map(str::parse).collect();
-    // Its first line is about a command that it asks for in every test.
+    // Every test first tries REPORT SUPPORTED OPCODES; a skip of that does not count.
     let mut skips = said.lines().filter(|line| line.contains("[SKIPPED]"));
     let skipped = skips.any(|line| !line.contains("REPORT_SUPPORTED_OPCODES"));
     // Total, run, passed, failed.
@@ -97,7 +97,7 @@ fn suite_test(name: &str, urls: &[String]) -> (&'static str, String) {
 }
 
 #[test]
-fn the_conformance_suite_finds_nothing_but_what_is_named_here() {
+fn conformance_suite_passes_except_for_listed_tests() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     server.weir("volume create tank/vm1 --size 1GiB").ok();
@@ -127,7 +127,7 @@ fn the_conformance_suite_finds_nothing_but_what_is_named_here() {
 }
 
 #[test]
-fn qemu_reads_what_it_wrote_over_a_kill() {
+fn qemu_reads_its_writes_after_a_kill() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("volume create tank/vm1 --size 256MiB").ok();
@@ -154,9 +154,9 @@ fn qemu_reads_what_it_wrote_over_a_kill() {
     server.stop_clean();
 }
 
-/// What was answered is there after a SIGKILL, and so are reservations.
+/// Acknowledged writes survive a SIGKILL, and so do reservations.
 #[test]
-fn writes_and_reservations_outlive_a_kill() {
+fn writes_and_reservations_survive_a_kill() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     server.weir("volume create tank/vm1 --size 256MiB").ok();
@@ -188,7 +188,7 @@ fn writes_and_reservations_outlive_a_kill() {
             one.run(3, &wide(0x8A, 0, at, 1), &block, 0).unwrap().good();
             known[at as usize] = value;
         }
-        // The write cache is off: every write that was answered is there.
+        // The write cache is off, so every acknowledged write is durable.
         server.kill();
         server = serve(&dirs);
         assert_eq!(shown(&server)["luns"][0]["naa"], naa);
@@ -209,9 +209,9 @@ fn reserve_data(key: u64, new_key: u64, aptpl: bool) -> Vec<u8> {
     data
 }
 
-/// Two initiators race for one block, each through a portal of its own: one wins each round.
+/// Two initiators race for one block, each through its own portal: one wins each round.
 #[test]
-fn of_two_that_compare_and_write_one_wins() {
+fn racing_compare_and_writes_have_one_winner() {
     const ROUNDS: u64 = 100_000;
     let dirs = Dirs::new();
     let mut server = served(&dirs);
@@ -253,7 +253,7 @@ fn of_two_that_compare_and_write_one_wins() {
     server.assert_alive();
 }
 
-/// Zeroing and copying move no data, over the wire or in the pool.
+/// Zeroing and copying transfer no data over the wire and write none in the pool.
 #[test]
 fn offloads_move_no_data() {
     const BLOCKS: u64 = GIB / 4096;
@@ -309,7 +309,7 @@ fn offloads_move_no_data() {
     assert!(one.wire_bytes - wire < 64 << 10);
     let read = one.run(1, &wide(0x88, 0, 4096, 16), &[], 16 * 4096).unwrap().good();
     assert!(read.iter().all(|byte| *byte == 0));
-    // Stuck, not slow: what it takes is measured elsewhere.
+    // A limit for a hang only; the actual time is measured elsewhere.
     assert!(copied + zeroed < Duration::from_secs(20), "{copied:?} and {zeroed:?}");
     let counters = &shown(&server)["luns"][1]["counters"];
     assert_eq!(counters["cloned_bytes"], GIB);
@@ -344,7 +344,7 @@ fn copy_list(from: [u8; 16], to: [u8; 16], blocks: u64) -> Vec<u8> {
 }
 
 #[test]
-fn only_who_is_allowed_and_proves_it_gets_in() {
+fn only_allowed_initiators_with_the_secret_log_in() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     let server = serve(&dirs);
@@ -391,7 +391,7 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     }
     assert!(!inquire("joe%correct-horse-1", Some("battery-staple-3")).0, "the target is no liar");
 
-    // It is remembered, in a file of its own.
+    // The secret is persistent, in its own file.
     server.kill();
     let server = serve(&dirs);
     let state = fs::read_to_string(dirs.short("state").join("state.json")).unwrap();
@@ -402,16 +402,16 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     let mut here = Initiator::log_in(&at, CLIENT, 1, TARGET).unwrap().expect("a session");
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();
-    // `deny` answers when the session was told to end; a busy machine ends it a moment later.
+    // `deny` returns after it requested the end of the session; a busy machine ends it later.
     eventually("its session is ended", Duration::from_secs(20), || {
         here.run(0, &[0; 6], &[], 0).is_err()
     });
     server.stop_clean();
 }
 
-// Discovery by name alone listed targets with CHAP, and wrong secrets left no trace.
+// Once, discovery by name alone listed targets with CHAP, and wrong secrets were not reported.
 #[test]
-fn discovery_lists_targets_with_chap_to_those_that_prove_their_secret() {
+fn discovery_lists_chap_targets_only_after_chap() {
     let dirs = Dirs::new();
     let server = serve(&dirs);
     for (name, secret) in [("vms", "correct-horse-1"), ("other", "correct-horse-2")] {
@@ -440,7 +440,7 @@ fn discovery_lists_targets_with_chap_to_those_that_prove_their_secret() {
 }
 
 #[test]
-fn logical_units_come_and_go_under_sessions() {
+fn logical_units_are_added_and_removed_during_sessions() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("volume create tank/vm1 --size 64MiB").ok();
@@ -455,12 +455,12 @@ fn logical_units_come_and_go_under_sessions() {
     };
     assert_eq!(blocks(&mut one, 0), Some(131_072));
 
-    // A larger volume is told of.
+    // The initiator learns of a larger volume.
     server.weir("volume resize tank/vm1 --size 128MiB").ok();
     assert_eq!(one.run(0, &[0; 6], &[], 0).unwrap().sense, [6, 0x2A, 9]);
     assert_eq!(blocks(&mut one, 0), Some(262_144));
 
-    // So are new ones, and those that go.
+    // The initiator learns of added and removed units.
     server.weir("lun add vms tank/vm2 --lun 5").ok();
     assert_eq!(one.run(0, &[0; 6], &[], 0).unwrap().sense, [6, 0x3F, 0x0E]);
     one.ready(5);
@@ -473,7 +473,7 @@ fn logical_units_come_and_go_under_sessions() {
     server.weir("lun remove vms 5").fails(code::NOT_FOUND, &["LUN"]);
     assert_eq!(one.run(5, &[0; 6], &[], 0).unwrap().sense, [5, 0x25, 0]);
 
-    // What is shown stays, and is used by one protocol.
+    // A mapped volume cannot be destroyed, and only one protocol uses it.
     server.weir("volume destroy tank/vm1 --yes").fails(code::BUSY, &["LUN 0", "weir lun remove"]);
     server.weir("export create nbd tank/vm1").fails(code::BUSY, &["LUN 0", "--shared"]);
     server.weir("export create nbd tank/vm2").ok();
@@ -487,7 +487,7 @@ fn logical_units_come_and_go_under_sessions() {
     let refused = one.run(9, &wide(0x8A, 0, 0, 1), &[1; 512], 0).unwrap();
     assert_eq!(refused.sense, [7, 0x27, 0], "a snapshot is write protected");
 
-    // Bad words.
+    // Invalid arguments.
     server.weir("lun add vms tank/none").fails(code::NOT_FOUND, &["none"]);
     server.weir("lun add none tank/vm2").fails(code::NOT_FOUND, &["target"]);
     server.weir("lun add vms tank/vm2 --block-size 1024").fails(code::INVALID, &["512 or 4096"]);
@@ -505,7 +505,7 @@ fn logical_units_come_and_go_under_sessions() {
 }
 
 #[test]
-fn the_self_test_proves_the_primitives_and_leaves_nothing() {
+fn self_test_passes_and_removes_its_objects() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     let report = server.weir("target selftest --size 64MiB --json").json();
@@ -539,7 +539,7 @@ fn the_self_test_proves_the_primitives_and_leaves_nothing() {
 }
 
 #[test]
-fn a_server_that_listens_nowhere_says_so() {
+fn target_commands_need_a_server_with_iscsi() {
     let dirs = Dirs::new();
     let server = dirs.start();
     server.weir("target create vms").fails(code::UNAVAILABLE, &["--iscsi 127.0.0.1:3260"]);

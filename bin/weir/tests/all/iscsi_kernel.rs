@@ -1,13 +1,13 @@
-//! iSCSI targets of the real program under the initiator that most people have: the Linux
-//! kernel's, with open-iscsi, dm-multipath and the tools of sg3-utils.
+//! iSCSI targets of the real program with the most common initiator: the Linux kernel's, with
+//! open-iscsi, dm-multipath and sg3-utils.
 //!
-//! Not here: what other initiators do (iscsi), commands one by one (weir-scsi).
+//! Not here: other initiators (iscsi), tests of each command (weir-scsi).
 //!
 //! Invariants:
-//! - the kernel is a guest's ([`crate::common::uml`]); nothing of this machine's is used or
+//! - the kernel is a guest's ([`crate::common::uml`]); this machine's initiator is neither used nor
 //!   changed;
-//! - data is verified by fio, which knows what it wrote, or compared with what is on another unit;
-//! - things are waited for; no time of this machine decides how a test ends.
+//! - data is verified by fio, which knows its own writes, or compared with another unit;
+//! - tests wait for conditions; the speed of this machine decides no result.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use serde_json::Value;
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:linux";
-/// Another name of the same guest, for sessions that must not know of each other.
+/// Another initiator name of the same guest, for sessions that must be independent.
 const OTHER: &str = "iqn.2026-01.org.example:other";
-/// What takes longer is not slow but stuck.
+/// Time limit: a longer wait means a hang.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Shell functions of the guest that know of iSCSI.
+/// Shell functions of the guest for iSCSI.
 const FUNCTIONS: &str = r#"
 # The disk of a LUN in the session of an interface of open-iscsi through a portal's address.
 disk() {
@@ -81,7 +81,8 @@ fn used(server: &Server, volume: &str) -> u64 {
     volume["used_bytes"].as_u64().unwrap()
 }
 
-/// A guest whose initiator runs and knows the target at both portals; `settings` are of iscsid.
+/// A guest with a running initiator that has discovered the target at both portals. `settings` are
+/// for iscsid.
 fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     let mut guest = Guest::boot(network);
     guest.run(&format!("cat >>/run/functions <<'END'\n{FUNCTIONS}\nEND"));
@@ -112,7 +113,7 @@ fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     guest
 }
 
-/// Logs in through a portal as one of the two names, and waits for the disk of each LUN.
+/// Logs in through a portal under one of the two names, and waits for the disk of each LUN.
 #[track_caller]
 fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     let portal = SUBNETS[subnet].here;
@@ -123,7 +124,7 @@ fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
     ));
 }
 
-/// Names for disks in later steps: NAME=DISK of a LUN through the first portal.
+/// Defines names for later steps: NAME=DISK of a LUN through the first portal.
 fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
     let portal = SUBNETS[0].here;
     let line = |(name, interface, lun): &(&str, &str, usize)| {
@@ -133,7 +134,7 @@ fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
 }
 
 #[test]
-fn the_kernel_uses_logical_units_as_disks() {
+fn kernel_uses_logical_units_as_disks() {
     let (dirs, network) = (Dirs::new(), Network::new());
     let server = served(&dirs, &network, &["256MiB", "64MiB"]);
     server.weir("volume create tank/wide --size 64MiB").ok();
@@ -197,7 +198,7 @@ fn a_file_system_gives_space_back(server: &Server, guest: &mut Guest) {
         "verify --directory=/run/files --size=32M --rw=randwrite --bs=8k --iodepth=8 --randseed=1",
     );
     guest.run("sync");
-    // What the pool tells is as of its newest txg.
+    // The pool reports the state of its newest txg.
     eventually("the file takes space", LIMIT, || used(server, "tank/vm0") > 32 * MIB);
     guest.run("rm /run/files/load* && sync && fstrim -v /run/files");
     eventually("fstrim gives space back", LIMIT, || used(server, "tank/vm0") < 16 * MIB);
@@ -212,7 +213,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
     );
     let same = "dd if=$TWO bs=512 skip=8 count=1 iflag=direct status=none | cmp - /run/random";
     guest.run(&format!("sg_compare_and_write --in=/run/swap --lba=8 $TWO && {same}"));
-    // It is other than zeros now: MISCOMPARE, and nothing is written.
+    // The block no longer holds zeros: MISCOMPARE, and the command writes nothing.
     guest.fails(14, "sg_compare_and_write --in=/run/swap --lba=8 $TWO");
     guest.run(same);
 
@@ -235,7 +236,7 @@ fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
 }
 
 fn units_are_copied(server: &Server, guest: &mut Guest) {
-    // What mkfs left, and content of our own behind it.
+    // The remains of mkfs, followed by content of this test.
     guest.run(
         "verify --filename=$ONE --offset=16M --size=16M --rw=write --bs=256k --iodepth=4 \
             --randseed=2
@@ -254,7 +255,7 @@ fn reservations_keep_others_out(guest: &mut Guest) {
     let held = guest.run("sg_persist --in --read-reservation $OTHER");
     assert!(held.contains("0xabc") && held.contains("Write Exclusive, registrants only"), "{held}");
     let write = "dd if=/run/random of=$OTHER bs=512 seek=8 count=1 oflag=direct";
-    // 24 is what sg3-utils ends with for RESERVATION CONFLICT.
+    // sg3-utils exits with 24 on RESERVATION CONFLICT.
     guest.fails(24, "sg_write_same --in=/run/zeros --lba=8 --num=1 --xferlen=512 $OTHER");
     let refused = guest.fails(1, write);
     assert!(refused.contains("error writing"), "{refused}");
@@ -283,16 +284,16 @@ fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
         until_true rescan",
     );
     server.weir("lun remove vms 1 --force").ok();
-    // An error, and soon: the limit would end it with another status.
+    // The read must fail quickly: the time limit would end it with another status.
     let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
     assert!(gone.contains("error reading"), "{gone}");
     guest.run("verify --filename=$ONE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=4");
     guest.run("verify --filename=$WIDE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=5");
 }
 
-/// Starts rounds of verified writes to a disk, which go on until they are told to stop. Each has
-/// other content, so what an earlier one left is an error. They are slowed down, or a guest would
-/// start programs most of the time.
+/// Starts rounds of verified writes to a disk, which continue until [`end_load`]. Each round has
+/// different content, so leftovers of an earlier round are an error. The rate is limited, because
+/// otherwise the guest would spend most of its time on starting programs.
 fn start_load(guest: &mut Guest, disk: &str) {
     let script = format!(
         "round=1
@@ -307,7 +308,7 @@ fn start_load(guest: &mut Guest, disk: &str) {
     load_goes_on(guest);
 }
 
-/// Two rounds end from now on, so one began from now on.
+/// Waits until two rounds end; the second of them started after this call.
 #[track_caller]
 fn load_goes_on(guest: &mut Guest) {
     guest.run(
@@ -320,7 +321,7 @@ fn load_goes_on(guest: &mut Guest) {
     );
 }
 
-/// Ends the load; every round verified what it wrote.
+/// Ends the load, and asserts that every round verified its writes.
 #[track_caller]
 fn end_load(guest: &mut Guest) {
     guest.run("touch /run/enough");
@@ -329,7 +330,7 @@ fn end_load(guest: &mut Guest) {
 }
 
 #[test]
-fn a_path_that_is_cut_costs_no_write() {
+fn failed_path_loses_no_write() {
     let (dirs, network) = (Dirs::new(), Network::new());
     let server = served(&dirs, &network, &["64MiB"]);
     let timeouts = [
@@ -367,7 +368,7 @@ END",
     guest.run("until_true both_active; until_true test -b /dev/mapper/mpatha");
     let map = guest.run("multipath -ll");
     assert!(map.contains("WEIR"), "{map}");
-    // 50 is what ALUA's active and optimized comes to.
+    // 50 is multipath's priority for the ALUA state active/optimized.
     assert_eq!(map.matches("prio=50").count(), 1, "one group of equal paths: {map}");
     start_load(&mut guest, "/dev/mapper/mpatha");
     for subnet in [0, 1] {
@@ -385,7 +386,7 @@ END",
 }
 
 #[test]
-fn a_server_that_is_killed_and_comes_back_costs_no_write() {
+fn killed_and_restarted_server_loses_no_write() {
     let (dirs, network) = (Dirs::new(), Network::new());
     let mut server = served(&dirs, &network, &["64MiB"]);
     let mut guest = initiator(&network, &[]);
@@ -396,7 +397,7 @@ fn a_server_that_is_killed_and_comes_back_costs_no_write() {
         sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
     );
     for round in 1..=2 {
-        // Killed between the first and the last of some 700 writes; all are read after that.
+        // Kill during some 700 writes; all of them are read back afterwards.
         let load = format!("load-{round}");
         let before = counter(&server, 0, "writes");
         guest.start(
@@ -417,7 +418,7 @@ fn a_server_that_is_killed_and_comes_back_costs_no_write() {
         guest.join(&load, LIMIT);
     }
     guest.run("! dmesg | grep 'I/O error'");
-    // The reservation outlived both servers, and keeps others out.
+    // The reservation survived both kills, and still excludes others.
     assert_eq!(shown(&server)["luns"][0]["registrations"], 1);
     log_in(&mut guest, "other", 0, 1);
     names(&mut guest, &[("OTHER", "other", 0)]);

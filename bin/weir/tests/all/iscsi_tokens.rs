@@ -1,11 +1,11 @@
-//! Copies by token between volumes of the real program, and what ends a token there that its own
-//! tests cannot do: rollback, deletion, sharing, a restart.
+//! Copies by ROD token between volumes of the real program, and the events that invalidate a token
+//! and need the whole program: rollback, deletion, sharing, a restart.
 //!
-//! Not here: the commands one by one (weir-scsi), EXTENDED COPY (`iscsi`).
+//! Not here: tests of each command (weir-scsi), EXTENDED COPY (`iscsi`).
 //!
 //! Invariants:
-//! - what a copy wrote is compared byte for byte;
-//! - a token that is refused has copied nothing.
+//! - copied data is compared byte for byte;
+//! - a refused token copies nothing.
 
 use crate::common::iscsi::{Answer, Initiator, wide};
 use crate::common::rng::Rng;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const CLIENT: &str = "iqn.2026-01.org.example:client";
 const STRANGER: &str = "iqn.2026-01.org.example:stranger";
-/// Logical blocks of all volumes here, in bytes.
+/// Logical block size of all volumes here, in bytes.
 const BLOCK: u64 = 4096;
 
 fn serve(dirs: &Dirs) -> Server {
@@ -23,7 +23,7 @@ fn serve(dirs: &Dirs) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// A server with a pool and a target that the client may log in to.
+/// A server with a pool and a target for the client.
 fn served(dirs: &Dirs) -> Server {
     dirs.disk("a", 4 * GIB);
     let server = serve(dirs);
@@ -45,7 +45,7 @@ fn log_in(server: &Server, name: &str, target: &str) -> Initiator {
     Initiator::log_in(address, name, 1, &target).unwrap().expect("a session")
 }
 
-/// A list of POPULATE TOKEN or WRITE USING TOKEN behind its head, for one range.
+/// A parameter list of POPULATE TOKEN or WRITE USING TOKEN with one range, after its header.
 fn list(mut head: Vec<u8>, lba: u64, blocks: u32) -> Vec<u8> {
     head.extend([0, 16]);
     head.extend(lba.to_be_bytes());
@@ -73,7 +73,7 @@ fn information(one: &mut Initiator, lun: u8) -> Vec<u8> {
     one.run(lun, &cdb, &[], 1024).unwrap().good()
 }
 
-/// Makes a token.
+/// Creates a token.
 fn token(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     populate(one, lun, lba, blocks).good();
     let told = information(one, lun);
@@ -97,7 +97,7 @@ fn read(one: &mut Initiator, lun: u8, lba: u64, blocks: u32) -> Vec<u8> {
     one.run(lun, &wide(0x88, 0, lba, blocks), &[], len).unwrap().good()
 }
 
-/// Takes what was told of logical units that came or went.
+/// Clears the unit attentions after logical units were added or removed.
 fn hear(one: &mut Initiator, luns: &[u8]) {
     for &lun in luns {
         one.ready(lun);
@@ -108,10 +108,10 @@ fn fill(one: &mut Initiator, lun: u8, lba: u64, byte: u8) {
     one.run(lun, &wide(0x8A, 0, lba, 8), &vec![byte; 8 * BLOCK as usize], 0).unwrap().good();
 }
 
-/// A gigabyte goes from one volume to another by a few hundred bytes on the wire, and takes no
-/// room; what the token stood for is no longer copied once it was written to.
+/// A copy of 1 GiB between volumes transfers a few hundred bytes and takes no space; after a write
+/// to the source range, the token is refused.
 #[test]
-fn a_gigabyte_is_copied_by_token() {
+fn gigabyte_is_copied_by_token() {
     const BLOCKS: u32 = (GIB / BLOCK) as u32;
     let dirs = Dirs::new();
     let server = served(&dirs);
@@ -148,14 +148,14 @@ fn a_gigabyte_is_copied_by_token() {
     let shown = server.weir("target show vms --json").json();
     assert_eq!(shown["luns"][1]["counters"]["cloned_bytes"], GIB);
 
-    // Not on whole records: a part is copied, and all of it is right.
+    // Not aligned to records: only a part can be shared, and all data must be correct.
     let odd = token(&mut one, 0, 64, 1000);
     write_using(&mut one, 1, &odd, 100_003, 1000).good();
     for at in (0..1000).step_by(50) {
         assert!(read(&mut one, 1, 100_003 + at, 50) == read(&mut one, 0, 64 + at, 50), "{at}");
     }
 
-    // What is written to it later ends the token, which copies nothing then.
+    // A later write to the source invalidates the token, which then copies nothing.
     fill(&mut one, 0, 70_000, 7);
     let seen = read(&mut one, 1, 70_000, 8);
     assert_refused(&write_using(&mut one, 1, &held, 0, BLOCKS), &[8]);
@@ -165,7 +165,7 @@ fn a_gigabyte_is_copied_by_token() {
 }
 
 #[test]
-fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
+fn rollback_deletion_sharing_and_resize_invalidate_tokens() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     for (number, volume) in ["tank/vm1", "tank/vm2", "tank/vm3"].into_iter().enumerate() {
@@ -180,7 +180,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
     write_using(&mut one, 1, &held, 0, 8).good();
     assert!(read(&mut one, 1, 0, 8).iter().all(|byte| *byte == 2));
 
-    // Rolled back: that needs the unit to be hidden.
+    // Rollback, for which the unit must be removed from the target.
     server.weir("lun remove vms 0 --force").ok();
     hear(&mut one, &[1, 2]);
     assert_refused(&write_using(&mut one, 1, &held, 8, 8), &[2]);
@@ -191,7 +191,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
     assert_refused(&write_using(&mut one, 1, &held, 8, 8), &[4, 6]);
     assert!(read(&mut one, 1, 8, 8).iter().all(|byte| *byte == 0));
 
-    // A snapshot is a source like any other, and stays as it is.
+    // A snapshot can be a source too, and it does not change.
     server.weir(&format!("lun add vms tank/vm1@a --block-size {BLOCK} --lun 7")).ok();
     hear(&mut one, &[0, 1, 2, 7]);
     let still = token(&mut one, 7, 0, 8);
@@ -199,7 +199,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
     write_using(&mut one, 1, &still, 16, 8).good();
     assert!(read(&mut one, 1, 16, 8).iter().all(|byte| *byte == 1));
 
-    // Deleted.
+    // Deletion.
     fill(&mut one, 2, 0, 4);
     let gone = token(&mut one, 2, 0, 8);
     server.weir("lun remove vms 2 --force").ok();
@@ -207,7 +207,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
     hear(&mut one, &[0, 1, 7]);
     assert_refused(&write_using(&mut one, 1, &gone, 8, 8), &[2]);
 
-    // Shared with NBD, whose writes nobody sees here.
+    // Sharing with NBD, whose writes the target cannot see.
     let held = token(&mut one, 0, 0, 8);
     server.weir("lun remove vms 0 --force").ok();
     server.weir(&format!("lun add vms tank/vm1 --block-size {BLOCK} --lun 0 --shared")).ok();
@@ -217,7 +217,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
     assert_refused(&populate(&mut one, 0, 0, 8), &[0]);
     assert!(read(&mut one, 1, 8, 8).iter().all(|byte| *byte == 0));
 
-    // Resized.
+    // Resize.
     let held = token(&mut one, 1, 0, 8);
     server.weir("volume resize tank/vm2 --size 128MiB").ok();
     one.ready(1);
@@ -226,7 +226,7 @@ fn what_is_rolled_back_deleted_or_shared_is_not_copied() {
 }
 
 #[test]
-fn tokens_go_with_the_server_and_are_not_for_strangers() {
+fn tokens_end_with_the_server_and_belong_to_one_initiator() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     show(&server, "tank/vm1", "64MiB", 0);
@@ -245,7 +245,7 @@ fn tokens_go_with_the_server_and_are_not_for_strangers() {
     stranger.ready(0);
     assert_refused(&write_using(&mut stranger, 0, &held, 8, 8), &[2]);
 
-    // The copy was durable when it was answered: the write cache is off.
+    // The copy was durable at its response, because the write cache is off.
     server.kill();
     let server = serve(&dirs);
     let mut one = log_in(&server, CLIENT, "vms");

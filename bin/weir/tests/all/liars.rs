@@ -1,4 +1,4 @@
-//! Verdicts of `weir bench` on disks that cheat or fail, over NBD and as files.
+//! Verdicts of `weir bench` on disks that lie or fail, over NBD and as files.
 //!
 //! Not here: unit tests of each rule with synthetic figures (weir-bench).
 //!
@@ -39,8 +39,8 @@ read_pct = READS
 LOAD
 "#;
 
-/// A search of the limit with short steps, for `validate`. The steps answer a question of their
-/// own, and at most 30 of them run.
+/// A search for the limit with short steps, for `validate`. Each step decides only whether its rate
+/// meets the requirement, and at most 30 steps run.
 pub(crate) const KNEE: &str = r#"
 [require]
 iops = 1000
@@ -78,7 +78,8 @@ impl Bench {
         self.0.file(name)
     }
 
-    /// The program. A served disk has no page cache between, unless the words say so.
+    /// The `weir bench` command. The liar's NBD export has no page cache, so the command states
+    /// that unless the words state another cache.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
@@ -93,7 +94,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.command(words).output().unwrap())
     }
 
-    /// Measures a target; returns exit code, verdict and details of the row.
+    /// Measures a target; returns the exit code, and the verdict and details of the row.
     pub(crate) fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
         let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
         let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
@@ -114,7 +115,7 @@ pub(crate) fn open(rate: u32) -> String {
 }
 
 #[test]
-fn need_above_what_a_disk_does_never_passes() {
+fn requirement_above_the_speed_of_the_disk_fails() {
     let bench = Bench::new(100, &format!("qd = [8]\n{KNEE}"));
     let target = bench.serve(Liar::honest(2 * MS, 190.0));
     let words = ["-t", &target, "--need", "216iops", "-o", "out", "--runs", "1"];
@@ -123,9 +124,9 @@ fn need_above_what_a_disk_does_never_passes() {
     assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
 }
 
-/// Later writes replace wrong blocks; at the end about one block in 50 is wrong, 40 of 2,048.
+/// Later writes replace corrupt blocks; at the end about one block in 50 is corrupt, 40 of 2,048.
 #[test]
-fn disk_that_flips_bits_is_corrupt_and_ends_in_exit_code_1() {
+fn bit_flips_are_corrupt_and_exit_code_1() {
     let bench = Bench::new(0, "qd = [4]");
     let target = bench.serve(Liar::lying(MS, |op| {
         let is_one = op.kind == Kind::Write && op.number % 50 == 1;
@@ -147,7 +148,7 @@ fn single_run_is_under_sampled() {
 }
 
 #[test]
-fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
+fn file_in_memory_is_cache_resident() {
     let bench = Bench::new(100, "qd = [4]");
     let memory = tempfile::TempDir::new_in("/dev/shm").unwrap();
     let file = memory.path().join("disk");
@@ -163,7 +164,7 @@ fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
     let path = bench.path("disk/result.json");
     let mut result: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(result["cache_standing"], "cache-stated");
-    // A server on another machine, with an unknown cache.
+    // A result of a server on another machine, with an unknown cache.
     for key in ["cache_bytes", "cache_source"] {
         result["target"][key] = Value::Null;
     }
@@ -180,7 +181,7 @@ fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
 }
 
 #[test]
-fn server_on_this_machine_is_cache_resident_unless_its_cache_is_stated() {
+fn local_server_is_cache_resident_unless_stated() {
     let bench = Bench::new(100, "qd = [4]");
     let target = bench.serve(Liar::honest(4 * MS, 1e6));
     let mut command = Command::new(WEIR);
@@ -206,9 +207,9 @@ impl Drop for Going {
     }
 }
 
-// Regression: two runs on one file overwrote each other's blocks; both reported corrupt storage.
+// Two runs on one file once overwrote each other's blocks; both reported corrupt storage.
 #[test]
-fn target_of_another_run_or_of_an_open_pool_is_refused() {
+fn target_in_use_is_refused() {
     let bench = Bench::new(100, "qd = [4]");
     let words = ["run", "-p", "./liars.toml", "-t", "file.dat", "-o"];
     let mut first = bench.command(&[&words[..], &["one"]].concat());

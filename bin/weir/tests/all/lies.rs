@@ -1,9 +1,9 @@
-//! A table of lying disks, each with the verdict of `weir bench`, over NBD and as a file.
+//! A table of lying disks, each with the expected verdict of `weir bench`, over NBD and as a file.
 //!
-//! Not here: disks that lie about time (steady), single disks with a story of their own (liars).
+//! Not here: disks that lie about time (steady), disks with a test of their own (liars).
 //!
-//! Invariants: no verdict of this table depends on machine load; every lie begins after the fill
-//! unless it says otherwise, so that the fill is accepted.
+//! Invariants: no verdict of this table depends on machine load; every lie starts after the fill
+//! unless its entry says otherwise, so that the fill is accepted.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SHORT: Change = ("duration = \"3s\"", "duration = \"500ms\"");
 pub(crate) const NO_VERIFICATION: Change = ("sample_pct = 100", "sample_pct = 0");
 const LARGE_BLOCKS: Change = ("block = \"4KiB\"\nread_pct", "block = \"64KiB\"\nread_pct");
 pub(crate) const FLUSHES: Change = ("writes = \"none\"", "writes = \"flush\", every_writes = 4");
-/// A load that the generator keeps up with on a busy machine.
+/// A load that the generator can sustain on a busy machine.
 const LIGHT: &str = "qd = [2]";
 
 /// A lying disk with the expected verdict.
@@ -34,22 +34,22 @@ pub(crate) struct Lie {
     pub(crate) reads: u32,
     pub(crate) load: &'static str,
     pub(crate) changes: &'static [Change],
-    /// Words after the usual ones of `weir bench run`.
+    /// Further arguments of `weir bench run`.
     pub(crate) more: &'static [&'static str],
     /// Verdict of the row, or [`REFUSED`].
     pub(crate) verdict: &'static str,
     pub(crate) status: i32,
-    /// Words of the details, over NBD ...
+    /// Expected text of the details over NBD ...
     pub(crate) words: &'static str,
-    /// ... and as a file; `None`: the disk is no file.
+    /// ... and as a file; `None` skips the file.
     pub(crate) file_words: Option<&'static str>,
 }
 
-/// In place of a verdict: the run did not begin.
+/// Used instead of a verdict if the run does not start.
 const REFUSED: &str = "refused";
 
 impl Lie {
-    /// A disk of 1 ms that ends a half-read load in exit code 1 with this verdict.
+    /// A disk with 1 ms latency; a load with 50 % reads gets this verdict and exit code 1.
     pub(crate) const fn new(
         name: &'static str,
         verdict: &'static str,
@@ -72,7 +72,7 @@ impl Lie {
         }
     }
 
-    /// Measures the disk over NBD and as a file; returns what differs from the expectation.
+    /// Measures the disk over NBD and as a file; returns the differences from the expectation.
     pub(crate) fn differences(&self) -> Vec<String> {
         std::thread::scope(|scope| {
             let nbd = scope.spawn(|| {
@@ -132,13 +132,13 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Does `act` with each `every`-th operation of this kind after the fill.
+/// Performs `act` on each `every`-th operation of this kind after the fill.
 fn some(op: &Op, kind: Kind, every: u64, act: Act) -> Act {
     let is_one = op.kind == kind && op.number > 0 && op.number.is_multiple_of(every);
     if is_one { act } else { Act::Right }
 }
 
-/// Does `act` with all operations of this kind after the fill.
+/// Performs `act` on all operations of this kind after the fill.
 fn all(op: &Op, kind: Kind, act: Act) -> Act {
     some(op, kind, 1, act)
 }
@@ -177,7 +177,7 @@ const KEPT: &[Lie] = &[
     }),
 ];
 
-/// Disks that return something else than they keep.
+/// Disks that return other data than they store.
 const RETURNED: &[Lie] = &[
     Lie::new("a read in 50 has a flipped bit", "corrupt", DAMAGED, |op| {
         some(op, Kind::Read, 50, Act::Flip)
@@ -278,7 +278,7 @@ const BROKEN: &[Lie] = &[
     },
 ];
 
-/// Disks that answer from a cache. Exit code 0: the figures are true, and say little.
+/// Disks that answer from a cache. Exit code 0: the figures are correct, but only for the cache.
 const CACHED: &[Lie] = &[
     Lie {
         load: LIGHT,
@@ -302,22 +302,22 @@ const CACHED: &[Lie] = &[
 ];
 
 #[test]
-fn data_that_a_disk_does_not_keep_is_corrupt() {
+fn lost_or_damaged_writes_are_corrupt() {
     check(KEPT);
 }
 
 #[test]
-fn data_that_a_disk_returns_wrongly_is_corrupt_or_holes() {
+fn wrong_data_from_reads_is_corrupt_or_holes() {
     check(RETURNED);
 }
 
 #[test]
-fn operations_that_a_disk_refuses_are_invalid() {
+fn refused_operations_are_invalid() {
     check(REFUSING);
 }
 
 #[test]
-fn answers_that_break_the_protocol_are_invalid() {
+fn protocol_errors_are_invalid() {
     check(BROKEN);
 }
 
@@ -326,9 +326,9 @@ fn figures_of_a_cache_are_cache_resident() {
     check(CACHED);
 }
 
-// A file without answers stopped the program for ever: only servers had a limit.
+// An unresponsive file blocked the program forever, because only servers had a time limit.
 #[test]
-fn disk_that_goes_silent_is_invalid_after_30_seconds() {
+fn unresponsive_disk_is_invalid_after_30_seconds() {
     check(&[Lie {
         changes: &[NO_VERIFICATION],
         ..Lie::new("the disk goes silent", "invalid", "no answer to any operation", |op| {
@@ -338,7 +338,7 @@ fn disk_that_goes_silent_is_invalid_after_30_seconds() {
 }
 
 #[test]
-fn operation_that_gets_no_answer_is_invalid_after_30_seconds() {
+fn operation_without_a_reply_is_invalid_after_30_seconds() {
     check(&[Lie {
         changes: &[SHORT, NO_VERIFICATION],
         ..Lie::new("one write gets no answer", "invalid", "no answer", |op| {

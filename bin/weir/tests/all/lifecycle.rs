@@ -1,8 +1,8 @@
-//! Pools, volumes and exports from making to destroying, and stock clients on them.
+//! Pools, volumes and exports from create to destroy, with standard clients.
 //!
 //! Not here: crashes (crash.rs), refusals (bad_input.rs), the demo (demo.rs).
 //!
-//! Invariant: clients are programs nobody here wrote, wherever one can show the thing.
+//! Invariant: clients are external programs wherever one supports the feature.
 
 use std::fs;
 use std::path::Path;
@@ -19,9 +19,9 @@ fn names(list: &Value, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Secrets would be in a core; each client takes descriptors.
+/// A core file would hold secrets; each client needs file descriptors.
 #[test]
-fn a_server_writes_no_core_and_may_have_many_clients() {
+fn server_disables_core_files_and_raises_its_descriptor_limit() {
     let dirs = Dirs::new();
     let server = dirs.start();
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
@@ -36,7 +36,7 @@ fn a_server_writes_no_core_and_may_have_many_clients() {
 }
 
 #[test]
-fn pools_of_every_layout_live_and_die() {
+fn pools_of_every_layout_are_created_and_destroyed() {
     let dirs = Dirs::new();
     for name in ["a", "b", "c", "d"] {
         dirs.disk(name, 256 * MIB);
@@ -78,7 +78,7 @@ fn pools_of_every_layout_live_and_die() {
 }
 
 #[test]
-fn a_restart_keeps_everything() {
+fn restart_keeps_pools_volumes_and_exports() {
     let dirs = Dirs::new();
     for name in ["a", "b", "c"] {
         dirs.disk(name, 256 * MIB);
@@ -124,13 +124,13 @@ fn a_restart_keeps_everything() {
 /// CPU time of a process in clock ticks of 10 ms.
 fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in parentheses may hold anything; fields are counted behind it.
+    // The name in parentheses may contain any character; the fields are counted after it.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 #[test]
-fn an_idle_server_uses_no_cpu() {
+fn idle_server_uses_no_cpu() {
     let dirs = Dirs::new();
     for name in ["a", "b"] {
         dirs.disk(name, 256 * MIB);
@@ -150,7 +150,7 @@ fn an_idle_server_uses_no_cpu() {
     server.assert_alive();
 }
 
-/// A file of which every other MiB is random, the rest zeros.
+/// A file in which every other MiB is random and the rest is zeros.
 fn image(path: &Path, mebibytes: u64) {
     let mut rng = Rng::new(42);
     let mut data = vec![0; (mebibytes * MIB) as usize];
@@ -171,7 +171,7 @@ fn served(dirs: &Dirs) -> Server {
 }
 
 #[test]
-fn stock_tools_copy_compare_and_map() {
+fn standard_tools_copy_compare_and_map() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     let uri = server.uri("tank/v");
@@ -205,7 +205,7 @@ fn stock_tools_copy_compare_and_map() {
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &other, to]);
     tool("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", from, to]);
     tool("qemu-io", &["-f", "raw", "-c", "discard 4M 1M", "-c", "flush", &other]);
-    // The zeros before and behind what was discarded are one hole with it.
+    // The zeros before and after the discarded range form one hole with it.
     assert_eq!(holes(&map(&other)), 31, "a discarded range is no hole:\n{}", map(&other));
     let differ = run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uri, &other]);
     assert_eq!(differ.status.code(), Some(1), "{}", text(&differ));
@@ -268,7 +268,7 @@ fn fio_verifies_every_pattern() {
         &["--rw=write", "--bs=1M", "--iodepth=16"],
         &["--rw=randtrimwrite", "--bs=4k", "--iodepth=8"],
     ] {
-        // fio does not verify what it trimmed.
+        // fio does not verify trimmed blocks.
         let check = if job[0].contains("trim") { &check[2..] } else { &check[..] };
         fio(&uri, &[job, check].concat());
     }
@@ -276,7 +276,7 @@ fn fio_verifies_every_pattern() {
 }
 
 #[test]
-fn a_thin_volume_of_16_tib_works_to_its_last_block() {
+fn thin_volume_of_16_tib_works_to_its_last_block() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     server.volume("tank/huge", "16TiB");
@@ -295,7 +295,7 @@ fn a_thin_volume_of_16_tib_works_to_its_last_block() {
     assert!(!out.contains("failed"), "{out}");
     let used = server.weir("volume show tank/huge --json").json()["used_bytes"].clone();
     assert_eq!(used.as_u64(), Some(MIB + 4096), "a thin volume uses what was written");
-    // The whole of it at once.
+    // Trims the last 2 GiB in one request.
     server.client("tank/huge").trim(end - 2 * GIB, (2 * GIB) as u32).unwrap();
     tool("nbdinfo", &["--map", "--totals", &server.uri("tank/huge")]);
     server.assert_alive();
@@ -306,7 +306,7 @@ fn allocated(server: &Server) -> u64 {
 }
 
 #[test]
-fn trim_gives_space_back() {
+fn trim_frees_space() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     server.volume("tank/big", "512MiB");
@@ -329,7 +329,7 @@ fn trim_gives_space_back() {
 }
 
 #[test]
-fn a_full_pool_says_so_and_recovers() {
+fn full_pool_refuses_writes_and_recovers() {
     const PART: usize = 256 << 10;
     let dirs = Dirs::new();
     dirs.disk("a", 192 * MIB);

@@ -1,7 +1,7 @@
-//! A tree node of a volume or of the pool that is lost on the only disk, in the real program: what
-//! it costs, over SIGKILL and restarts.
+//! An unreadable tree node of a volume or of the pool, on the only disk and in the real program:
+//! its effects across SIGKILL and restarts.
 //!
-//! Not here: other nodes, layouts and moments (weir-dataset, weir-sim).
+//! Not here: other nodes, layouts and points in time (weir-dataset, weir-sim).
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,10 +21,10 @@ const SIZE: u64 = 4 * MIB;
 /// Bytes of a volume below one leaf.
 const LEAF: u64 = 512 * KIB;
 const DATA_LOST: i32 = 10;
-/// Restarts in which a recount of this pool must have ended.
+/// Number of restarts within which a recount of this pool must end.
 const RESTARTS_MAX: usize = 60;
 
-/// The result of `find` over the pool on a disk; the disk is not changed.
+/// Returns the result of `find` on the pool of a disk, without changing the disk.
 fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {
@@ -44,14 +44,14 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     })
 }
 
-/// Where a leaf of a volume is.
+/// Address of a leaf of a volume.
 fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskPlace {
     look(disk, async |engine| {
         engine.volume(volume).unwrap().disk_place(1, index).await.unwrap().unwrap()
     })
 }
 
-/// The copies of some blocks of the pool's own trees.
+/// Addresses of all copies of the selected blocks of the metadata trees.
 fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskPlace> {
     let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
     let copies = |place: OwnPlace| {
@@ -74,10 +74,11 @@ fn offline(words: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, words))
 }
 
-/// One lost leaf of one volume closed the whole pool for good: the first write below it suspended
-/// the pool, every import replayed it, and `destroy`, `rescue` and `check` failed with it.
+/// One unreadable leaf of one volume closed the whole pool permanently: the first write below it
+/// suspended the pool, every import replayed that write, and `destroy`, `rescue` and `check` failed
+/// too.
 #[test]
-fn a_lost_leaf_costs_its_range_until_its_volume_is_destroyed() {
+fn unreadable_leaf_affects_only_its_range() {
     let dirs = Dirs::new();
     let disk = dirs.disk("a", 256 * MIB);
     let server = dirs.start();
@@ -134,7 +135,7 @@ fn a_lost_leaf_costs_its_range_until_its_volume_is_destroyed() {
     server.weir("volume destroy tank/v --yes").ok();
     server.stop_clean();
     for _ in 0..RESTARTS_MAX {
-        // Nothing is wrong any more; space that no pointer leads to comes back by and by.
+        // The check finds no error now; unreferenced space is reclaimed step by step.
         let ran = offline(&["check", "tank", "-d", &place, "--json"]);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         ran.ok();
@@ -148,9 +149,10 @@ fn a_lost_leaf_costs_its_range_until_its_volume_is_destroyed() {
     panic!("the recount did not end");
 }
 
-/// One bad sector in the directory closed the whole pool for good, and nothing could be rescued.
+/// One bad sector in the directory closed the whole pool permanently, and no volume could be
+/// rescued.
 #[test]
-fn a_lost_record_of_the_directory_costs_its_volume_and_no_other() {
+fn unreadable_directory_record_affects_only_its_volume() {
     let dirs = Dirs::new();
     let disk = dirs.disk("a", 256 * MIB);
     let server = dirs.start();
@@ -199,9 +201,9 @@ fn a_lost_record_of_the_directory_costs_its_volume_and_no_other() {
     server.stop_clean();
 }
 
-/// A lost node above the tables of the pool suspended it with the first commit.
+/// An unreadable node above the tables of the pool suspended the pool at the first commit.
 #[test]
-fn lost_nodes_of_the_pool_cost_a_server_in_use_nothing() {
+fn unreadable_pool_nodes_do_not_affect_a_running_server() {
     let dirs = Dirs::new();
     let disk = dirs.disk("a", 256 * MIB);
     let server = dirs.start();

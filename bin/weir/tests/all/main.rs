@@ -1,9 +1,9 @@
-//! The shipped binary under its users: real clients, SIGKILL, disks that fail; a file for each
-//! thing it does.
+//! End-to-end tests of the shipped binary: real clients, SIGKILL, failing disks. One file for each
+//! area.
 //!
 //! Not here: the engine on disks in memory (weir-dataset), crashes at every step (weir-sim).
 //!
-//! Invariant: one binary: each test binary would link the whole program's crates once more.
+//! Invariant: one test binary, because each further one would link all crates of the program again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

@@ -1,9 +1,11 @@
-//! `--memory` means the process: what hostile clients and hungry features make the whole program
-//! hold, and who gets in where idle clients took all places.
+//! `--memory` limits the whole process: memory use with hostile clients and memory-hungry features,
+//! and the eviction of idle clients at the connection limit.
 //!
-//! Not here: budgets and places by themselves (weir-net), one connection (weir-nbd).
+//! Not here: memory budgets and the connection table alone (weir-net), single connections
+//! (weir-nbd).
 //!
-//! Invariant: the most memory the process ever had (VmHWM) is below what `weir server show` says.
+//! Invariant: the peak memory of the process (VmHWM) stays below the limit that `weir server show`
+//! prints.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use crate::common::nbd::{Client, READ, WRITE};
 use crate::common::rng::Rng;
 use crate::common::{Dirs, KIB, MIB, Server, code, fio, path, run, spawn, text, tool};
 
-/// A server with so much `--memory`, and a pool of one disk.
+/// A server with this `--memory`, and a pool of one disk.
 fn serve(dirs: &Dirs, memory: &str, disk_bytes: u64) -> Server {
     serve_with(dirs, memory, disk_bytes, &[])
 }
@@ -43,9 +45,9 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
     data
 }
 
-// 100 connections that took no replies held 6.3 GiB with --memory 256MiB.
+// 100 connections that received no replies held 6.3 GiB with --memory 256MiB.
 #[test]
-fn clients_that_take_nothing_or_send_half_keep_the_process_within_its_memory() {
+fn stalled_clients_keep_the_process_within_its_memory() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs, "256MiB", 2 << 30);
     server.volume("tank/v", "1GiB");
@@ -82,7 +84,7 @@ fn clients_that_take_nothing_or_send_half_keep_the_process_within_its_memory() {
     server.assert_alive();
 }
 
-/// A server with the least `--memory`, an export and a LUN.
+/// A server with the smallest `--memory`, an export and a LUN.
 fn serve_both(dirs: &Dirs) -> (Server, String) {
     let server = serve_with(dirs, "64MiB", 2 << 30, &["--iscsi", "127.0.0.1:0"]);
     server.volume("tank/v", "256MiB");
@@ -94,9 +96,9 @@ fn serve_both(dirs: &Dirs) -> (Server, String) {
     (server, format!("iscsi://{portal}/iqn.2026-01.org.weir:vms/0"))
 }
 
-/// Runs iscsi-perf until SIGINT. By itself it ends only if it looks at the clock in its last
-/// second, which it misses on a busy machine. A SIGINT before it reads ends it with another code.
-/// Without --foreground `timeout` signals it twice, and the second SIGINT aborts the reads.
+/// Runs iscsi-perf until SIGINT. By itself it ends only if it checks the clock in its last second,
+/// which it misses on a busy machine. A SIGINT before its first read causes another exit code.
+/// Without --foreground, `timeout` signals it twice, and the second SIGINT aborts the reads.
 fn read_for_a_second(arguments: &str) {
     for seconds in [1, 5, 25] {
         let interrupt =
@@ -111,10 +113,10 @@ fn read_for_a_second(arguments: &str) {
     panic!("iscsi-perf {arguments} began no read in 25 s");
 }
 
-// Reads and writes of 1 MiB at depth 16 hung with 64 MiB, and so did the fifth read of 1 MiB of an
+// With 64 MiB, reads and writes of 1 MiB at depth 16 hung, and so did the fifth read of 1 MiB in an
 // iSCSI session.
 #[test]
-fn requests_of_each_size_are_answered_with_the_least_memory() {
+fn requests_of_all_sizes_complete_with_the_smallest_memory() {
     let dirs = Dirs::new();
     let (mut server, lun) = serve_both(&dirs);
     let uri = server.uri("tank/v");
@@ -160,7 +162,7 @@ fn server_ends_while_its_clients_wait_for_memory() {
         start("fio", &mixed, "fio.log"),
         start("iscsi-perf", &format!("-r -t 90 -m 16 -b 2048 {lun}"), "iscsi-perf.log"),
     ];
-    // Long enough for the budgets to be used up.
+    // Long enough to use up the budgets.
     std::thread::sleep(Duration::from_secs(3));
     for client in &mut clients {
         assert_eq!(client.try_wait().unwrap(), None, "a client ended before the server");
@@ -172,7 +174,8 @@ fn server_ends_while_its_clients_wait_for_memory() {
     }
 }
 
-// The dedupe index took 1.1 GiB with --memory 64M: its default was a part of the machine's memory.
+// The dedupe index took 1.1 GiB with --memory 64M, because its default was a percentage of the
+// machine's memory.
 #[test]
 fn dedupe_index_stays_within_a_small_memory() {
     let dirs = Dirs::new();
@@ -193,9 +196,9 @@ fn dedupe_index_stays_within_a_small_memory() {
     said.fails(code::INVALID, &["--dedupe-memory", "comes out of --memory"]);
 }
 
-// 1,023 idle clients kept everybody out for as long as they liked.
+// 1,023 idle clients could lock out all other clients indefinitely.
 #[test]
-fn idle_clients_give_way_to_a_new_one() {
+fn idle_clients_are_evicted_for_new_ones() {
     let dirs = Dirs::new();
     let mut server = serve(&dirs, "256MiB", 256 * MIB);
     server.volume("tank/v", "16MiB");
@@ -203,7 +206,7 @@ fn idle_clients_give_way_to_a_new_one() {
     let mut idle = Vec::new();
     for _ in 0..800 {
         let started = Instant::now();
-        // One of those that came first may have given way already.
+        // The server may already have evicted one of the first clients.
         loop {
             match Client::connect(server.nbd(), "tank/v") {
                 Ok(client) => break idle.push(client),

@@ -2,7 +2,7 @@
 //!
 //! Not here: the management interface (access.rs), hostile clients (bad_clients.rs).
 //!
-//! Invariant: a client that is turned away learns nothing, not even the greeting.
+//! Invariant: a refused client learns nothing from the server, not even its greeting.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// A server that offers `tank/v`, with these options and NBD on a port of loopback as well.
+/// A server that exports `tank/v`, with these options and an additional NBD port on loopback.
 fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     dirs.disk("a", 256 * MIB);
     let address = free_address();
@@ -31,14 +31,14 @@ fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
     (server, address)
 }
 
-/// What the server says first; nothing where it closes the connection.
+/// The server's greeting; empty if the server closes the connection.
 fn greeting(address: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut greeting = [0; 18];
     match stream.read(&mut greeting) {
         Ok(count) => greeting[..count].to_vec(),
-        // A reset is an end as well.
+        // A reset counts as an end.
         Err(_) => Vec::new(),
     }
 }
@@ -49,9 +49,9 @@ fn refused(dirs: &Dirs, options: &[&str], code: i32, parts: &[&str]) {
     Ran::of(&options.join(" "), &output).fails(code, parts);
 }
 
-// Every local user read and wrote every volume over loopback.
+// Every local user could read and write every volume over loopback.
 #[test]
-fn tcp_takes_only_clients_whose_address_is_named() {
+fn tcp_accepts_only_allowed_addresses() {
     let dirs = Dirs::new();
     let (server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.1"]);
     let uri = format!("nbd://{address}/tank/v");
@@ -66,14 +66,14 @@ fn tcp_takes_only_clients_whose_address_is_named() {
     }
     let line = "address not allowed";
     eventually("the log tells of it", Duration::from_secs(20), || server.talk().contains(line));
-    // In ten seconds one line; more than that does not fit between two attempts here.
+    // The log allows one line in ten seconds; the attempts here take less than 30 s.
     assert!(server.talk().matches(line).count() <= 3, "{}", server.talk());
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
 }
 
 #[test]
-fn default_is_the_unix_socket_alone() {
+fn nbd_listens_only_on_the_unix_socket_by_default() {
     let dirs = Dirs::new();
     let state = dirs.short("state").display().to_string();
     let api = format!("unix:{}", dirs.short("api").display());
@@ -94,7 +94,7 @@ fn group_number(name: &str) -> Option<u32> {
 }
 
 #[test]
-fn unix_socket_is_for_the_user_of_the_server_and_one_group() {
+fn unix_socket_is_open_to_the_server_user_and_one_group() {
     let dirs = Dirs::new();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let server = dirs.start();
@@ -116,7 +116,7 @@ fn unix_socket_is_for_the_user_of_the_server_and_one_group() {
     }
 }
 
-// Another user put a socket of its own in the place of the server's, and got the writes.
+// Another user could replace the server's socket with one of their own, and received the writes.
 #[test]
 fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     let dirs = Dirs::new();
@@ -130,8 +130,8 @@ fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
     }
 }
 
-/// A CA of NAME, and certificates of it for a server and for a client, as stock clients look for
-/// them: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and `client-key.pem`.
+/// A CA of this name, with certificates for a server and a client, in the layout of standard
+/// clients: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and `client-key.pem`.
 fn certificates(dirs: &Dirs, name: &str) {
     let dir = dirs.file(name);
     fs::create_dir(&dir).unwrap();
@@ -156,7 +156,7 @@ fn certificates(dirs: &Dirs, name: &str) {
     }
 }
 
-/// The options of `qemu-img` for an export behind TLS.
+/// Runs `qemu-img info` on an export over TLS.
 fn qemu_img(dirs: &Dirs, creds: &str, address: &str) -> std::process::Output {
     let dir = dirs.file(creds).display().to_string();
     let object = format!("tls-creds-x509,id=tls0,dir={dir},endpoint=client");
@@ -169,7 +169,7 @@ fn qemu_img(dirs: &Dirs, creds: &str, address: &str) -> std::process::Output {
 }
 
 #[test]
-fn stock_clients_use_starttls_and_no_other_client_gets_in() {
+fn standard_clients_use_starttls_and_others_are_refused() {
     let dirs = Dirs::new();
     certificates(&dirs, "ours");
     certificates(&dirs, "strangers");
@@ -197,7 +197,7 @@ fn stock_clients_use_starttls_and_no_other_client_gets_in() {
     let wrong = run("nbdinfo", &[&uri("strangers")]);
     assert!(!wrong.status.success(), "a server that no certificate vouches for was believed");
 
-    // Clear text behind STARTTLS ends the connection, unanswered.
+    // Clear text after STARTTLS ends the connection without a reply.
     let mut injected = TcpStream::connect(&address).unwrap();
     injected.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut greeting = [0; 18];
@@ -206,10 +206,10 @@ fn stock_clients_use_starttls_and_no_other_client_gets_in() {
     let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
     injected.write_all(&[&starttls[..], list].concat()).unwrap();
     let mut answer = Vec::new();
-    // A reset is an end as well.
+    // A reset counts as an end.
     drop(injected.read_to_end(&mut answer));
     assert!(answer.is_empty(), "{answer:?}");
-    // The unix socket needs none.
+    // The unix socket needs no TLS.
     assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
     server.assert_alive();
 }
@@ -228,7 +228,7 @@ fn clients_with_a_certificate_need_no_address() {
     assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
     let output = qemu_img(&dirs, "ours", &address);
     assert!(output.status.success(), "{}", crate::common::text(&output));
-    // The strangers believe this server, and have a certificate of another CA, or none.
+    // These clients trust the server's CA, and have a certificate of another CA, or none.
     fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
     assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
     for end in ["cert", "key"] {
@@ -239,7 +239,7 @@ fn clients_with_a_certificate_need_no_address() {
     server.assert_alive();
 }
 
-/// A client of TLS that trusts the CA in the directory `ours`.
+/// A TLS client that trusts the CA in the directory `ours`.
 fn tls_client(dirs: &Dirs) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_file(dirs.file("ours/ca-cert.pem")).unwrap();
@@ -248,7 +248,7 @@ fn tls_client(dirs: &Dirs) -> ClientConnection {
     ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
 }
 
-/// A client at this address of the machine.
+/// Connects from this local address.
 fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -259,7 +259,7 @@ fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// As [`connect_from`], once the server has acknowledged STARTTLS.
+/// As [`connect_from`], up to the acknowledgement of STARTTLS.
 fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).unwrap();
@@ -268,7 +268,7 @@ fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// Encrypts the beginning of `bytes`.
+/// Encrypts bytes as the first TLS records.
 fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
     tls.writer().write_all(bytes).unwrap();
@@ -278,9 +278,9 @@ fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     records
 }
 
-// Clients that never finish the handshake of TLS, or a record, are strangers without a cost.
+// Clients that never finish the TLS handshake or a record must not delay others.
 #[test]
-fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
+fn clients_stalled_in_tls_delay_no_other_client() {
     let dirs = Dirs::new();
     certificates(&dirs, "ours");
     let path = |name: &str| dirs.file(name).display().to_string();
@@ -293,7 +293,7 @@ fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
     let mut stopped = Vec::new();
     for n in 0..200 {
         let mut stream = started_tls([127, 0, 0, 2], &address);
-        // Half a message, a record that is none, and nothing at all.
+        // Half a message, an invalid record, and nothing at all.
         match n % 3 {
             0 => stream.write_all(&hello[..hello.len() / 2]).unwrap(),
             1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
@@ -303,7 +303,7 @@ fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
     }
     assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
 
-    // Half a record in the middle of the session: the connection can be ended from here.
+    // Half a record in the middle of a session: the server can end the connection.
     let mut stream = started_tls([127, 0, 0, 3], &address);
     let mut tls = tls_client(&dirs);
     tls.complete_io(&mut stream).unwrap();
@@ -316,15 +316,15 @@ fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
     let record = records(&mut tls, &[0; 28]);
     stream.write_all(&record[..record.len() / 2]).unwrap();
     server.weir("export delete tank/v --force").ok();
-    // A reset is an end as well.
+    // A reset counts as an end.
     drop(stream.read_to_end(&mut Vec::new()));
     server.assert_alive();
     drop(stopped);
     server.stop_clean();
 }
 
-/// Sends GO for an export; the kind of the server's first reply, and the connection.
-/// Nothing where it closes the connection.
+/// Sends GO for an export. Returns the type of the server's first reply and the connection; `None`
+/// if the server closes the connection.
 fn go(from: [u8; 4], address: &str, export: &str) -> Option<(u32, TcpStream)> {
     let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).ok()?;
@@ -341,7 +341,7 @@ const INFO: u32 = 3;
 const UNKNOWN: u32 = 0x8000_0006;
 
 #[test]
-fn export_for_named_addresses_does_not_exist_for_other_clients_of_tcp() {
+fn export_is_invisible_to_other_tcp_addresses() {
     let dirs = Dirs::new();
     let (mut server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
     let (ours, theirs) = ([127, 0, 0, 1], [127, 0, 0, 2]);
@@ -363,7 +363,7 @@ fn export_for_named_addresses_does_not_exist_for_other_clients_of_tcp() {
     server.weir(create).fails(code::EXISTS, &["weir export set tank/v --allow"]);
     server.weir("export set tank/v --allow 127.0.0.7/8").fails(code::INVALID, &["127.0.0.0/8"]);
 
-    // It is remembered.
+    // The setting survives a restart.
     server.stop_clean();
     let mut command = dirs.serve();
     command.args(["--nbd", &address, "--nbd-allow", "127.0.0.0/8"]);
@@ -375,7 +375,7 @@ fn export_for_named_addresses_does_not_exist_for_other_clients_of_tcp() {
 }
 
 #[test]
-fn without_a_list_of_the_server_only_addresses_that_exports_name_connect() {
+fn export_allow_lists_suffice_without_a_server_list() {
     let dirs = Dirs::new();
     let (mut server, address) = serve(&dirs, &[]);
     let seen = |from: u8, export| go([127, 0, 0, from], &address, export).map(|(kind, _)| kind);

@@ -10,13 +10,13 @@ use std::fs;
 use crate::common::nbd::Client;
 use crate::common::{Dirs, MIB, code, tool};
 
-// Regression: the server opened a leg that had missed a day of writes, without a question, once the
+// The server once imported a leg that had missed a day of writes without any question after the
 // other leg had died, and exported the old data to its clients.
 #[test]
-fn old_leg_alone_opens_only_by_force() {
+fn old_leg_alone_is_imported_only_by_force() {
     let dirs = Dirs::new();
     let path = |name: &str| dirs.file(name).display().to_string();
-    // Import reads every file of a folder.
+    // Import reads every file of a directory.
     fs::create_dir(path("away")).unwrap();
     dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);
@@ -47,14 +47,14 @@ fn old_leg_alone_opens_only_by_force() {
     let import = format!("pool import -d {dir} tank");
     server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
 
-    // With the newer leg, or with both, the pool opens without force.
+    // With the newer leg, or with both, the import needs no force.
     server.stop_clean();
     fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();
     assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
     server.stop_clean();
 
-    // Only an administrator opens the pool in the state of the old leg.
+    // Only an administrator imports the pool in the state of the old leg.
     fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
     fs::rename(dirs.file("away/a-old"), dirs.file("a")).unwrap();
     let server = dirs.start();

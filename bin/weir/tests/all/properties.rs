@@ -1,10 +1,10 @@
-//! Properties, quotas and reservations of the real program, under stock clients and SIGKILL.
+//! Properties, quotas and reservations of the real program, with standard clients and SIGKILL.
 //!
 //! Not here: the engine's own tests of limits (weir-dataset).
 //!
 //! Invariants:
-//! - what a client is told is what the command line says: ENOSPC on the one volume alone;
-//! - every refusal names the value that was refused, and changes nothing.
+//! - clients and command line report the same: only the limited volume returns ENOSPC;
+//! - every refusal names the refused value and changes nothing.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn exact(server: &Server, property: &str, name: &str) -> u64 {
     server.weir(&format!("get -Hp -o value {property} {name}")).ok().out.trim().parse().unwrap()
 }
 
-/// Writes noise with fio; whether it was told that there is no room.
+/// Writes random data with fio; returns true if the volume ran out of space.
 fn fill(server: &Server, export: &str, mib: u64) -> bool {
     let size = format!("--size={mib}M");
     let words =
@@ -49,7 +49,7 @@ fn pair(value: &str, source: &str) -> (String, String) {
 }
 
 #[test]
-fn values_come_from_where_they_were_set_also_after_a_kill() {
+fn property_values_and_sources_survive_a_kill() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     assert_eq!(get(&server, "compression", "tank/v"), pair("lz4", "default"));
@@ -103,7 +103,7 @@ fn values_come_from_where_they_were_set_also_after_a_kill() {
 }
 
 #[test]
-fn a_full_quota_is_one_volumes_own_and_trim_gives_room_back() {
+fn full_quota_affects_one_volume_and_trim_frees_space() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("set quota=64MiB tank/w").ok();
@@ -128,7 +128,7 @@ fn a_full_quota_is_one_volumes_own_and_trim_gives_room_back() {
 }
 
 #[test]
-fn a_reservation_outlives_a_full_pool_and_a_kill() {
+fn reservation_holds_in_a_full_pool_and_after_a_kill() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("set reservation=128MiB tank/v").ok();
@@ -162,7 +162,7 @@ fn exports_of_a_read_only_volume_are_read_only() {
 }
 
 #[test]
-fn bad_input_is_refused_with_what_there_is() {
+fn invalid_input_is_refused_with_the_valid_values() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.weir("snapshot create tank/v@s").ok();

@@ -1,10 +1,10 @@
-//! Raidz of the real program: disks overwritten, truncated and removed up to the parity.
+//! Raidz of the real program: disks overwritten, truncated and removed, up to the parity.
 //!
 //! Not here: power cuts (the simulator), mirrors (crash.rs), disks that fail in use
 //! (failing_disks.rs).
 //!
-//! Invariants: what was written reads back whatever happened to as many disks as there is parity;
-//! one disk more, and the pool is refused by name instead of opened with holes.
+//! Invariants: all data can be read whatever happens to as many disks as there is parity; with one
+//! more, the import fails and names the disks, instead of importing a pool with holes.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,8 @@ const VERIFIED: [&str; 8] = [
     "--verify_fatal=1",
 ];
 
-/// A pool on these disks, with what a verified load and a killed server left in it.
+/// A pool on these disks, with the data of a verified load and of a load that ended with a killed
+/// server.
 fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     for disk in disks {
         dirs.disk(disk, DISK_BYTES);
@@ -59,7 +60,7 @@ fn loaded(dirs: &Dirs, kind: &str, disks: &[&str]) -> Model {
     model
 }
 
-/// Overwrites everything behind the first label with random bytes.
+/// Overwrites everything after the first label with random bytes.
 fn garbage(path: &Path) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let mut part = vec![0; MIB as usize];
@@ -67,7 +68,7 @@ fn garbage(path: &Path) {
         Rng::new(offset).fill(&mut part);
         file.write_all_at(&part, offset).unwrap();
     }
-    // Nothing of it is left in the page cache, beside which the server writes.
+    // Write back the page cache, because the server bypasses it.
     file.sync_all().unwrap();
 }
 
@@ -82,7 +83,7 @@ fn states(status: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn raidz2_of_six_loses_any_two_and_no_data() {
+fn raidz2_of_six_disks_survives_the_loss_of_any_two() {
     let dirs = Dirs::new();
     let mut model = loaded(&dirs, "raidz2", &["a", "b", "c", "d", "e", "f"]);
     garbage(&dirs.file("b"));
@@ -95,12 +96,12 @@ fn raidz2_of_six_loses_any_two_and_no_data() {
         assert_eq!(count > 0, bad, "{errors:#}");
     }
     assert!(server.weir("pool status tank").ok().out.contains("raidz2-0"));
-    // Reads bring back data; parity strips, and what nobody read, are brought back by a scrub.
+    // Reads repair data strips; a scrub repairs parity strips and data that no client read.
     let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
     assert!(scan["errors"] == 0 && scan["repaired_bytes"].as_u64().unwrap() > 0, "{scan}");
     server.stop_clean();
 
-    // Two others go: the two that were garbage now carry the data.
+    // Two other disks are removed, so the two repaired ones must provide the data.
     for name in ["a", "d"] {
         fs::rename(dirs.file(name), dirs.file(&format!("{name}-away"))).unwrap();
     }
@@ -110,12 +111,12 @@ fn raidz2_of_six_loses_any_two_and_no_data() {
     assert_eq!(status["state"], "degraded", "{status:#}");
     let there = ["unavailable", "online", "online", "unavailable", "online", "online"];
     assert_eq!(states(&status), there, "{status:#}");
-    // It goes on taking writes.
+    // The pool still accepts writes.
     fio(&server.uri("tank/v2"), &VERIFIED);
     server.assert_alive();
     server.stop_clean();
 
-    // They come back and are brought up to date by themselves.
+    // The returning disks are resilvered automatically.
     for name in ["a", "d"] {
         fs::rename(dirs.file(&format!("{name}-away")), dirs.file(name)).unwrap();
     }
@@ -139,7 +140,7 @@ fn raidz2_of_six_loses_any_two_and_no_data() {
 }
 
 #[test]
-fn one_disk_too_many_is_refused_by_name() {
+fn import_without_enough_disks_names_the_missing_ones() {
     let dirs = Dirs::new();
     let mut model = loaded(&dirs, "raidz1", &["a", "b", "c"]);
     let mut server = dirs.start();
@@ -164,7 +165,7 @@ fn one_disk_too_many_is_refused_by_name() {
 }
 
 #[test]
-fn raidz3_outlives_a_truncated_an_overwritten_and_a_removed_disk() {
+fn raidz3_survives_three_damaged_disks() {
     let dirs = Dirs::new();
     let mut model = loaded(&dirs, "raidz3", &["a", "b", "c", "d", "e"]);
     garbage(&dirs.file("a"));

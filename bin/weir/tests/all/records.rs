@@ -1,11 +1,11 @@
-//! Volumes with records of several blocks in the real program: stock clients, SIGKILL, damage.
+//! Volumes with records of several blocks in the real program: standard clients, SIGKILL, damage.
 //!
-//! Not here: the engine's own model of them (weir-dataset), crashes at any step (weir-sim); streams
-//! of them (send.rs, replicate.rs).
+//! Not here: the engine's own model test of such records (weir-dataset), crashes at every step
+//! (weir-sim); streams of them (send.rs, replicate.rs).
 //!
 //! Invariants:
-//! - what a volume holds is compared byte for byte with what was written, whatever the size of the
-//!   writes;
+//! - the content of a volume is compared byte for byte with the written data, whatever the size of
+//!   the writes;
 //! - a pool is verified after each test that writes.
 
 use std::fs;
@@ -27,7 +27,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// As `server.volume`, with records of this size.
+/// As `server.volume`, with this record size.
 fn volume(server: &Server, name: &str, record: &str) {
     server.weir(&format!("volume create {name} --size 64MiB -b {record}")).ok();
     server.weir(&format!("export create nbd {name}")).ok();
@@ -37,7 +37,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A volume's content and a client that changes both.
+/// The expected content of a volume; makes random changes to it and to the volume.
 struct Model {
     content: Vec<u8>,
     rng: Rng,
@@ -48,7 +48,7 @@ impl Model {
         Self { content: vec![0; SIZE as usize], rng: Rng::new(seed) }
     }
 
-    /// Half of it noise, a quarter text, and holes.
+    /// Half random data, a quarter compressible data, and holes.
     fn fill(&mut self) {
         for (at, record) in self.content.chunks_mut(RECORD as usize).enumerate() {
             match at % 8 {
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Writes, zeroes and trims anywhere: sectors, blocks, and ranges over several records.
+    /// Writes, zeroes and trims at random: sectors, blocks, and ranges over several records.
     fn change(&mut self, client: &mut Client, count: u64) {
         for _ in 0..count {
             let unit = [512, 4096][self.rng.below(2) as usize];
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// What stock clients read is this.
+    /// Asserts that standard clients read this content.
     #[track_caller]
     fn is_in(&self, dirs: &Dirs, server: &Server, export: &str) {
         let (expected, found) = (dirs.file("expected"), dirs.file("found"));
@@ -117,7 +117,7 @@ fn told(server: &Server, name: &str) -> String {
     server.weir(&format!("get -H -o value,source record_size {name}")).ok().out
 }
 
-/// What every volume of the first test is said to have.
+/// Asserts that all commands print the record sizes of the first test.
 fn told_everywhere(server: &Server) {
     for (name, bytes, people) in [
         ("tank/small", 4 * KIB, "4KiB"),
@@ -145,7 +145,7 @@ fn told_everywhere(server: &Server) {
 }
 
 #[test]
-fn the_size_that_was_chosen_is_told_everywhere_and_stays() {
+fn record_size_is_shown_everywhere_and_is_permanent() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     server.volume("tank/small", "64MiB");
@@ -188,7 +188,7 @@ fn the_size_that_was_chosen_is_told_everywhere_and_stays() {
 }
 
 #[test]
-fn a_pool_with_small_segments_says_which_records_fit() {
+fn pool_with_small_segments_names_the_largest_record_size() {
     let dirs = Dirs::new();
     dirs.disk("small", 64 * MIB);
     let server = dirs.start();
@@ -203,7 +203,7 @@ fn a_pool_with_small_segments_says_which_records_fit() {
 }
 
 #[test]
-fn any_change_of_any_part_is_there_after_a_kill_and_comes_out_of_one_leg() {
+fn partial_record_changes_survive_a_kill_and_a_rescue() {
     let dirs = Dirs::new();
     let server = served(&dirs);
     volume(&server, "tank/v", "64KiB");
@@ -235,7 +235,7 @@ fn any_change_of_any_part_is_there_after_a_kill_and_comes_out_of_one_leg() {
     client.flush().unwrap();
     server.kill();
 
-    // The log is replayed in memory alone: the disks stay as they were.
+    // The log is replayed only in memory: the disks do not change.
     let rescued = dirs.file("rescued");
     rescue(&dirs.file("b"), &rescued).ok();
     assert!(fs::read(&rescued).unwrap() == model.content, "what was rescued is something else");
@@ -254,7 +254,7 @@ fn any_change_of_any_part_is_there_after_a_kill_and_comes_out_of_one_leg() {
 }
 
 #[test]
-fn a_damaged_record_fails_those_who_need_it_and_nobody_else() {
+fn damaged_record_fails_only_requests_that_need_it() {
     let dirs = Dirs::new();
     let disk = dirs.disk("a", GIB);
     let server = dirs.start();
@@ -268,7 +268,7 @@ fn a_damaged_record_fails_those_who_need_it_and_nobody_else() {
     }
     drop(client);
     server.stop_clean();
-    // In the middle of a record of noise, which is stored as it is.
+    // In the middle of an incompressible record, which is stored raw.
     let bad = 8 * RECORD;
     let record = bad as usize..(bad + RECORD) as usize;
     spoil(&disk, &model.content[bad as usize + 32 * KIB as usize..][..4096]);
@@ -288,13 +288,13 @@ fn a_damaged_record_fails_those_who_need_it_and_nobody_else() {
     assert_eq!(client.read(bad, 512), Err(EIO));
     assert_eq!(client.write(bad + 4096, &[1; 4096]), Err(EIO));
     assert_eq!(client.trim(bad + 4096, 4096), Err(EIO));
-    // The others, and the commits, go on.
+    // Other records and commits still work.
     client.write(bad + RECORD, &[2; 4096]).unwrap();
     model.content[(bad + RECORD) as usize..][..4096].fill(2);
     client.flush().unwrap();
     server.weir("snapshot create tank/v@s").ok();
     server.assert_alive();
-    // Who needs nothing of what was lost can write it anew.
+    // A write of the whole record needs no old data and replaces the damage.
     model.content[record.clone()].fill(3);
     client.write(bad, &model.content[record]).unwrap();
     client.flush().unwrap();

@@ -1,7 +1,7 @@
-//! `weir bench` on targets that refuse operations: an error is counted and named, and is no
-//! corruption.
+//! `weir bench` on targets that refuse operations: an error is counted and reported, and is not
+//! taken for corruption.
 //!
-//! Not here: disks that cheat (liars), synthetic figures (weir-bench).
+//! Not here: disks that lie (liars), synthetic figures (weir-bench).
 //!
 //! Invariant: a run with refused operations never ends in exit code 0.
 
@@ -43,7 +43,7 @@ impl Drop for Nbdkit {
     }
 }
 
-/// Expects that the fill fails with an error of these words.
+/// Asserts that the fill fails with an error that contains these words.
 #[track_caller]
 fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     let output = bench.run(target, &[]);
@@ -54,10 +54,10 @@ fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     assert!(!said.contains("corrupt"), "{said}");
 }
 
-// Blocks that the target had refused to write were "corrupt: do not trust this storage with data",
-// with exit code 0.
+// Blocks whose writes the target had refused were reported as "corrupt: do not trust this storage
+// with data", with exit code 0.
 #[test]
-fn writes_that_a_target_refuses_end_the_fill() {
+fn refused_writes_end_the_fill() {
     let bench = Bench::new(50, "qd = [4]");
     for rate in ["100%", "20%"] {
         let rate = format!("error-pwrite-rate={rate}");
@@ -67,10 +67,10 @@ fn writes_that_a_target_refuses_end_the_fill() {
 }
 
 #[test]
-fn operations_that_fail_while_measuring_are_named_with_their_error() {
+fn errors_during_a_measurement_are_reported() {
     for (reads, kind) in [(0, "write"), (100, "read")] {
         let bench = Bench::new(reads, "qd = [4]");
-        // Errors begin after the fill.
+        // Errors start after the fill.
         let errors = bench.path("errors");
         let (file, rate) =
             (format!("error-file={}", errors.display()), format!("error-p{kind}-rate=2%"));
@@ -105,7 +105,7 @@ fn full_file_system_and_quota_end_the_fill() {
 }
 
 #[test]
-fn export_that_is_removed_in_the_middle_is_named_and_no_corruption() {
+fn removed_export_is_an_error_not_corruption() {
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
     let server = dirs.start();
@@ -134,7 +134,7 @@ fn changed_file(change: fn(&Path)) -> (Option<i32>, String) {
 }
 
 #[test]
-fn file_that_shrinks_during_a_run_is_named_and_no_corruption() {
+fn truncated_file_is_an_error_not_corruption() {
     let (status, said) = changed_file(|file| {
         fs::File::options().write(true).open(file).unwrap().set_len(4 << 20).unwrap();
     });
@@ -144,7 +144,7 @@ fn file_that_shrinks_during_a_run_is_named_and_no_corruption() {
 }
 
 #[test]
-fn file_that_grows_or_is_removed_during_a_run_changes_no_verdict() {
+fn grown_or_removed_file_changes_no_verdict() {
     for change in [
         |file: &Path| {
             fs::File::options().write(true).open(file).unwrap().set_len(16 << 20).unwrap();
@@ -158,7 +158,7 @@ fn file_that_grows_or_is_removed_during_a_run_changes_no_verdict() {
 }
 
 impl Bench {
-    /// A place for a socket.
+    /// A path for a socket.
     fn socket(&self, name: &str) -> PathBuf {
         let socket = self.short(name);
         drop(fs::remove_file(&socket));
@@ -169,13 +169,13 @@ impl Bench {
         ["run", "-p", "./liars.toml", "-t", target, "-o", "out"]
     }
 
-    /// Measures a target to the end.
+    /// Runs the measurement of a target to its end.
     fn run(&self, target: &str, more: &[&str]) -> std::process::Output {
         drop(fs::remove_dir_all(self.path("out")));
         self.command(&[&Self::words(target)[..], more].concat()).output().unwrap()
     }
 
-    /// Measures a target in the background.
+    /// Starts the measurement of a target in the background.
     fn start(&self, target: &str) -> Child {
         let mut command = self.command(&Self::words(target));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

@@ -1,9 +1,9 @@
-//! Disks that join, take another's place and leave, through the real binary and under load.
+//! Attach, replace and detach with the real binary, under load.
 //!
-//! Not here: crashes in between (the simulator), what is refused of a pool's layout (weir-dataset).
+//! Not here: crashes in between (the simulator), refused layouts (weir-dataset).
 //!
-//! Invariants: clients notice nothing; what left the pool is not needed any more, and what joined
-//! has everything.
+//! Invariants: clients get no error; the pool no longer needs a removed disk, and a new disk holds
+//! all its data.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ fn verify(dirs: &Dirs, model: &mut Model, what: &str) {
 }
 
 #[test]
-fn a_mirror_moves_to_other_disks_under_load() {
+fn mirror_moves_to_other_disks_under_load() {
     let dirs = Dirs::new();
     let mut server = pool(&dirs, "mirror", &["a", "b"]);
     for name in ["c", "d"] {
@@ -72,7 +72,7 @@ fn a_mirror_moves_to_other_disks_under_load() {
     assert_eq!(worker.join().unwrap(), End::Broken);
     let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
 
-    // The old disks are not looked at any more, and may serve another pool.
+    // The pool no longer reads the old disks, and another pool may use them.
     fs::remove_file(dirs.file("a")).unwrap();
     verify(&dirs, &mut model, "on the new disks");
     let server = dirs.start();
@@ -99,7 +99,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 5);
     std::thread::sleep(Duration::from_secs(1));
     dirs.disk("new", DISK);
-    // One under its old name, one under another.
+    // One replacement has the old path, the other has a new one.
     dirs.disk("d", DISK);
     server.weir("pool replace tank b new").ok();
     server.weir("pool replace --wait tank d").ok();
@@ -127,7 +127,7 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     verify(&dirs, &mut model, "on the new disks and one old one");
 }
 
-/// The disks of a pool that stands on one vdev: last part of the path, guid and state.
+/// The disks of a pool with one vdev: last part of the path, guid and state.
 fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     let status = server.status("tank");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -136,10 +136,10 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// Status advised `pool online`, but the pool had "no disk" of the new path, and by guid the server
-// opened the old path.
+// The status advised `pool online`, but the pool had "no disk" of the new path, and by guid the
+// server opened the old path.
 #[test]
-fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
+fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();
     for name in ["a", "b", "stranger"] {
         dirs.disk(name, 256 * MIB);
@@ -175,7 +175,7 @@ fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
     let server = dirs.start();
     assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
 
-    // By its guid, with the path it has now.
+    // By its guid, with its current path.
     let guid = disks_of(&server)[1].1.clone();
     server.weir(&format!("pool offline tank {guid}")).ok();
     fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
@@ -187,7 +187,7 @@ fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
     assert!(is_well(&server, "third"), "{:?}", disks_of(&server));
     server.stop_clean();
 
-    // It moved while the server was down.
+    // The disk moved while the server was stopped.
     fs::rename(dirs.file("third"), dirs.file("fourth")).unwrap();
     let server = dirs.start();
     assert_eq!(disks_of(&server)[1].2, "unavailable");
@@ -196,7 +196,7 @@ fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
     assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
     server.weir("pool scrub --wait tank").ok();
     assert_eq!(server.status("tank")["errors"]["checksum"], 0);
-    // The other disk alone names it by its last path.
+    // The other disk alone records its last path.
     server.stop_clean();
     fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
     let server = dirs.start();

@@ -1,10 +1,11 @@
-//! Replication between two real servers over TLS: scheduled, limited, cut off by kills, compared.
+//! Replication between two real servers over TLS: scheduled, limited, interrupted by kills,
+//! compared.
 //!
 //! Not here: streams through pipes (send).
 //!
 //! Invariants:
-//! - what arrived is compared byte for byte by a stock client, beside what `verify` says;
-//! - a server without the secret, or with another certificate, gets nothing.
+//! - a standard client compares received data byte for byte, independently of `verify`;
+//! - a server without the secret, or with another certificate, gets no data.
 
 use std::fs;
 use std::net::TcpListener;
@@ -21,7 +22,7 @@ use serde_json::Value;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
-/// For what happens in seconds, on a machine that is busy with other things.
+/// Time limit for actions of seconds, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
 pub(crate) struct Pair {
@@ -47,7 +48,7 @@ impl Pair {
         pair
     }
 
-    /// Starts whoever does not run.
+    /// Starts the servers that are not running.
     pub(crate) fn start(&mut self) {
         if self.source.is_none() {
             self.source = Some(self.dirs.start());
@@ -84,15 +85,16 @@ impl Pair {
         all.into_iter().find(|one| one["volume"] == volume).unwrap()
     }
 
-    /// Waits until what stands in the volume now has been replicated.
+    /// Waits until the current content of the volume is replicated.
     pub(crate) fn caught_up(&self, volume: &str) {
-        // Names have seconds: a run in the same one would take no snapshot.
+        // Snapshot names contain the second: a second run in the same second would take no
+        // snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
         eventually("a run ends", PATIENCE, || self.shown(volume)["state"] == "waiting");
     }
 
-    /// Compares both sides, and what was found.
+    /// Compares both sides; returns the result.
     pub(crate) fn compared(&self, volume: &str) -> Value {
         let before = self.shown(volume)["verified"]["unix_ms"].clone();
         self.source().weir(&format!("replicate verify {volume}")).ok();
@@ -135,7 +137,7 @@ pub(crate) fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The newest that both sides had is gone here, but for a bookmark of it.
+/// The source has lost the newest common snapshot and has only a bookmark of it.
 fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
     pair.caught_up(here);
     let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
@@ -149,7 +151,7 @@ fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) 
 }
 
 #[test]
-fn a_volume_follows_its_source_through_kills_renames_and_clones() {
+fn replica_follows_through_kills_renames_and_clones() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(5);
     pair.source().weir("volume create tank/v --size 64MiB").ok();
@@ -158,7 +160,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/other", "--every 5s").fails(code::EXISTS, &["delete that first"]);
-    // By itself, and again by itself.
+    // The first two runs start automatically.
     eventually("the first run", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
     let first = pair.shown("tank/v")["snapshot"].clone();
     write(pair.source(), "tank/v", &mut rng, 2);
@@ -166,13 +168,13 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.source().weir("replicate pause tank/v").ok();
     pair.source().weir("replicate run tank/v").fails(code::BUSY, &["paused"]);
     pair.same("tank/v@monday", "back/v@monday");
-    // No run comes between what is compared from here on.
+    // No scheduled run interferes with the comparisons from here on.
     pair.create("tank/v", "back/v", "--every 1h").ok();
     pair.source().weir("replicate resume tank/v").ok();
     pair.caught_up("tank/v");
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
-    // Held on both sides, and what earlier runs took is gone.
+    // Both sides hold the last snapshot; those of earlier runs are destroyed.
     let held = format!("back/v@{last}");
     pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
     // The run destroys them after it reported its snapshot.
@@ -181,7 +183,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
             && names(pair.back(), "back/v") == ["back/v@monday", &held]
     });
 
-    // Kills of either side while a slow stream is under way.
+    // Kills of either side during a slow stream.
     pair.create("tank/v", "back/v", "--every 1h --bandwidth 1MiB").ok();
     write(pair.source(), "tank/v", &mut rng, 24);
     for source in [true, false, true, false] {
@@ -205,7 +207,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 
-    // Under another name, and a clone of what is there already.
+    // A renamed volume, and a clone of a replicated snapshot.
     pair.source().weir("volume rename tank/v tank/w").ok();
     write(pair.source(), "tank/w", &mut rng, 1);
     pair.caught_up("tank/w");
@@ -230,10 +232,10 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     }
 }
 
-// A run was cut off between the release of an older snapshot and its destruction. No later run
-// destroyed it.
+// A run was interrupted between the release of an older snapshot and its destruction. No later run
+// destroyed that snapshot.
 #[test]
-fn snapshot_that_a_cut_off_run_released_goes_with_the_next_run() {
+fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(8);
     pair.source().weir("volume create tank/v --size 16MiB").ok();
@@ -241,7 +243,7 @@ fn snapshot_that_a_cut_off_run_released_goes_with_the_next_run() {
     pair.caught_up("tank/v");
     let old = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let (here, there) = (format!("tank/v@{old}"), format!("back/v@{old}"));
-    // It is in use, so the next run keeps it.
+    // The snapshot is in use, so the next run keeps it.
     pair.source().weir(&format!("export create nbd {here}")).ok();
     pair.back().weir(&format!("export create nbd {there}")).ok();
     write(pair.source(), "tank/v", &mut rng, 1);
@@ -253,7 +255,7 @@ fn snapshot_that_a_cut_off_run_released_goes_with_the_next_run() {
     pair.back().weir(&format!("export delete {there}")).ok();
     pair.source().weir(&format!("snapshot release replication {here}")).ok();
     pair.back().weir(&format!("snapshot release replica {there}")).ok();
-    // As a run leaves it that is cut off there.
+    // The state that such an interrupted run leaves.
     pair.source.take().unwrap().stop_clean();
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -270,7 +272,7 @@ fn snapshot_that_a_cut_off_run_released_goes_with_the_next_run() {
 }
 
 #[test]
-fn a_limit_is_kept_and_strangers_are_turned_away() {
+fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
     let pair = Pair::new();
     let mut rng = Rng::new(6);
     pair.source().weir("volume create tank/v --size 32MiB").ok();
@@ -307,7 +309,7 @@ fn a_limit_is_kept_and_strangers_are_turned_away() {
          --secret-file none --every 1h"
     ));
     bad.fails(code::NOT_FOUND, &["none"]);
-    // What is not for peers is not there, whoever asks.
+    // Calls that are not for peers do not exist on this port, even with the secret.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
         .arg(pair.dirs.file("peer.pem"))
@@ -329,7 +331,7 @@ fn piped(pair: &Pair, api: &str, line: &str) -> Command {
     command
 }
 
-/// A call to the port for peers, as a server with this secret; status and answer.
+/// A call to the port for peers, as a server with this secret; returns status and response.
 fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) -> (String, String) {
     let mut command = Command::new("curl");
     command.args(["-s", "--max-time", "60", "--cacert"]).arg(pair.dirs.file("peer.pem"));
@@ -345,10 +347,10 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
     (status.to_owned(), answer.to_owned())
 }
 
-// 32 strangers on the port for peers kept replication out: they held all slots before TLS, and
-// after each 401.
+// 32 unauthenticated clients on the port for peers blocked replication: they held all slots before
+// TLS, and after each 401.
 #[test]
-fn strangers_delay_no_replication() {
+fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
     let mut rng = Rng::new(8);
     let silent: Vec<_> =
@@ -358,7 +360,7 @@ fn strangers_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // A wrong secret costs the connection: of two calls each has one of its own.
+    // A wrong secret ends the connection, so each of the two calls needs its own.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);
@@ -368,7 +370,7 @@ fn strangers_delay_no_replication() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401 1\n401 1\n");
 }
 
-/// Half of `tank/p@repl-own` was received into `back/half`.
+/// `tank/p@repl-own` was half received into `back/half`.
 fn half_received_volume_is_marked(source: &Server, back: &Server) {
     let list = back.weir("volume list").ok();
     assert!(list.out.contains("back/half (part of @repl-own)"), "{}", list.out);
@@ -387,9 +389,9 @@ fn half_received_volume_is_marked(source: &Server, back: &Server) {
     assert!(rest > 0 && rest < all * 3 / 4, "{rest} of {all}");
 }
 
-// A server with the secret read the size and the properties of every volume by its name.
+// A server with the secret could read the size and the properties of every volume by its name.
 #[test]
-fn peer_sees_its_own_volumes_and_destroys_no_renamed_snapshot() {
+fn peer_sees_only_its_own_volumes() {
     let pair = Pair::new();
     let mut rng = Rng::new(10);
     let call = |method: &str, path: &str, body: &str| {
@@ -421,10 +423,10 @@ fn peer_sees_its_own_volumes_and_destroys_no_renamed_snapshot() {
     assert_eq!(status, "403", "{answer}");
 }
 
-// A server with the secret deleted what people had received half, held and destroyed their
-// snapshots, and took all places for streams.
+// A server with the secret could delete a user's half-received volume, hold and destroy users'
+// snapshots, and use up all slots for streams.
 #[test]
-fn peer_changes_only_what_it_made_itself() {
+fn peer_changes_only_its_own_objects() {
     let pair = Pair::new();
     let mut rng = Rng::new(9);
     let call = |method: &str, path: &str, body: &str| {
@@ -470,7 +472,7 @@ fn peer_changes_only_what_it_made_itself() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // What it sent is its own, but not what people made of that.
+    // A peer may change the volumes that it sent, but not the users' objects in them.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
@@ -479,12 +481,12 @@ fn peer_changes_only_what_it_made_itself() {
     back.weir("snapshot create back/v@repl-people").ok();
     let (status, _) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "403");
-    // With a word of people it may.
+    // A user's property allows it.
     back.weir("set weir:received-from=127.0.0.1 back/v@repl-people").ok();
     let (status, answer) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
     assert_eq!(status, "200", "{answer}");
 
-    // A session that began before people made the volume changes nothing of it.
+    // A session that started before a user created the volume changes nothing of it.
     let (status, begun) = call("POST", "receives", r#"{"volume":"back/late"}"#);
     assert_eq!(status, "201", "{begun}");
     let begun: Value = serde_json::from_str(&begun).unwrap();
@@ -492,7 +494,7 @@ fn peer_changes_only_what_it_made_itself() {
     back.weir("volume create back/late --size 8MiB").ok();
     fs::write(&path, &stream[..64 << 10]).unwrap();
     let part = format!("@{}", path.display());
-    // What became of a part is told with the next call.
+    // The next call reports the result of a part.
     assert_eq!(call("POST", &format!("{session}/parts"), &part).0, "200");
     let (status, answer) = call("POST", &format!("{session}/finish"), "{}");
     assert_eq!(status, "403", "{answer}");
@@ -503,7 +505,7 @@ fn peer_changes_only_what_it_made_itself() {
     Ran::of("receive", &receive("back/all", &stream)).ok();
 }
 
-/// The stream with one byte of one block changed, and right checksums all the same.
+/// The stream with one byte of one block changed, and with valid checksums.
 fn forged(bytes: &[u8]) -> Vec<u8> {
     let mut reader = StreamReader::default();
     let (mut writer, mut out, mut changed) = (None, Vec::new(), false);
@@ -539,7 +541,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
+fn verify_finds_equal_volumes_and_one_changed_byte() {
     let pair = Pair::new();
     let mut rng = Rng::new(7);
     pair.source().weir("volume create tank/v --size 32MiB").ok();
@@ -554,7 +556,7 @@ fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
     let found = verify();
     assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
 
-    // A replica of the same guid that holds something else.
+    // A replica with the same guid and different content.
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     let path: PathBuf = pair.dirs.file("stream");
     let mut command = Command::new(WEIR);
@@ -582,7 +584,7 @@ fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
 }
 
 #[test]
-fn records_of_several_blocks_follow_their_source_and_compare_as_the_same() {
+fn large_records_are_replicated_and_compare_equal() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(64);
     pair.source().weir("volume create tank/v --size 32MiB -b 128KiB").ok();
@@ -613,8 +615,8 @@ fn holds(server: &Server, of: &str) -> Vec<Value> {
     all.iter().flat_map(|one| one["holds"].as_array().unwrap().clone()).collect()
 }
 
-// A snapshot of an earlier run that was exported when it had served was released, not destroyed,
-// and no later run found it: it stayed for ever.
+// A run released the snapshot of an earlier run but could not destroy it while it was exported. No
+// later run found that snapshot, so it stayed forever.
 #[test]
 fn older_snapshot_in_use_is_destroyed_by_a_later_run() {
     let pair = Pair::new();
@@ -657,7 +659,7 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/v").is_empty());
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
-    // Without the other server it is deleted all the same, and says what is left.
+    // Without the other server, the deletion succeeds too and reports the remaining hold.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -669,10 +671,10 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// The other server takes 3 streams of one server at once; runs beyond that failed, and were tried
-// again ever later.
+// A receiver accepts 3 streams of one server at once; further runs failed, and were retried with
+// growing delays.
 #[test]
-fn more_replications_than_streams_wait_for_each_other_without_failing() {
+fn replications_beyond_the_stream_limit_wait() {
     let pair = Pair::new();
     let mut rng = Rng::new(10);
     let volumes: Vec<String> = (0..6).map(|n| format!("v{n}")).collect();
@@ -692,14 +694,14 @@ fn more_replications_than_streams_wait_for_each_other_without_failing() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// A replication to a server that took the connection and answered nothing said "sending 0B".
+// A replication to a server that accepted the connection and never responded showed "sending 0B".
 #[test]
-fn replication_to_a_server_that_hangs_says_what_it_waits_for() {
+fn replication_to_a_hung_server_shows_the_pending_call() {
     let dirs = Dirs::new();
     dirs.disk("a", DISK);
     certificate(&dirs, "peer");
     write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
-    // The kernel takes connections for it; nothing reads them.
+    // The kernel accepts connections for the listener; no program reads them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let server = dirs.start();

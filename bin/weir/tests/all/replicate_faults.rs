@@ -27,7 +27,7 @@ fn replicated() -> (Pair, Rng) {
     (pair, rng)
 }
 
-/// Spoils a block on both disks of the source, while the source is stopped.
+/// Overwrites a block on both disks of the source, while the source is stopped.
 fn lose(pair: &mut Pair, block: &[u8]) {
     pair.source.take().unwrap().stop_clean();
     for disk in ["a", "b"] {
@@ -51,10 +51,10 @@ fn failing(pair: &Pair, part: &str) -> String {
     pair.source().weir("replicate list").ok().talk
 }
 
-// A snapshot that a user or a schedule took at the receiver, with the name of a later one of the
-// source, stopped the replication for good.
+// A snapshot of a user or a schedule at the receiver that had the name of a later snapshot of the
+// source stopped the replication permanently.
 #[test]
-fn snapshot_whose_name_is_taken_there_is_left_out_and_told_once() {
+fn snapshot_with_a_taken_name_is_skipped_with_one_event() {
     let (pair, mut rng) = replicated();
     pair.back().weir("snapshot create back/v@daily").ok();
     pair.source().weir("snapshot create tank/v@daily").ok();
@@ -73,10 +73,10 @@ fn snapshot_whose_name_is_taken_there_is_left_out_and_told_once() {
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
 }
 
-// A user can take the name while a stream is interrupted, too: each run resumed it and failed at
+// The clash can also arise while a stream is interrupted: each run resumed the stream and failed at
 // its end.
 #[test]
-fn stream_that_was_cut_off_is_given_up_when_its_name_is_taken() {
+fn interrupted_stream_with_a_taken_name_is_aborted() {
     let (pair, mut rng) = replicated();
     pair.back().weir("snapshot create back/v@mine").ok();
     pair.create("tank/v", "back/v", "--every 1h --bandwidth 1MiB").ok();
@@ -99,9 +99,9 @@ fn stream_that_was_cut_off_is_given_up_when_its_name_is_taken() {
     pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
 }
 
-// The run's own snapshot has a name of a second: at the receiver, a user can have that one, too.
+// Schedules on both servers give their snapshots the same names.
 #[test]
-fn schedules_on_both_servers_prune_and_do_not_meet() {
+fn schedules_on_both_servers_do_not_conflict() {
     let (pair, mut rng) = replicated();
     pair.source().weir("schedule set tank/v hourly=2 daily=2").ok();
     let taken = |server, of: &str, sort: &str| {
@@ -117,7 +117,7 @@ fn schedules_on_both_servers_prune_and_do_not_meet() {
     write(pair.source(), "tank/v", &mut rng, 1);
     pair.caught_up("tank/v");
     assert_eq!(guids(pair.back(), "back/v"), guids(pair.source(), "tank/v"));
-    // The usual way to prune a copy.
+    // The usual way to prune a replica.
     pair.back().weir("schedule set back/v hourly=0 daily=7 --prune-only").ok();
     let list = pair.back().weir("schedule list").ok().out;
     assert!(list.contains("hourly=0,daily=7") && list.contains("prunes only"), "{list}");
@@ -125,14 +125,14 @@ fn schedules_on_both_servers_prune_and_do_not_meet() {
     assert_eq!(taken(pair.back(), "back/v", "auto-daily"), 1);
     pair.caught_up("tank/v");
     assert_eq!(taken(pair.back(), "back/v", "auto-hourly"), 0, "it is not sent again");
-    // A volume that is written to is no copy any more.
+    // A volume with local writes is no longer a replica.
     write(pair.back(), "back/v", &mut rng, 1);
     pair.back().weir("schedule clear back/v").ok();
     eventually("one is taken", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
-// An operator has no right to destroy. It gave a user's snapshot the name and the tag of a run, and
-// the next run destroyed the snapshot.
+// An operator has no right to destroy. By giving a user's snapshot the name and the tag of a run,
+// an operator could make the next run destroy the snapshot.
 #[test]
 fn run_destroys_only_snapshots_that_runs_took() {
     let (pair, mut rng) = replicated();
@@ -158,10 +158,10 @@ fn run_destroys_only_snapshots_that_runs_took() {
     assert!(!events.contains("not replicated"), "{events}");
 }
 
-// The replication stayed `failing` for ever: its own snapshot held the lost block, also after the
+// The replication stayed `failing` forever: its own snapshot held the lost block, even after the
 // block was written again.
 #[test]
-fn run_after_lost_data_was_written_again_takes_another_snapshot() {
+fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let (mut pair, mut rng) = replicated();
     let mut lost = vec![0; 4096];
     rng.fill(&mut lost);
@@ -169,7 +169,7 @@ fn run_after_lost_data_was_written_again_takes_another_snapshot() {
     let mut client = pair.source().client("tank/v");
     client.write(0, &lost).unwrap();
     drop(client);
-    // Not flushed: `spoil` has to find the block in a segment, because the log has another copy.
+    // No flush: `spoil` has to find the block in a segment, because the log has another copy.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
     lose(&mut pair, &lost);
@@ -201,9 +201,9 @@ fn run_after_lost_data_was_written_again_takes_another_snapshot() {
     );
 }
 
-// A snapshot of users that holds lost data is theirs to destroy: the list says so.
+// Only the user can destroy a user's snapshot with lost data; the list names the command.
 #[test]
-fn snapshot_of_users_with_lost_data_is_named_with_the_call_that_destroys_it() {
+fn user_snapshot_with_lost_data_is_named_with_a_remedy() {
     let (mut pair, mut rng) = replicated();
     let mut lost = vec![0; 4096];
     rng.fill(&mut lost);
@@ -224,9 +224,9 @@ fn snapshot_of_users_with_lost_data_is_named_with_the_call_that_destroys_it() {
     pair.caught_up("tank/v");
 }
 
-// "receive with -F" stood in the list, which no replication does.
+// The list advised "receive with -F", which replications do not use.
 #[test]
-fn changed_replica_resumes_after_the_rollback_that_the_list_names() {
+fn changed_replica_resumes_after_the_advised_rollback() {
     let (pair, mut rng) = replicated();
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     write(pair.back(), "back/v", &mut rng, 1);
@@ -241,10 +241,10 @@ fn changed_replica_resumes_after_the_rollback_that_the_list_names() {
     pair.caught_up("tank/v");
 }
 
-// A failed comparison was told until the next run, and then not at all; the newest snapshot's age
-// was 0 s where the clock was behind.
+// A failed comparison was shown only until the next run. The age of the newest snapshot was 0 s if
+// the clock was behind.
 #[test]
-fn failed_comparison_stays_visible_and_an_unknown_age_is_called_so() {
+fn failed_comparison_and_unknown_age_stay_visible() {
     let (mut pair, _) = replicated();
     assert_eq!(pair.compared("tank/v")["is_same"], true);
     pair.back.take().unwrap().stop_clean();
@@ -254,7 +254,7 @@ fn failed_comparison_stays_visible_and_an_unknown_age_is_called_so() {
     pair.start();
     pair.caught_up("tank/v");
     pair.source.take().unwrap().stop_clean();
-    // The clock of this server is ten years behind the time of the snapshot.
+    // Simulates a clock that is ten years behind the time of the snapshot.
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let time = &mut state["replications"][0]["last"]["unix_ms"];

@@ -1,4 +1,5 @@
-//! `weir rescue`: volumes out of the disks that are left, without a server and without a change.
+//! `weir rescue`: copies volumes from the remaining disks of a pool, without a server and without
+//! writing to the disks.
 //!
 //! Not here: pools that can be imported (crash.rs).
 
@@ -18,7 +19,7 @@ fn rescue(arguments: &[&str]) -> Ran {
     Ran::of(&words.join(" "), &crate::common::run(WEIR, &words))
 }
 
-/// A mirror of `a` and `b` with a volume that was written, flushed and killed; what it holds.
+/// A mirror of `a` and `b` with a volume that was written, flushed and killed; returns its content.
 fn killed(dirs: &Dirs) -> Vec<u8> {
     dirs.disk("a", GIB);
     dirs.disk("b", GIB);
@@ -33,7 +34,7 @@ fn killed(dirs: &Dirs) -> Vec<u8> {
         client.write(at, &content[at as usize..(at + MIB) as usize]).unwrap();
     }
     client.flush().unwrap();
-    // In the log alone, where a flush logs less than a commit would write.
+    // Only in the log, because logging this flush is cheaper than a commit.
     content[..4096].fill(9);
     client.write(0, &content[..4096]).unwrap();
     client.flush().unwrap();
@@ -46,7 +47,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_volume_comes_out_of_one_leg_and_the_leg_stays_as_it_was() {
+fn volume_is_rescued_from_one_leg_without_changing_it() {
     let dirs = Dirs::new();
     let content = killed(&dirs);
     fs::remove_file(dirs.file("a")).unwrap();
@@ -66,7 +67,7 @@ fn a_volume_comes_out_of_one_leg_and_the_leg_stays_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_left_out() {
+fn unreadable_ranges_are_reported_and_left_out() {
     let dirs = Dirs::new();
     let content = killed(&dirs);
     fs::remove_file(dirs.file("a")).unwrap();
@@ -85,7 +86,7 @@ fn what_cannot_be_read_is_named_and_left_out() {
     assert!(fs::read(&file).unwrap() == expected);
 }
 
-/// Where a disk holds these bytes.
+/// Offset of these bytes on a disk.
 fn place_of(disk: &fs::File, wanted: &[u8]) -> u64 {
     let mut window = vec![0; MIB as usize + wanted.len()];
     for start in (0..GIB - 2 * MIB).step_by(MIB as usize) {
@@ -99,7 +100,7 @@ fn place_of(disk: &fs::File, wanted: &[u8]) -> u64 {
 }
 
 #[test]
-fn wrong_words_and_disks_in_use_are_told() {
+fn invalid_arguments_and_disks_in_use_are_refused() {
     let dirs = Dirs::new();
     let disk = dirs.disk("a", GIB);
     let server = dirs.start();

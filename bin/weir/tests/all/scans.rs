@@ -1,4 +1,4 @@
-//! Scans across restarts: the result of the last scan, and the place of a scrub.
+//! Scans across restarts: the result of the last scan, and the position of a scrub.
 //!
 //! Not here: repairs by a scrub (healing).
 
@@ -10,7 +10,7 @@ use crate::common::rng::Rng;
 use crate::common::{Dirs, MIB, Server, eventually};
 
 const DISK: u64 = 512 * MIB;
-/// For what happens in seconds, on a machine that is busy with other things.
+/// Time limit for actions of seconds, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A server with 96 MiB of data in pool `tank`.
@@ -52,14 +52,14 @@ fn finished_scrub_is_shown_after_a_restart() {
     server.stop_clean();
     let server = dirs.start();
     assert_eq!(line(&server), before);
-    // Nothing is to be resilvered: the scrub that is shown is no reason to wait.
+    // No resilver is needed, and `--wait` must not wait for the finished scrub.
     server.weir("pool online --wait tank a").ok();
     server.weir("export delete tank/v").ok();
     server.weir("pool export tank").ok();
     let place = dirs.file("").display().to_string();
     server.weir(&format!("pool import tank -d {place}")).ok();
     assert_eq!(line(&server), before);
-    // Once it was written that the scrub is done, a kill loses nothing of it.
+    // A finished scrub is recorded, so a kill does not lose its result.
     server.kill();
     assert_eq!(line(&dirs.start()), before);
 }
@@ -68,7 +68,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
-    // It may be done before it is paused.
+    // The scrub may finish before the pause.
     eventually("it is paused", PATIENCE, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)
@@ -81,7 +81,7 @@ fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     for field in ["kind", "state", "started_unix_ms", "total_bytes"] {
         assert_eq!(after[field], before[field], "{field}");
     }
-    // The segment that was being read when the pause came counts.
+    // A pause takes effect after the current segment, which counts as examined.
     let examined = |scan: &Value| scan["examined_bytes"].as_u64().unwrap();
     assert!(examined(&after) >= examined(&before), "{before} {after}");
     server.weir("pool scrub --wait tank").ok();
@@ -103,7 +103,7 @@ fn interrupted_scrub_resumes_with_an_event() {
         before = scan(&server);
         server.stop_clean();
         server = dirs.start();
-        // It may have been done before the server stopped.
+        // The scrub may have finished before the server stopped.
         if server.weir("events").ok().out.contains("scrub_resumed") {
             break;
         }

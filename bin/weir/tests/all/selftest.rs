@@ -1,17 +1,17 @@
 //! `weir bench selftest`: the program on targets of known behaviour.
 //!
-//! Not here: what each check does (weir-bench). A stage of its own runs this test, so that no other
-//! takes the processor from it.
+//! Not here: the checks themselves (weir-bench). The runner runs this test alone, so that no other
+//! test uses the processor.
 //!
-//! Invariant: a check that a busy machine can spoil has to pass in one of two goes, unless other
-//! programs use the processor; any other fails both times.
+//! Invariant: a check that a busy machine can spoil has to pass in one of two attempts, unless
+//! other programs use the processor. Any other failed check fails both times.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Names of the checks that failed, and what all of them found.
+/// Names of the failed checks, and the full report.
 fn failed() -> (BTreeSet<String>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["bench", "selftest", "--json"]).output().unwrap();
@@ -28,7 +28,7 @@ fn failed() -> (BTreeSet<String>, String) {
 }
 
 #[test]
-fn it_says_of_known_targets_what_is_known() {
+fn self_test_passes_on_known_targets() {
     let (first, told) = failed();
     if first.is_empty() {
         return;

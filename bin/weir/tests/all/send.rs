@@ -1,11 +1,12 @@
-//! Sending between two real servers: stock clients write and compare, either side is killed at any
-//! byte, and bad streams leave nothing behind.
+//! Sending between two real servers: standard clients write and compare, either side is killed at
+//! any byte, and invalid streams leave nothing behind.
 //!
-//! Not here: the engine's own model of it (weir-dataset), crashes at any step (weir-sim).
+//! Not here: the engine's own model test of streams (weir-dataset), crashes at every step
+//! (weir-sim).
 //!
 //! Invariants:
-//! - what arrived is compared byte for byte with what was sent;
-//! - every refusal says what is wrong and what to do;
+//! - received data is compared byte for byte with the sent data;
+//! - every refusal states the cause and the remedy;
 //! - both pools are verified at the end.
 
 use std::fs::{self, File};
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 const DISK: u64 = 512 * MIB;
 
-/// A server that sends and one that receives.
+/// A sending and a receiving server.
 struct Pair {
     dirs: Dirs,
     source: Option<Server>,
@@ -46,7 +47,7 @@ impl Pair {
         self.back.as_ref().unwrap()
     }
 
-    /// Kills one of the two and starts it again.
+    /// Kills one of the two servers; [`Self::revive`] starts it again.
     fn kill(&mut self, source: bool) {
         if source {
             self.source.take().unwrap().kill();
@@ -90,7 +91,7 @@ impl Pair {
         Ran::of(line, &command.output().unwrap())
     }
 
-    /// Whether the two show the same, as a stock client sees it.
+    /// Asserts that a standard client reads the same data from both.
     fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
             server.weir(&format!("export create nbd {name}")).ok();
@@ -129,7 +130,7 @@ fn change(server: &Server, rng: &mut Rng, writes: u64) {
             continue;
         }
         let mut data = vec![0; (count * 4096) as usize];
-        // Half of it compresses.
+        // Half of the writes are compressible.
         let end = if rng.below(2) == 0 { data.len() } else { data.len() / 2 };
         rng.fill(&mut data[..end]);
         client.write(start * 4096, &data).unwrap();
@@ -150,8 +151,8 @@ fn talk(child: Child) -> (bool, String) {
     (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
-/// Pumps a stream from one to the other and kills one of them after so many bytes; whether it
-/// arrived, and how much came out of the sender.
+/// Copies a stream from the sender to the receiver and kills one server after this many bytes.
+/// Returns whether the stream arrived, and the bytes from the sender.
 fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
     let mut sender = pair.command(true, line).stdout(Stdio::piped()).spawn().unwrap();
     let mut receiver = pair.command(false, "receive back/w").stdin(Stdio::piped()).spawn().unwrap();
@@ -179,7 +180,7 @@ fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
 }
 
 #[test]
-fn streams_arrive_though_either_side_is_killed_fifty_times() {
+fn streams_survive_fifty_kills_of_either_side() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(41);
     pair.source().weir("volume create tank/v --size 96MiB").ok();
@@ -205,7 +206,7 @@ fn streams_arrive_though_either_side_is_killed_fifty_times() {
                 break;
             }
             if names(pair.back(), "").contains(&format!("back/w@s{round}")) {
-                // It was killed between the commit and the answer.
+                // The kill came between the commit and the response.
                 break;
             }
             let token = pair.back().weir("receive --token back/w");
@@ -226,7 +227,7 @@ fn streams_arrive_though_either_side_is_killed_fifty_times() {
 }
 
 #[test]
-fn records_of_several_blocks_arrive_as_such_though_either_side_is_killed() {
+fn large_records_survive_kills_of_either_side() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(64);
     pair.source().weir("volume create tank/v --size 48MiB -b 64KiB").ok();
@@ -240,7 +241,7 @@ fn records_of_several_blocks_arrive_as_such_though_either_side_is_killed() {
         assert!(!arrived && sent >= MIB, "{arrived} {sent}");
         pair.revive();
         let token = pair.back().weir("receive --token back/w");
-        // A receiver that is killed has what its last txg brought, which may be nothing.
+        // A killed receiver keeps the data of its last txg, which may be none.
         assert!(token.code == Some(0) || !kills_source, "{}", token.talk);
         if token.code == Some(0) {
             line = format!("send -t {} {name}", token.out.trim());
@@ -257,7 +258,7 @@ fn records_of_several_blocks_arrive_as_such_though_either_side_is_killed() {
 }
 
 #[test]
-fn bad_streams_are_refused_and_leave_nothing_behind() {
+fn invalid_streams_are_refused_and_leave_nothing_behind() {
     let pair = Pair::new();
     let mut rng = Rng::new(7);
     pair.source().weir("volume create tank/v --size 32MiB").ok();
@@ -285,7 +286,7 @@ fn bad_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &more).fails(code::NOT_FOUND, &["back/w", "not there"]);
     none();
 
-    // A stream that is cut off is kept until it is given up.
+    // An interrupted stream is kept until it is aborted.
     pair.receive("back/w", &whole[..len / 2]).fails(code::UNAVAILABLE, &["cut off", "-t weir1-"]);
     let shown = pair.back().weir("volume show back/w --json").json();
     assert_eq!(shown["receiving"], "a");
@@ -300,7 +301,7 @@ fn bad_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &whole).ok();
     pair.receive("back/w", &whole).fails(code::EXISTS, &["back/w@a", "exists"]);
     pair.same("tank/v@a", "back/w@a");
-    // Changed since: refused, or rolled back.
+    // Changed since the base snapshot: refused, or rolled back.
     pair.back().weir("export create nbd back/w").ok();
     pair.receive("back/w", &more).fails(code::BUSY, &["exported"]);
     pair.back().client("back/w").write(0, &[1; 4096]).unwrap();
@@ -314,7 +315,7 @@ fn bad_streams_are_refused_and_leave_nothing_behind() {
         server.weir(&format!("snapshot list {name} --json")).json()["snapshots"][0]["guid"].clone()
     };
     assert_eq!(guid(pair.source(), "tank/v@b"), guid(pair.back(), "back/w@b"));
-    // A name that is taken by another snapshot.
+    // Another snapshot has the name.
     pair.source().weir("snapshot create tank/v@c").ok();
     pair.back().weir("snapshot create back/w@c").ok();
     let next = pair.send("-i @b tank/v@c", "next");
@@ -330,7 +331,7 @@ fn bad_streams_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
-fn changes_since_a_bookmark_arrive_though_its_snapshot_is_gone() {
+fn changes_since_a_bookmark_arrive_without_its_snapshot() {
     let mut pair = Pair::new();
     let mut rng = Rng::new(19);
     pair.source().weir("volume create tank/v --size 32MiB").ok();
@@ -347,10 +348,10 @@ fn changes_since_a_bookmark_arrive_though_its_snapshot_is_gone() {
         weir(&pair, "bookmark create tank/v@a tank/v#a --json").json()["outcome"],
         "unchanged"
     );
-    // It keeps nothing: the snapshot goes, and what it alone held with it.
+    // A bookmark holds no data: the snapshot is destroyed, and its own blocks with it.
     weir(&pair, "snapshot destroy tank/v@a --yes").ok();
     change(pair.source(), &mut rng, 30);
-    // A range that stood in the snapshot is trimmed, and must not come back over there.
+    // A range with data in the snapshot is trimmed, and must be trimmed on the receiver too.
     pair.source().weir("export create nbd tank/v").ok();
     let mut client = pair.source().client("tank/v");
     client.trim(0, 8 << 20).unwrap();
@@ -400,7 +401,7 @@ fn changes_since_a_bookmark_arrive_though_its_snapshot_is_gone() {
 }
 
 #[test]
-fn a_dry_run_of_receive_says_what_would_be_and_changes_nothing() {
+fn dry_run_of_receive_changes_nothing() {
     let pair = Pair::new();
     let mut rng = Rng::new(23);
     pair.source().weir("volume create tank/v --size 32MiB").ok();
@@ -443,7 +444,7 @@ fn a_dry_run_of_receive_says_what_would_be_and_changes_nothing() {
 }
 
 #[test]
-fn a_pool_without_room_says_so_and_is_free_again_when_the_stream_is_given_up() {
+fn aborted_receive_frees_the_space_of_a_full_pool() {
     let dirs = Dirs::new();
     dirs.disk("a", DISK);
     dirs.disk("c", 128 * MIB);

@@ -1,11 +1,10 @@
-//! Streams that end before their end: whoever takes one is gone, the server is, or a block is
-//! damaged.
+//! Streams that end early: the reader is gone, the server is gone, or a block is damaged.
 //!
-//! Not here: streams that arrive, and how they go on (send.rs).
+//! Not here: streams that arrive or resume (send.rs).
 //!
 //! Invariants:
-//! - a stream that is not whole never ends as if it were: the exit code says why;
-//! - what is left of one holds up nobody.
+//! - an incomplete stream never ends like a complete one: the exit code shows the cause;
+//! - the rest of an incomplete stream blocks no other caller.
 
 use std::io::Read;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,10 +17,10 @@ use rustix::process::Signal;
 /// Exit code of `Data`.
 const DATA_LOST: i32 = 10;
 
-/// Much more than what waits between a sender and whoever reads it.
+/// Much more than the buffers between a sender and its reader hold.
 const SIZE: u64 = 96 * MIB;
 
-/// A server with a snapshot of noise.
+/// A server with a snapshot of random data.
 fn server(dirs: &Dirs) -> (Server, Vec<u8>) {
     dirs.disk("a", GIB);
     let server = dirs.start();
@@ -40,7 +39,7 @@ fn server(dirs: &Dirs) -> (Server, Vec<u8>) {
     (server, noise)
 }
 
-/// A sender whose first MiB was read.
+/// A sender after the first MiB was read.
 fn begun(dirs: &Dirs) -> (Child, ChildStdout) {
     let mut command = Command::new(WEIR);
     let api = format!("unix:{}", dirs.short("api").display());
@@ -52,7 +51,7 @@ fn begun(dirs: &Dirs) -> (Child, ChildStdout) {
     (sender, stream)
 }
 
-/// Reads the rest; how long that was, and how the sender ended.
+/// Reads the rest; returns the length of the stream and the sender's result.
 fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
     let rest = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
     drop(stream);
@@ -60,10 +59,10 @@ fn ended((sender, mut stream): (Child, ChildStdout)) -> (u64, Ran) {
 }
 
 #[test]
-fn takers_that_are_killed_free_their_sessions() {
+fn killed_senders_free_their_sessions() {
     let dirs = Dirs::new();
     let (mut server, _) = server(&dirs);
-    // Three times as many as there can be at once.
+    // Three times the number of sessions that may run at once.
     for at in 0..24 {
         let (mut sender, stream) = begun(&dirs);
         sender.kill().unwrap();
@@ -75,7 +74,7 @@ fn takers_that_are_killed_free_their_sessions() {
             });
         }
     }
-    // One whose reader is gone says so, and lets go at once.
+    // A sender whose reader is gone reports an error and frees its session immediately.
     for _ in 0..10 {
         let (sender, stream) = begun(&dirs);
         drop(stream);
@@ -90,7 +89,7 @@ fn takers_that_are_killed_free_their_sessions() {
 }
 
 #[test]
-fn a_server_that_is_killed_or_stopped_ends_no_stream_well() {
+fn killed_or_stopped_server_fails_its_streams() {
     let dirs = Dirs::new();
     let (server, _) = server(&dirs);
     let sender = begun(&dirs);
@@ -106,18 +105,18 @@ fn a_server_that_is_killed_or_stopped_ends_no_stream_well() {
     assert!(status.success(), "{status}");
     assert!(took < Duration::from_secs(8), "a stream held the server up: {took:?}");
     let (bytes, ran) = reader.join().unwrap();
-    // It may have been whole by then.
+    // The stream may have been complete by then.
     assert!(ran.code != Some(0) || bytes > SIZE, "{bytes}: {}", ran.talk);
 }
 
 #[test]
-fn a_damaged_block_is_told_as_such_and_the_stream_is_not_whole() {
+fn damaged_block_fails_the_stream_with_its_cause() {
     let dirs = Dirs::new();
     let (server, noise) = server(&dirs);
     server.stop_clean();
     crate::common::spoil(&dirs.file("a"), &noise[SIZE as usize / 2..][..4096]);
     let mut server = dirs.start();
-    // More than there can be at once: none holds a session.
+    // More runs than there are sessions, so each failed send must free its session.
     for _ in 0..10 {
         let (bytes, ran) = ended(begun(&dirs));
         assert!(bytes < SIZE, "{bytes}");
@@ -128,7 +127,7 @@ fn a_damaged_block_is_told_as_such_and_the_stream_is_not_whole() {
 }
 
 #[test]
-fn a_taker_that_rests_stops_the_engine_and_not_the_server() {
+fn stalled_reader_stops_its_stream_but_not_the_server() {
     let dirs = Dirs::new();
     let (mut server, _) = server(&dirs);
     let resting: Vec<_> = (0..4).map(|_| begun(&dirs)).collect();

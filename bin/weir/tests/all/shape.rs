@@ -1,10 +1,10 @@
-//! Pools that change their shape through the real binary and under load: vdevs that join and leave,
-//! log vdevs, larger disks, and halves of a mirror that met again.
+//! Pools that change their layout with the real binary, under load: vdevs added and removed, log
+//! vdevs, larger disks, and diverged halves of a mirror.
 //!
-//! Not here: crashes in between (the simulator), spares (the server's own tests), what is refused
-//! of a pool's layout (weir-dataset).
+//! Not here: crashes in between (the simulator), spares (the server's own tests), refused layouts
+//! (weir-dataset).
 //!
-//! Invariants: clients notice nothing; what left the pool is not needed any more.
+//! Invariants: clients get no error; the pool no longer needs a removed vdev.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ fn clean_scrub(server: &Server) {
     assert_eq!((&scan["repaired_bytes"], &scan["errors"]), (&0.into(), &0.into()), "{scan}");
 }
 
-/// Kills the server under load and hands back what its clients know.
+/// Kills the server under load and returns the model of its clients.
 fn killed(
     mut server: Server,
     model: Arc<Mutex<Model>>,
@@ -63,7 +63,7 @@ fn verify(dirs: &Dirs, model: &mut Model, what: &str) {
 }
 
 #[test]
-fn a_mirror_becomes_raidz2_under_load_and_its_disks_are_free() {
+fn mirror_is_replaced_by_raidz2_under_load() {
     let dirs = Dirs::new();
     let server = made(&dirs, &["a", "b"], "mirror a b");
     for name in ["c", "d", "e", "f"] {
@@ -90,7 +90,7 @@ fn a_mirror_becomes_raidz2_under_load_and_its_disks_are_free() {
 }
 
 #[test]
-fn a_removal_goes_on_after_a_kill_and_frees_its_disks_for_another_pool() {
+fn removal_resumes_after_a_kill_and_frees_its_disks() {
     let dirs = Dirs::new();
     let server = made(&dirs, &["a", "b"], "a b");
     let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
@@ -108,7 +108,7 @@ fn a_removal_goes_on_after_a_kill_and_frees_its_disks_for_another_pool() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(vdevs(&server), ["b"]);
-    // A second later the server does not look for it any more.
+    // A second later the server no longer searches for the disk.
     std::thread::sleep(Duration::from_millis(2500));
     server.weir("pool create other a").ok();
     server.assert_alive();
@@ -117,7 +117,7 @@ fn a_removal_goes_on_after_a_kill_and_frees_its_disks_for_another_pool() {
 }
 
 #[test]
-fn flushes_survive_the_log_disks_death_and_need_it_before() {
+fn flushes_survive_the_loss_of_a_log_disk_in_use() {
     let dirs = Dirs::new();
     let server = made(&dirs, &["a", "b", "l"], "mirror a b log l");
     assert_eq!(vdevs(&server), ["mirror-0", "log l"]);
@@ -135,7 +135,7 @@ fn flushes_survive_the_log_disks_death_and_need_it_before() {
     let server = dirs.start();
     model.verify(&mut server.client("tank/v"), "with its log");
 
-    // Now it goes away while it is in use.
+    // Now the log disk is removed while the pool is in use.
     let model = Arc::new(Mutex::new(model));
     let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 6);
     std::thread::sleep(Duration::from_secs(1));
@@ -177,7 +177,7 @@ fn larger_disks_are_used_after_expand() {
 }
 
 #[test]
-fn halves_that_went_on_alone_are_refused_with_a_way_out() {
+fn diverged_halves_are_refused_with_a_remedy() {
     let dirs = Dirs::new();
     let server = made(&dirs, &["a", "b"], "mirror a b");
     server.stop_clean();

@@ -1,10 +1,11 @@
-//! Snapshots, clones and schedules of the real program, under stock clients and SIGKILL.
+//! Snapshots, clones and schedules of the real program, with standard clients and SIGKILL.
 //!
-//! Not here: the engine's own model of them (weir-dataset), crashes at any step (weir-sim).
+//! Not here: the engine's own model test of snapshots (weir-dataset), crashes at every step
+//! (weir-sim).
 //!
 //! Invariants:
-//! - what a snapshot shows is compared byte for byte with what was written before it;
-//! - every refusal names what is in the way;
+//! - the content of a snapshot is compared byte for byte with the data written before it;
+//! - every refusal names its cause;
 //! - the pool is verified at the end.
 
 use std::fs;
@@ -26,7 +27,7 @@ fn served(dirs: &Dirs) -> Server {
     server
 }
 
-/// Runs commands of qemu-io on an export; a pattern that is not found fails.
+/// Runs qemu-io commands on an export; a wrong pattern fails.
 #[track_caller]
 fn io(server: &Server, export: &str, commands: &[&str]) {
     let uri = server.uri(export);
@@ -56,7 +57,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Space of every volume adds up to what the pool says is in use.
+/// Asserts that the space of all volumes adds up to the space in use of the pool.
 fn sums_agree(server: &Server) {
     eventually("all space is accounted for", Duration::from_secs(40), || {
         let status = server.status("tank");
@@ -69,7 +70,7 @@ fn sums_agree(server: &Server) {
         let parts = of("volumes_bytes") + of("snapshots_bytes");
         let whole = parts + of("freeing_bytes") + of("pool_bytes");
         assert_eq!(space("used_bytes"), space("by_volume_bytes") + space("by_snapshots_bytes"));
-        // Tables of the pool itself: small beside what is stored.
+        // The pool's own tables are small compared with the data.
         parts == space("used_bytes")
             && whole == number(&status["allocated_bytes"])
             && of("freeing_bytes") == 0
@@ -85,7 +86,7 @@ fn verified(dirs: &Dirs, server: Server) {
 }
 
 #[test]
-fn what_was_stays_through_overwrites_kills_clones_and_rollback() {
+fn snapshots_survive_overwrites_kills_clones_and_rollback() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     io(&server, "tank/v", &["write -P 0x11 0 16M", "write -P 0x12 40M 1M", "flush"]);
@@ -122,7 +123,7 @@ fn what_was_stays_through_overwrites_kills_clones_and_rollback() {
     server.kill();
 
     server = dirs.start();
-    // Offered under the name it had, of what is called otherwise now.
+    // The export keeps its name, although the snapshot was renamed.
     assert!(copy(&server, &dirs, "tank/v@monday", "again") == monday, "after the promotion");
     server.weir("export delete tank/v").ok();
     server.weir("snapshot rollback tank/v@tuesday --yes").ok();
@@ -151,7 +152,7 @@ fn what_was_stays_through_overwrites_kills_clones_and_rollback() {
 }
 
 #[test]
-fn ranges_say_what_they_free_before_they_do() {
+fn dry_run_of_a_range_predicts_the_freed_space() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     for (pattern, name) in (1..).zip(["a", "b", "c", "d", "e"]) {
@@ -187,7 +188,7 @@ fn ranges_say_what_they_free_before_they_do() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named() {
+fn refusals_name_their_cause() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     io(&server, "tank/v", &["write -P 1 0 1M", "flush"]);
@@ -247,7 +248,7 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
-fn schedules_take_at_once_and_last() {
+fn schedules_take_snapshots_immediately_and_persist() {
     let dirs = Dirs::new();
     let mut server = served(&dirs);
     server.weir("volume create tank/w --size 8MiB").ok();
@@ -266,7 +267,7 @@ fn schedules_take_at_once_and_last() {
             && count(all, "tank/v@auto-daily-") == 1
             && count(all, "tank/v@auto-hourly-") == 3
     });
-    // A name does not make a user's snapshot one of the schedule.
+    // A user's snapshot does not belong to the schedule, whatever its name.
     let all = names(&server, "tank/v");
     assert_eq!((count(&all, "@mine"), count(&all, "@auto-hourly-2020-01-01")), (1, 2), "{all:?}");
     let of_schedule = |server: &Server, of: &str| {
@@ -309,7 +310,7 @@ fn schedules_take_at_once_and_last() {
     }
     std::thread::sleep(Duration::from_secs(3));
     let after = names(&server, "tank");
-    // An hour may have ended meanwhile, which makes one more and takes one away.
+    // If an hour ends in between, one snapshot is added and one destroyed.
     assert_eq!(after.len(), before.len(), "{before:?} {after:?}");
     server.weir("schedule clear tank").ok();
     server.weir("schedule clear tank/web").ok();

@@ -1,7 +1,7 @@
 //! Verdicts of `weir bench` that depend on steady timing: honest disks, disks at their limit, disks
 //! that freeze or change.
 //!
-//! Not here: disks with a verdict that machine load does not change (liars, lies).
+//! Not here: disks whose verdict does not depend on machine load (liars, lies).
 //!
 //! Invariant: the runner runs these tests alone, because they measure time; an honest disk is valid
 //! in at least one of a few attempts.
@@ -15,7 +15,7 @@ use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
 
-/// Attempts; one of them must return the expected verdict.
+/// Maximum attempts; one of them must return the expected verdict.
 const GOES_MAX: usize = 5;
 
 /// A disk that lies about time: the row has one long run, and any finding ends in exit code 1.
@@ -28,13 +28,13 @@ const TIME: Lie = Lie {
     ..Lie::new("a lie about time", "unsteady", "the target answered nothing", |_| Act::Right)
 };
 
-/// Delays what arrives between two moments until the second.
+/// Delays operations that arrive between two points in time until the second.
 fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     let (from, to) = (Duration::from_millis(from_ms), Duration::from_millis(to_ms));
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
 }
 
-/// Is slow for 3.2 s, the length of a run with its warm-up, then quick for 3.2 s.
+/// Slow for 3.2 s, the length of a run with its warm-up, then fast for 3.2 s.
 fn slow_in_turns(op: &Op, more: Duration) -> Act {
     let is_slow = (op.since.as_millis() / 3200).is_multiple_of(2);
     if is_slow { Act::Late(more) } else { Act::Right }
@@ -74,7 +74,7 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first, in an open loop",
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
-        // The probe reads 64 blocks, and the load 50 in each second.
+        // The probe reads 64 blocks, and the load 50 per second.
         act: |op| if op.number > 64 + 70 { Act::Late(30 * MS) } else { Act::Right },
         latency: Duration::from_millis(10),
         load: OPEN_50,
@@ -104,8 +104,8 @@ const CHANGING: [Lie; 4] = [
 ];
 
 const OVERLOADED: [Lie; 2] = [
-    // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS. The self-test also offers
-    // 1.25 times the capacity.
+    // A disk of 190 IOPS once passed a requirement of 216 IOPS. The self-test also offers 1.25
+    // times the capacity.
     Lie {
         name: "less than is offered",
         verdict: "overload",
@@ -128,7 +128,8 @@ const OVERLOADED: [Lie; 2] = [
     },
 ];
 
-/// An open loop with so little in flight that nbdfuse, which has few threads, does not limit it.
+/// An open loop with few operations in flight, so that nbdfuse with its few threads does not limit
+/// it.
 const OPEN_50: &str = "mode = \"open\"\nrate = 50\nworkers = 2";
 
 /// An honest disk, judged after three runs.
@@ -152,7 +153,7 @@ const CONTROLS: [Lie; 4] = [
         reads: 100,
         // Two busy cores delay an operation by 3 to 6 ms, and 5 % of this latency is allowed.
         latency: Duration::from_millis(100),
-        // A mounted file answers few reads at a time.
+        // A mounted file serves few reads at a time.
         file_words: None,
         changes: &[NO_VERIFICATION],
         load: "mode = \"open\"\nrate = 150\nworkers = 2",
@@ -167,7 +168,7 @@ const CONTROLS: [Lie; 4] = [
     Lie { name: "honest, writes and flushes", reads: 0, changes: &[FLUSHES], ..HONEST },
 ];
 
-/// Measures all disks of a table at once; returns what differs, by disk.
+/// Measures all disks of a table concurrently; returns the differences, by disk.
 fn differences(table: &[Lie]) -> Vec<(Lie, String)> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -187,7 +188,7 @@ fn check(table: &[Lie]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Cores that other programs use now, by /proc/stat.
+/// Cores that other programs use now, from /proc/stat.
 fn busy_cores() -> f64 {
     let sample = || -> (f64, f64) {
         let text = fs::read_to_string("/proc/stat").unwrap();
@@ -203,10 +204,10 @@ fn busy_cores() -> f64 {
     cores * (1.0 - (idle_later - idle) / (all_later - all).max(1.0))
 }
 
-/// One core is busy all the time; the disks of the others use the rest.
+/// One core is busy all the time; the disks share the rest.
 #[test]
 fn honest_disks_are_valid_on_a_busy_machine() {
-    // Beside another busy program the test would keep the second core busy.
+    // If another program is busy, the test itself must not use the second core.
     let is_over = AtomicBool::new(busy_cores() > 0.7);
     let mut left = CONTROLS.to_vec();
     let mut told = Vec::new();
@@ -240,13 +241,13 @@ fn disks_that_freeze_or_change_are_unsteady() {
 }
 
 #[test]
-fn disks_that_do_less_than_is_offered_are_overloaded() {
+fn disks_slower_than_the_offered_load_are_overloaded() {
     check(&OVERLOADED);
 }
 
 /// Machine load may delay the generator; the verdict then names the generator instead of the disk.
 #[test]
-fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
+fn disk_slightly_faster_than_the_load_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
     let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
     let (_, verdict, details) = bench.verdict(&target, &["--runs", "1"]);
@@ -290,7 +291,7 @@ fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<Stri
 }
 
 #[test]
-fn requirement_that_is_met_passes_and_one_that_is_not_fails() {
+fn met_requirement_passes_and_missed_one_fails() {
     // Both validations mostly wait for their disks.
     let (passed, failed) = std::thread::scope(|scope| {
         let failing = scope.spawn(|| answered("500iops,p50=1ms", "fail", NO));

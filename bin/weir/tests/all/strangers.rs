@@ -1,11 +1,11 @@
-//! Callers and clients that ask for much and take nothing, name files that never end, and hold
-//! streams, slots and turns.
+//! Callers and clients that request much data and receive none, name files without an end, and hold
+//! streams, slots and permits.
 //!
-//! Not here: memory of NBD data (memory), bad requests (bad_clients, bad_input), the tables behind
-//! the limits (weir-api, weir-net).
+//! Not here: memory of NBD data (memory), invalid requests (bad_clients, bad_input), the tables
+//! behind the limits (weir-api, weir-net).
 //!
-//! Invariant: whatever one caller does, another is answered, the process keeps to its memory, and
-//! SIGTERM ends it.
+//! Invariant: whatever one caller does, others get responses, the process stays within its memory,
+//! and SIGTERM ends it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,7 +23,7 @@ use crate::common::{Dirs, GIB, MIB, Server, certificate, code, eventually, run, 
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 
-/// A server that also listens on TCP, with the address and a pool.
+/// A server with a pool that also listens on TCP; returns its TCP address too.
 fn serve(dirs: &Dirs, memory: &str, more: &[&str]) -> (Server, String) {
     let address = free_address();
     dirs.disk("a", GIB);
@@ -42,14 +42,14 @@ fn command(dirs: &Dirs, memory: &str, address: &str, more: &[&str]) -> std::proc
     command
 }
 
-/// Makes a token; returns its secret.
+/// Creates a token; returns its secret.
 fn token(server: &Server, dirs: &Dirs, name: &str, more: &str) -> String {
     let file = dirs.file(&format!("{name}.token"));
     server.weir(&format!("token create {name} {more} --out {}", file.display())).ok();
     fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
-/// A call over TCP: the status and the body.
+/// Makes a call over TCP; returns the status and the body.
 fn call(at: &str, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -76,7 +76,7 @@ fn resident_max(server: &Server) -> u64 {
     shown["memory"]["resident_max_bytes"].as_u64().unwrap()
 }
 
-/// A server with 3,000 exports of long names, with the address of its TCP listener.
+/// A server with 3,000 exports with long names; returns its TCP address too.
 fn with_exports(dirs: &Dirs) -> (Server, String) {
     let (server, at) = serve(dirs, "64MiB", &[]);
     server.weir("export create nbd tank/v --name first").ok();
@@ -98,7 +98,7 @@ fn option(number: u32) -> Vec<u8> {
     [&b"IHAVEOPT"[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
 }
 
-/// The names that LIST answers.
+/// Number of names in the reply to LIST.
 fn list(socket: &Path) -> usize {
     let mut stream = greeted(socket).unwrap();
     stream.write_all(&[&3_u32.to_be_bytes()[..], &option(3)].concat()).unwrap();
@@ -117,10 +117,10 @@ fn list(socket: &Path) -> usize {
     }
 }
 
-// 600 clients that took no byte of a LIST held 438 MiB with --memory 64MiB, also after they left.
-// 60 connections that took nothing of a list of 12 MB held 819 MiB.
+// 600 clients that received no byte of a LIST held 438 MiB with --memory 64MiB, even after they
+// disconnected. 60 connections that received no byte of a list of 12 MB held 819 MiB.
 #[test]
-fn lists_that_are_not_taken_hold_little_memory_and_give_it_back() {
+fn unread_lists_hold_little_memory_and_free_it() {
     let dirs = Dirs::new();
     let (mut server, at) = with_exports(&dirs);
     assert_eq!(list(server.nbd()), 3000);
@@ -146,7 +146,7 @@ fn lists_that_are_not_taken_hold_little_memory_and_give_it_back() {
     let begun = Instant::now();
     server.weir("pool list").ok();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    // A busy server answers 503 with Retry-After.
+    // A busy server returns 503 with Retry-After.
     let ask = || call(&at, &viewer, "GET", "/v1/pools", &Value::Null);
     let (mut status, mut pools) = ask();
     eventually("a call of the same token is answered", Duration::from_mins(1), || {
@@ -162,14 +162,14 @@ fn lists_that_are_not_taken_hold_little_memory_and_give_it_back() {
     eventually("the memory is given back", Duration::from_mins(1), || {
         server.resident_bytes() <= before + 48 * MIB
     });
-    // The client of the command line has the whole list, page after page.
+    // The command line requests the whole list, page after page.
     let listed = server.weir("export list --json").json();
     assert_eq!(listed["exports"].as_array().unwrap().len(), 3000);
     server.assert_alive();
     server.stop_clean();
 }
 
-/// A directory that callers may name files in, with FIFOs and what belongs into their place.
+/// A directory in which callers may name files, with FIFOs and valid files.
 struct Named {
     dir: PathBuf,
 }
@@ -191,7 +191,7 @@ impl Named {
         self.dir.join(name).display().to_string()
     }
 
-    /// Puts a FIFO there, in the place of a file if there is one.
+    /// Creates a FIFO, in place of any existing file.
     fn make_fifo(&self, path: &str) {
         drop(fs::remove_file(path));
         assert!(run("mkfifo", &[path]).status.success(), "{path} beside {}", self.dir.display());
@@ -222,7 +222,7 @@ impl Named {
     }
 }
 
-/// A call of root over the unix socket: the status and the body.
+/// Makes a call as root over the unix socket; returns the status and the body.
 fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     let mut stream = UnixStream::connect(dirs.short("api")).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -236,9 +236,9 @@ fn as_root(dirs: &Dirs, path: &str, body: &Value) -> (u16, Value) {
     answer(&mut stream)
 }
 
-// A FIFO in the place of a file stopped the management interface, and SIGTERM ended nothing.
+// A FIFO instead of a file blocked the management interface, and SIGTERM did not end the server.
 #[test]
-fn files_that_never_end_delay_no_call_and_no_stop() {
+fn fifos_delay_no_call_and_no_stop() {
     let dirs = Dirs::new();
     let named = Named::new(&dirs);
     let [pem, key] = ["nas.pem", "nas.key"].map(|name| dirs.file(name).display().to_string());
@@ -254,7 +254,7 @@ fn files_that_never_end_delay_no_call_and_no_stop() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{path}: {:?}", begun.elapsed());
         server.weir("pool list").ok();
     }
-    // The same by a scoped token, whose files the server reads at once.
+    // The same with a scoped token, whose files the server reads during the call.
     let scoped = token(&server, &dirs, "scoped", "--role operator --scope tank/v");
     let body = named.replication("ca", "good-secret").to_string();
     let bearer = format!("authorization: Bearer {scoped}");
@@ -262,7 +262,8 @@ fn files_that_never_end_delay_no_call_and_no_stop() {
     let json = "content-type: application/json";
     let said = run("curl", &["-sSk", "-m", "20", "-H", json, "-H", &bearer, "-d", &body, &url]);
     assert!(crate::common::text(&said).contains("no regular file"), "{said:?}");
-    // A file that becomes a FIFO before the next run, and the certificate before it is read again.
+    // A file is replaced by a FIFO before the next run, and the certificate before it is read
+    // again.
     let good = named.replication("good-ca", "good-secret");
     let (status, made) = as_root(&dirs, "/v1/replications", &good);
     assert_eq!(status, 201, "{made}");
@@ -284,9 +285,10 @@ fn files_that_never_end_delay_no_call_and_no_stop() {
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-// Of 200 snapshots at once the connections of 104 were broken off, and six of those were taken.
+// Of 200 concurrent snapshot calls, 104 connections were closed without a response, and six of
+// those snapshots were taken.
 #[test]
-fn two_hundred_snapshots_at_once_are_answered_one_by_one() {
+fn two_hundred_concurrent_snapshot_calls_get_responses() {
     let dirs = Dirs::new();
     let (server, at) = serve(&dirs, "64MiB", &[]);
     let operator = token(&server, &dirs, "operator", "--role operator");
@@ -305,7 +307,7 @@ fn two_hundred_snapshots_at_once_are_answered_one_by_one() {
     server.stop_clean();
 }
 
-// One caller held all eight streams for ever.
+// One caller could hold all eight streams forever.
 #[test]
 fn streams_are_limited_by_caller_and_end_with_the_token() {
     let dirs = Dirs::new();
@@ -326,7 +328,7 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
     assert_eq!((of("token ci"), of("token other")), (4, 1));
     let table = server.weir("stream list").ok().out;
     assert!(table.contains("tank/v@a") && table.contains("token other"), "{table}");
-    // An operator ends its own streams alone.
+    // An operator can cancel only its own streams.
     let first = streams()[0]["id"].as_u64().unwrap();
     let cancel =
         |token: &str| call(&at, token, "DELETE", &format!("/v1/streams/{first}"), &Value::Null).0;
@@ -337,7 +339,7 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
     assert_eq!((of("token ci"), of("token other")), (3, 0));
     server.weir("token revoke ci").ok();
     assert_eq!(of("token ci"), 0);
-    // One that expires loses them too.
+    // The streams of an expired token end too.
     let brief = token(&server, &dirs, "brief", "--role operator --expires 8s");
     assert_eq!(start(&brief), 201);
     eventually("its stream ends with it", Duration::from_mins(1), || of("token brief") == 0);
@@ -364,7 +366,7 @@ fn entries_of_each_kind_are_limited() {
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    // One less than there may be, of each.
+    // One entry below the limit, of each kind.
     let more = |entries: &mut Value, count: usize, key: &str, named: &dyn Fn(usize) -> Value| {
         let first = entries[0].clone();
         let entry = |n| {
@@ -376,7 +378,7 @@ fn entries_of_each_kind_are_limited() {
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
     more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
-    // In other pools: the server forgets a replication of a volume that does not exist.
+    // In other pools, because the server deletes a replication of a volume that does not exist.
     more(&mut state["replications"], 4096, "pool_guid", &|n| json!(n));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));

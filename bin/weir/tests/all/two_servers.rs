@@ -1,9 +1,9 @@
-//! Two servers on one disk: the second is refused while the first lives, by the lock on the file
-//! behind a loop device, and by the owner slot in the labels where no lock passes.
+//! Two servers on one disk: the second is refused while the first runs, by the lock on the file
+//! behind a loop device, and by the owner slot in the labels where locks are not visible.
 //!
-//! Not here: two machines (the simulator has two hosts on one disk), locks of one process.
+//! Not here: two machines (the simulator has two hosts on one disk), locks within one process.
 //!
-//! Invariant: needs root for loop devices, and fails by name without.
+//! Invariant: the tests need root for loop devices, and fail with that reason without it.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, is_root, run, text};
 
-/// A file as a block device; detached with its guard.
+/// A file as a block device; detached on drop.
 struct Loop(String);
 
 impl Loop {
@@ -21,9 +21,9 @@ impl Loop {
         let made = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
         let device = text(&made).trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
-        // The other server writes the file past the page cache. If the loop device used that
-        // cache, the kernel could fail to invalidate it, and then the next flush returns EIO.
-        // Not every file system has direct I/O.
+        // The other server bypasses the page cache when it writes the file. If the loop device used
+        // that cache, the kernel could fail to invalidate it, and the next flush would return EIO.
+        // Not every file system supports direct I/O.
         drop(run("losetup", &["--direct-io=on", &device]));
         Self(device)
     }
@@ -39,9 +39,9 @@ fn second(dirs: &Dirs) -> Server {
     Server::start(dirs, "2", dirs.serve_as("2"))
 }
 
-// flock does not pass through a loop device: `create -f` over one destroyed an open pool.
+// flock does not pass through a loop device: `create -f` on one destroyed an imported pool.
 #[test]
-fn file_behind_a_loop_device_is_locked_with_it() {
+fn file_behind_a_loop_device_is_locked() {
     let dirs = Dirs::new();
     let file = dirs.disk("a", 256 * MIB);
     let mut first = dirs.start();
@@ -64,10 +64,10 @@ fn file_behind_a_loop_device_is_locked_with_it() {
     first.assert_alive();
 }
 
-// `weir bench --destroy` wrote over a loop device whose file was the disk of an open pool, and two
-// runs wrote to one directory.
+// `weir bench --destroy` overwrote a loop device whose file was the disk of an imported pool, and
+// two runs wrote to one directory.
 #[test]
-fn bench_destroys_no_disk_of_an_open_pool_and_no_directory_of_another_run() {
+fn bench_refuses_disks_and_directories_in_use() {
     let dirs = Dirs::new();
     let file = dirs.disk("a", 256 * MIB);
     let first = dirs.start();
@@ -83,7 +83,7 @@ fn bench_destroys_no_disk_of_an_open_pool_and_no_directory_of_another_run() {
     bench(&device.0).fails(code::BUSY, &held);
     bench(&file.display().to_string()).fails(code::BUSY, &held);
     first.stop_clean();
-    // As a run on the file does.
+    // A lock as a run on the file takes it.
     let taken = File::open(&file).unwrap();
     rustix::fs::flock(&taken, rustix::fs::FlockOperation::LockExclusive).unwrap();
     bench(&device.0).fails(code::BUSY, &held);
@@ -94,10 +94,10 @@ fn bench_destroys_no_disk_of_an_open_pool_and_no_directory_of_another_run() {
     bench(&format!("dir:{}", directory.display())).fails(code::BUSY, &held);
 }
 
-// A second server imported a pool in use without --force; the first was suspended and a volume
-// read EIO afterwards.
+// A second server imported a pool in use without --force; the first suspended it, and reads of a
+// volume returned EIO afterwards.
 #[test]
-fn pool_of_a_live_server_is_taken_by_force_alone_and_that_server_stops() {
+fn forced_import_takes_a_pool_over_from_a_live_server() {
     let dirs = Dirs::new();
     let file = dirs.disk("a", 256 * MIB);
     let mut first = dirs.start();
@@ -107,7 +107,8 @@ fn pool_of_a_live_server_is_taken_by_force_alone_and_that_server_stops() {
     client.write(0, &[7; 4096]).unwrap();
     client.flush().unwrap();
     let device = Loop::over(&file);
-    // Its path leads nowhere now, so the lock on it cannot be found: as between two machines.
+    // The path of the loop device's file no longer exists, so the lock cannot be found, as between
+    // two machines.
     std::fs::remove_file(&file).unwrap();
     let mut other = second(&dirs);
     let device = &device.0;
@@ -137,7 +138,7 @@ fn pool_of_a_live_server_is_taken_by_force_alone_and_that_server_stops() {
 }
 
 #[test]
-fn pool_of_a_killed_server_is_opened_by_another_at_once() {
+fn pool_of_a_killed_server_is_imported_immediately() {
     let dirs = Dirs::new();
     dirs.disk("a", 256 * MIB);
     let first = dirs.start();
@@ -147,15 +148,15 @@ fn pool_of_a_killed_server_is_opened_by_another_at_once() {
     other.weir("pool import -d a tank").ok();
     assert!(!other.talk().contains("watching"), "{}", other.talk());
     other.stop_clean();
-    // And after a clean end by a third.
+    // Again after a clean export by the other server.
     let first = dirs.start();
     assert_eq!(first.status("tank")["state"], "online");
     assert!(!first.talk().contains("watching"), "{}", first.talk());
 }
 
-// A leg that was truncated while it was in use stayed ONLINE.
+// A leg that was truncated in use stayed ONLINE.
 #[test]
-fn leg_that_is_truncated_while_in_use_is_faulted() {
+fn leg_truncated_in_use_is_faulted() {
     let dirs = Dirs::new();
     let a = dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);

@@ -1,9 +1,9 @@
-//! The words of the command line as a new user meets them: what is refused, why, and the next
+//! Messages of the command line from a new user's view: the refusal, its cause, and the next
 //! command to type.
 //!
-//! Not here: what the verbs do (a file for each of them).
+//! Not here: the effects of the verbs (a file for each of them).
 //!
-//! Invariant: the texts are quoted: one that changes is read again here.
+//! Invariant: the tests quote the texts, so that a changed text is reviewed here.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn started(dirs: &Dirs) -> Server {
 }
 
 #[test]
-fn sizes_in_units_of_ten_are_rounded_up_and_both_forms_are_said() {
+fn decimal_sizes_are_rounded_up_and_shown_in_both_forms() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     let said = server.weir("volume create tank/g --size 10GiB").ok();
@@ -40,9 +40,10 @@ fn sizes_in_units_of_ten_are_rounded_up_and_both_forms_are_said() {
     server.weir("set size=9.33GiB tank/f").ok();
 }
 
-// A connected client read EIO: nothing was said before it was cut off.
+// A connected client read EIO, because the server disconnected it without a warning to the
+// administrator.
 #[test]
-fn export_with_clients_is_not_deleted_without_a_word() {
+fn delete_of_an_export_with_clients_needs_force_or_drain() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.volume("tank/v", "16MiB");
@@ -69,7 +70,7 @@ fn export_with_clients_is_not_deleted_without_a_word() {
 }
 
 #[test]
-fn initiators_are_named_before_they_lose_a_target_or_a_unit() {
+fn initiators_are_named_before_a_target_or_unit_is_removed() {
     const CLIENT: &str = "iqn.2026-01.org.example:walker";
     let dirs = Dirs::new();
     dirs.disk("a", GIB);
@@ -98,7 +99,7 @@ fn initiators_are_named_before_they_lose_a_target_or_a_unit() {
 }
 
 #[test]
-fn vdev_is_not_removed_without_being_asked_for() {
+fn vdev_removal_needs_confirmation() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.weir("pool add tank b").ok();
@@ -113,9 +114,10 @@ fn vdev_is_not_removed_without_being_asked_for() {
     assert!(is_told || text.contains("b was removed from pool tank"), "{said:?}");
 }
 
-// It said "pool suspended" and "repair the disks" of a pool that a person had destroyed.
+// The log said "pool suspended" and "repair the disks" about a pool that an administrator had
+// destroyed.
 #[test]
-fn wanted_destroy_logs_no_error() {
+fn destroy_logs_no_error() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.weir("pool destroy tank --yes").ok();
@@ -126,7 +128,7 @@ fn wanted_destroy_logs_no_error() {
 }
 
 #[test]
-fn status_list_and_version_show_everything_in_one_look() {
+fn status_list_and_version_give_an_overview() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.volume("tank/v", "16MiB");
@@ -144,7 +146,7 @@ fn status_list_and_version_show_everything_in_one_look() {
     assert!(alone.code == Some(0) && alone.out.contains(number), "{alone:?}");
 }
 
-/// Lines as a new user types them, the kind of the error, its words, and the next command.
+/// Lines as a new user types them, with the kind of the error, its text, and the next command.
 const WALKS: &[(&str, i32, &str, &str)] = &[
     (
         "pool create p mirrors a b",
@@ -186,14 +188,14 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
 ];
 
 #[test]
-fn wrong_word_leads_to_the_right_command_in_one_step() {
+fn wrong_word_is_refused_with_the_right_command() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.volume("tank/v", "16MiB");
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
-    // Advice that only says that something is wrong is left out.
+    // General advice for an invalid request is left out.
     let said = server.weir("volume create tank/x --size 1000");
     assert!(!said.talk.contains("correct the request"), "{said:?}");
     server.weir("set tank/v compression=zstd").ok();

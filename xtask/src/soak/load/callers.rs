@@ -88,13 +88,13 @@ pub(super) fn lists(doors: &Doors, seed: u64) -> Option<Held> {
     send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
-/// Waits for events that it may not see.
+/// Waits for events outside the token's scope.
 pub(super) fn waits(doors: &Doors, seed: u64) -> Option<Held> {
     let path = "/v1/events?after=1000000000&wait_ms=30000";
     send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
-/// Makes calls that its token may not make.
+/// Makes calls outside the token's rights.
 pub(super) fn refused(doors: &Doors, seed: u64) -> Option<Held> {
     let body = r#"{"names":["soak/v@never"]}"#;
     send(doors, seed, &call(&doors.viewer, "POST", "/v1/snapshots", body).repeat(CALLS))

@@ -43,9 +43,9 @@ pub(super) struct Doors {
     pub(super) initiator: String,
     /// Target that requires CHAP.
     pub(super) guarded: String,
-    /// Token that may look at the pool.
+    /// Token with the right to show the pool.
     pub(super) viewer: String,
-    /// Token that may take and send snapshots of the volume.
+    /// Token with the right to take and send snapshots of the volume.
     pub(super) operator: String,
     /// A FIFO that callers may name.
     pub(super) fifo: PathBuf,

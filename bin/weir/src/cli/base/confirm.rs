@@ -1,8 +1,9 @@
-//! Asking before something is destroyed.
+//! Confirmation of destructive commands.
 //!
 //! Not here: the destruction.
 //!
-//! Invariant: without `--yes` nothing is destroyed unless somebody at a terminal typed the name.
+//! Invariant: without `--yes`, a command destroys nothing unless the user types the name at a
+//! terminal.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -11,7 +12,7 @@ use weir_base::ErrorKind;
 
 use crate::cli::base::output;
 
-/// Returns if `yes`, or if the name is typed at the terminal.
+/// Returns if `yes`, or if the user types the name at the terminal.
 pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -24,7 +25,7 @@ pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiEr
     at_terminal(&loss, name)
 }
 
-/// Returns if `yes`, or if the vdev's name is typed at the terminal.
+/// Returns if `yes`, or if the user types the vdev's name at the terminal.
 pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -37,7 +38,7 @@ pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError>
     at_terminal(&loss, vdev)
 }
 
-/// Returns if `yes`, or if the snapshot's name is typed at the terminal.
+/// Returns if `yes`, or if the user types the snapshot's name at the terminal.
 pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -50,7 +51,7 @@ pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     at_terminal(&loss, snapshot)
 }
 
-/// Returns if `yes`, or if the bookmark's name is typed at the terminal.
+/// Returns if `yes`, or if the user types the bookmark's name at the terminal.
 pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
@@ -63,7 +64,7 @@ pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
     at_terminal(&loss, name)
 }
 
-/// What somebody would lose, in words.
+/// Texts on the data that the user would lose.
 struct Loss {
     refusal: String,
     warning: String,
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_name_typed_at_a_terminal_counts() {
+    fn only_the_name_typed_at_a_terminal_confirms() {
         let loss = Loss {
             refusal: "pool tank is not destroyed".to_owned(),
             warning: "This destroys pool tank and all its data.".to_owned(),

@@ -1,11 +1,11 @@
-//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, `log mirror a b`,
-//! `spare a b`, and which disk a path means.
+//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, `log mirror a b`, `spare a
+//! b`; and the identity of disks.
 //!
-//! Not here: rules that hold for any client ([`weir_api::types::PoolCreate`] checks those).
+//! Not here: rules for all clients ([`weir_api::types::PoolCreate`] checks those).
 //!
 //! Invariants:
-//! - every path that leaves here is absolute: the server has another working directory;
-//! - one disk is never named twice, however the paths are spelled.
+//! - all returned paths are absolute, because the server has another working directory;
+//! - no disk occurs twice, even under different paths.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,14 +16,14 @@ use weir_api::types::{VdevKind, VdevRole, VdevSpec};
 use weir_api::{ApiError, Error};
 use weir_base::ErrorKind;
 
-/// Words of zpool's grammar that this version has no vdevs for.
+/// Words of zpool's grammar without a vdev kind in this version.
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
         || word.starts_with("draid")
         || matches!(word, "cache" | "dedup" | "special")
 }
 
-/// The kind of vdev that a word begins; `raidz` is `raidz1`, as zpool has it.
+/// Kind of the vdev that starts with this word; `raidz` means `raidz1`, as in zpool.
 fn kind_of(word: &str) -> Option<VdevKind> {
     match word {
         "mirror" => Some(VdevKind::Mirror),
@@ -34,7 +34,7 @@ fn kind_of(word: &str) -> Option<VdevKind> {
     }
 }
 
-/// The role that a word gives to the vdevs after it.
+/// Role that a word gives to the vdevs after it.
 fn role_of(word: &str) -> Option<VdevRole> {
     match word {
         "log" => Some(VdevRole::Log),
@@ -43,7 +43,7 @@ fn role_of(word: &str) -> Option<VdevRole> {
     }
 }
 
-/// Reads the words after the pool's name.
+/// Parses the words after the pool's name.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     let mut vdevs: Vec<VdevSpec> = Vec::new();
     let (mut in_vdev, mut role) = (false, VdevRole::Data);
@@ -79,7 +79,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     Ok(vdevs)
 }
 
-/// The word of the grammar that a bare word without a file was meant to be.
+/// The word of the grammar that a word probably misspells; `None` for a path or an existing file.
 fn meant(word: &str) -> Option<&'static str> {
     const WORDS: [&str; 6] = ["mirror", "raidz1", "raidz2", "raidz3", "log", "spare"];
     let is_bare = !word.contains(['/', '.']) && !Path::new(word).exists();
@@ -98,7 +98,7 @@ fn no_such_vdev(word: &str) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
 }
 
-/// The path from the root, spelled otherwise as given: `/dev/disk/by-id` names stay.
+/// Makes a path absolute without resolving links: `/dev/disk/by-id` names stay.
 pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, format!("cannot use the path {path:?}: {why}"))
@@ -107,8 +107,8 @@ pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
     absolute.into_os_string().into_string().map_err(|_| bad("it is not valid UTF-8".to_owned()))
 }
 
-/// What a path leads to. Disks that cannot be seen from here (a server elsewhere) are told apart
-/// by their paths.
+/// Identity of the disk at a path. Disks that do not exist on this machine (the server may be
+/// remote) are compared by their paths.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Device { number: u64 },
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_zpools_layouts() {
+    fn zpool_layouts_are_parsed() {
         assert_eq!(printed("/x"), "disk(/x)");
         assert_eq!(printed("/x /y"), "disk(/x) disk(/y)");
         assert_eq!(printed("mirror /x /y mirror /z /w"), "mirror(/x /y) mirror(/z /w)");
@@ -157,7 +157,7 @@ mod tests {
             "mirror(/x /y) log mirror(/l /m) spare disk(/s) spare disk(/t)"
         );
         assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
-        // Widths are judged by the request's own check.
+        // The request's own check tests the widths.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_later_versions_are_not_taken_for_files() {
+    fn reserved_words_are_not_used_as_files() {
         for word in ["raidz4", "draid2:4d", "special", "cache", "disk"] {
             let error = parse(&words(&format!("{word} /x /y"))).expect_err(word);
             assert!(error.message.contains(word) && error.action.contains(&format!("./{word}")));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_disk_is_never_named_twice() {
+    fn disk_named_twice_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         fs::write(at("a"), "").unwrap();

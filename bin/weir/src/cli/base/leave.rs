@@ -1,8 +1,8 @@
-//! Taking something away that clients may be using.
+//! Deletion of exports and logical units that clients may use.
 //!
-//! Not here: whether they do (the server).
+//! Not here: whether clients use them (the server).
 //!
-//! Invariant: without `--force` no client is cut off.
+//! Invariant: without `--force` no client is disconnected.
 
 use std::time::Duration;
 
@@ -12,22 +12,23 @@ use weir_base::ErrorKind;
 
 use crate::cli::base::session::Session;
 
-/// Pause between two requests of `--drain`; the server waits a second by itself.
+/// Pause between two requests of `--drain`; the server itself waits for up to a second.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Options for clients that are still connected.
+/// Options for connected clients.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LeaveArgs {
-    /// Cut clients off: what they are writing may be lost
+    /// Disconnect clients; writes in flight may be lost
     #[arg(long)]
     force: bool,
-    /// Wait until the last client has left
+    /// Wait until the last client has disconnected
     #[arg(long, conflicts_with = "force")]
     drain: bool,
 }
 
 impl LeaveArgs {
-    /// Does a call, which is told whether to cut clients off; with `--drain` until none is left.
+    /// Makes a call with the value of `--force`; with `--drain`, repeats it until no client is
+    /// connected.
     pub(crate) fn call<T>(
         self,
         session: &Session,

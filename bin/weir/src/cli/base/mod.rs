@@ -1,4 +1,4 @@
-//! Shared code of all verbs: printing, questions, the connection to the server.
+//! Shared code of all verbs: output, confirmation and the connection to the server.
 
 pub(crate) mod confirm;
 pub(crate) mod layout;

@@ -1,10 +1,10 @@
-//! Printing: tables, JSON, errors.
+//! Output: tables, JSON, errors.
 //!
-//! Not here: what the columns are (one file per noun).
+//! Not here: the columns (one file for each noun).
 //!
 //! Invariants:
-//! - a reader that goes away is no error and no panic;
-//! - text from disks and servers cannot steer the terminal: control characters print as `?`.
+//! - a closed pipe causes neither an error nor a panic;
+//! - text from disks and servers cannot control the terminal: control characters print as `?`.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use weir_api::types::Outcome;
 use weir_api::wire::{ErrorBody, advice};
 use weir_base::ErrorKind;
 
-/// Version of what `--json` prints; grows when a field is renamed, removed or means another thing.
+/// Version of the JSON output; increased when a field is renamed, removed or redefined.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Width that long sentences are wrapped to.
+/// Line width of long sentences.
 const WIDTH: usize = 80;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Versioned<'a, T> {
     body: &'a T,
 }
 
-/// An answer as JSON.
+/// Formats a response as JSON.
 pub(crate) fn json<T: Serialize>(body: &T) -> Result<String, ApiError> {
     let versioned = Versioned { schema_version: SCHEMA_VERSION, body };
     serde_json::to_string_pretty(&versioned).map(|text| text + "\n").map_err(|error| {
@@ -39,7 +39,7 @@ pub(crate) fn json<T: Serialize>(body: &T) -> Result<String, ApiError> {
 pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             let message = format!("cannot write to standard output: {error}");
@@ -49,12 +49,12 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes talk to standard error; nobody can be told if that fails.
+/// Writes a message to standard error; a failed write has nowhere to be reported.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// Prints an error with what to do about it.
+/// Prints an error and its remedy.
 pub(crate) fn error(error: &ApiError, as_json: bool) {
     match as_json.then(|| json(&ErrorBody { error: error.clone() })) {
         Some(Ok(text)) => say(text.trim_end()),
@@ -68,8 +68,8 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
     }
 }
 
-/// The next command to type. The advice of a whole kind of errors says less than the message: of
-/// something that is not there it becomes the list of what is, of a wrong request nothing.
+/// The next command to type. The general advice of an error kind says less than the message: for a
+/// missing object it becomes a list command, for an invalid request it is left out.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());
@@ -88,7 +88,7 @@ fn exact(error: &ApiError) -> Option<String> {
     }
 }
 
-/// What a changing call did, as talk.
+/// Message on the outcome of a changing call.
 pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
     match outcome {
         Outcome::Created => format!("{what} {name} created"),
@@ -98,12 +98,12 @@ pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
     }
 }
 
-/// How a table is printed.
+/// Format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Aligned, with a header.
+    /// Aligned columns with a header.
     People,
-    /// Tabs, no header, for scripts.
+    /// Tab-separated columns without a header, for scripts.
     Script,
 }
 
@@ -121,7 +121,7 @@ impl Style {
     }
 }
 
-/// A table. A header that starts with `>` aligns its column to the right.
+/// Formats a table. A header that starts with `>` aligns its column to the right.
 pub(crate) fn table<const N: usize>(
     header: [&str; N],
     all: &[[String; N]],
@@ -131,7 +131,7 @@ pub(crate) fn table<const N: usize>(
     rows(&header, &all, style)
 }
 
-/// As [`table`], with as many columns as the header and each row have.
+/// As [`table`], for any number of columns; the header and each row have the same number.
 pub(crate) fn rows(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let rows = rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
     let rows: Vec<Vec<String>> = rows.collect();
@@ -183,12 +183,12 @@ pub(crate) fn labelled(lines: &[(&str, &str)]) -> String {
     text
 }
 
-/// Text without control characters.
+/// Replaces control characters by `?`.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A duration as people say it.
+/// A duration in days, hours, minutes and seconds.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -196,7 +196,7 @@ pub(crate) fn duration(ms: u64) -> String {
     if days > 0 { format!("{days} d {time}") } else { time }
 }
 
-/// The time an operation took.
+/// Duration of an operation, in a suitable unit.
 pub(crate) fn micros(us: u64) -> String {
     match us {
         0..1000 => format!("{us}us"),
@@ -212,7 +212,7 @@ pub(crate) fn date(unix_ms: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
-    // 400 years are always 146,097 days; what is left is counted out.
+    // 400 years are always 146,097 days; the loop counts the remaining years.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(leap(year)) {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn text_cannot_steer_the_terminal_or_break_a_table() {
+    fn control_characters_cannot_reach_the_terminal() {
         let rows = [["\u{1b}[2J\ta\n".into()]];
         assert_eq!(table(["X"], &rows, Style::Script), "?[2J?a?\n");
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_well() {
+    fn durations_are_formatted() {
         assert_eq!(duration(61_000), "00:01:01");
         assert_eq!(duration(90_061_000), "1 d 01:01:01");
     }

@@ -2,7 +2,7 @@
 //!
 //! Not here: the verbs (`pool`, `maintenance`, `vdev`).
 //!
-//! Invariant: a line is whole without the lines around it.
+//! Invariant: each line is complete by itself.
 
 use weir_api::ApiError;
 use weir_api::types::{PoolChange, ScanKind, ScanState, ScanStatus};
@@ -11,7 +11,7 @@ use weir_base::size::Human;
 use crate::cli::base::output;
 use crate::cli::base::session::Session;
 
-/// Says what a change was done in spite of.
+/// Prints the warnings of a change.
 pub(crate) fn warn(session: &Session, change: &PoolChange) {
     for warning in &change.warnings {
         session.say(&format!("warning: {}", output::clean(warning)));
@@ -28,7 +28,7 @@ pub(crate) fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiE
     session.print(change, |_| String::new())
 }
 
-/// A scan as zpool tells it; nothing where there was none.
+/// Formats a scan as `zpool status` does; `None` if the pool had no scan.
 pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
     let scan = scan?;
     let kind = kind_name(scan.kind);

@@ -1,9 +1,8 @@
-//! Options that say where the server is and how to print.
+//! Options for the server's address and the output format.
 //!
 //! Not here: the connection (`session`), the commands (`args`).
 //!
-//! Invariant: an option before the verb and the same option after it mean the same; the last one
-//! counts.
+//! Invariant: an option means the same before and after the verb; the last one wins.
 
 use std::path::PathBuf;
 
@@ -12,49 +11,50 @@ use clap::Args;
 /// Flags of every verb that calls the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Remote {
-    /// Where the server is; also from the environment: WEIR_API
+    /// Address of the server; also from the environment variable WEIR_API
     #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
     api: Option<String>,
-    /// File with the certificate that vouches for a server at https:// (PEM); also WEIR_CA
+    /// File with the CA certificate for a server at https:// (PEM); also WEIR_CA
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Give up waiting for the answer after this long
+    /// Time limit for the server's response
     #[arg(long, global = true, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 }
 
-/// The same, of a noun whose verb has a `--ca` of its own: there it goes before the noun.
+/// The same flags for a noun with a verb that has its own `--ca`; there the flag goes before the
+/// noun.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RemoteWithoutCa {
-    /// Where the server is; also from the environment: WEIR_API
+    /// Address of the server; also from the environment variable WEIR_API
     #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
     api: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Give up waiting for the answer after this long
+    /// Time limit for the server's response
     #[arg(long, global = true, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
 }
 
-/// The same flags before the noun. They are not global there: `serve` has its own `--api`.
+/// The same flags before the noun. They are not global: `serve` has its own `--api`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
-    /// Where the server is; also from the environment: WEIR_API
+    /// Address of the server; also from the environment variable WEIR_API
     #[arg(id = "root_api", long = "api", value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
     pub(crate) api: Option<String>,
-    /// File with the certificate that vouches for a server at https:// (PEM); also WEIR_CA
+    /// File with the CA certificate for a server at https:// (PEM); also WEIR_CA
     #[arg(id = "root_ca", long = "ca", value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Print JSON
     #[arg(id = "root_json", long = "json")]
     pub(crate) json: bool,
-    /// Give up waiting for the answer after this long
+    /// Time limit for the server's response
     #[arg(id = "root_timeout", long = "timeout", value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: Option<u64>,

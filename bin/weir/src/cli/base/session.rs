@@ -1,10 +1,10 @@
-//! One call to the server and the way its answer is printed.
+//! A call to the server, and the output of its response.
 //!
 //! Not here: the calls (weir-api).
 //!
 //! Invariants:
 //! - `--json` prints one object with `schema_version` and nothing else;
-//! - talk is silent with `--json`.
+//! - `--json` suppresses messages.
 
 use std::env::{self, VarError};
 use std::io::IsTerminal as _;
@@ -22,16 +22,17 @@ use weir_base::{ErrorKind, private};
 use crate::cli::base::output;
 use crate::cli::base::remote::RootRemote;
 
-/// Names the file with the token to show; never an argument, which every user of the machine sees.
+/// Variable with the path of the token file. Tokens are never arguments: every user of the machine
+/// sees those.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// The token itself, where that variable is not set.
+/// Variable with the token itself, used if the other one is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
-/// Names the file with the certificates that vouch for a server.
+/// Variable with the path of the CA certificates.
 const CA_VARIABLE: &str = "WEIR_CA";
 
-/// A client of the server that a person named.
+/// A client of the server at this address.
 fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiError> {
     if let Some(rest) = text.strip_prefix("https://") {
         let Some(ca) = ca else {
@@ -59,7 +60,7 @@ fn client(text: &str, ca: Option<&Path>, has_token: bool) -> Result<Client, ApiE
     Ok(Client::new(address))
 }
 
-/// The token to show; none for a user of the server's machine.
+/// The token to send; `None` for a user of the server's machine.
 fn token() -> Result<Option<SecretText>, ApiError> {
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, why).with_action("make another: weir token create")
@@ -86,7 +87,7 @@ fn token() -> Result<Option<SecretText>, ApiError> {
     Ok(Some(SecretText::new(text)))
 }
 
-/// A server to call and a way to print.
+/// A client of the server and the output format.
 pub(crate) struct Session {
     client: Client,
     runtime: Runtime,
@@ -94,7 +95,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Finds the server: `--api`, then `WEIR_API`, then the default places.
+    /// Finds the server: `--api`, then `WEIR_API`, then the default addresses.
     pub(crate) fn open(root: &RootRemote, near: &RootRemote) -> Result<Self, ApiError> {
         let given = match near.api.as_ref().or(root.api.as_ref()) {
             Some(text) => Some(text.clone()),
@@ -131,12 +132,12 @@ impl Session {
         self.wait(self.client.call(call))
     }
 
-    /// The client, for the calls whose body is a stream.
+    /// The client, for calls whose body is a stream.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Waits for what an earlier call began.
+    /// Waits for the response of an earlier call.
     pub(crate) fn wait<T>(
         &self,
         answer: impl Future<Output = Result<T, ApiError>>,
@@ -146,13 +147,13 @@ impl Session {
         done.expect("the future above stores the answer before it ends")
     }
 
-    /// Runs a future to its end. The runtime is compiled once for all calls, not once for each type
-    /// of answer.
+    /// Runs a future to its end. A separate function, so that the runtime is compiled once and not
+    /// for each type of response.
     fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
         self.runtime.block_on(work);
     }
 
-    /// Prints an answer: as JSON, or as the text `human` makes of it.
+    /// Prints a response: as JSON, or as text formatted by `human`.
     pub(crate) fn print<T: Serialize>(
         &self,
         answer: &T,
@@ -165,7 +166,7 @@ impl Session {
         }
     }
 
-    /// With `--json`, prints to standard error, where standard output is taken.
+    /// With `--json`, prints to standard error; for verbs whose standard output is a stream.
     pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
         if self.json {
             output::say(output::json(answer)?.trim_end());
@@ -173,12 +174,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a person watches: talk goes to a terminal, and data is not JSON.
+    /// True if messages go to a terminal and the output is not JSON.
     pub(crate) fn is_watched(&self) -> bool {
         !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Says something that is not data.
+    /// Prints a message, unless the output is JSON.
     pub(crate) fn say(&self, text: &str) {
         if !self.json {
             output::say(text);

@@ -1,4 +1,4 @@
-//! `weir check` and `weir rescue` on pools whose checksums are right and whose fields are wrong.
+//! `weir check` and `weir rescue` on pools with valid checksums and invalid fields.
 //!
 //! Not here: the engine's own steps on such pools (weir-forge).
 
@@ -8,7 +8,7 @@ use weir_format::VdevKind;
 use super::{block_on, open_over};
 use crate::offline::{check, rescue};
 
-/// Checks a pool, prints what was found, and rescues each of its volumes; how many were copied.
+/// Checks a pool, prints the report, rescues each of its volumes, and returns the number copied.
 fn look(disks: &Disks, folder: &std::path::Path) -> usize {
     let looked = block_on(async {
         if let Ok((engine, overlays)) = open_over(disks.devices(), false).await {
@@ -31,7 +31,7 @@ fn look(disks: &Disks, folder: &std::path::Path) -> usize {
 }
 
 #[test]
-fn check_and_rescue_answer_on_forged_pools() {
+fn check_and_rescue_return_on_forged_pools() {
     let folder = tempfile::tempdir().expect("a folder");
     let disks = sample(VdevKind::Mirror);
     let map = Map::of(&disks);
@@ -48,9 +48,10 @@ fn check_and_rescue_answer_on_forged_pools() {
     assert!(copied > 400, "{copied} volumes of 200 pools");
 }
 
-/// `weir rescue` read each record of a terabyte below a lost node, or walked a tree without end.
+/// `weir rescue` read every record of a terabyte below an unreadable node, or followed a cycle in a
+/// tree forever.
 #[test]
-fn tree_that_leads_to_one_node_again_and_again_is_rescued_around() {
+fn rescue_skips_a_tree_that_repeats_one_node() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut disks = sample(VdevKind::Disk);
     let mut forgery = Forgery::new(&Map::of(&disks));
@@ -58,9 +59,9 @@ fn tree_that_leads_to_one_node_again_and_again_is_rescued_around() {
     assert_eq!(look(&disks, folder.path()), 4);
 }
 
-/// A counter that a rescue need not look at ended it.
+/// A wrong counter that a rescue does not need made it fail.
 #[test]
-fn rescue_copies_volumes_whose_counters_cannot_be() {
+fn rescue_ignores_impossible_counters() {
     const USED_BLOCKS: usize = 68;
     let folder = tempfile::tempdir().expect("a folder");
     let mut disks = sample(VdevKind::Disk);

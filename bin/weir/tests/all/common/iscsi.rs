@@ -1,9 +1,9 @@
-//! An iSCSI initiator written byte for byte from RFC 7143, as different as can be from the code
-//! under test: one command at a time, its data sent with it.
+//! An iSCSI initiator written from RFC 7143 independently of the code under test: one command at a
+//! time, with its data as immediate data.
 //!
-//! Not here: manners towards a target that breaks the protocol; the test fails then.
+//! Not here: handling of protocol errors; the test fails on them.
 //!
-//! Invariant: nothing waits for ever: a target that is silent fails the test.
+//! Invariant: every wait has a time limit, so an unresponsive target fails the test.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const HEADER: usize = 48;
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u8,
@@ -44,7 +44,8 @@ fn pad(len: usize) -> usize {
 }
 
 impl Initiator {
-    /// Logs in as `name` with an ISID that ends with `isid`; the status where that is refused.
+    /// Logs in as `name` with an ISID that ends in `isid`. The inner `Err` is the status of a
+    /// refused login.
     pub(crate) fn log_in(
         address: &str,
         name: &str,
@@ -102,7 +103,7 @@ impl Initiator {
         Ok((header, data))
     }
 
-    /// Runs a command; up to 64 KiB of data go with it, and at most `expected` bytes come back.
+    /// Runs a command with up to 64 KiB of data; the target returns at most `expected` bytes.
     pub(crate) fn run(
         &mut self,
         lun: u8,
@@ -139,7 +140,7 @@ impl Initiator {
         }
     }
 
-    /// Sends a command as [`Initiator::run`] does, and takes no answer.
+    /// Sends a command as [`Initiator::run`] does, and does not wait for the response.
     pub(crate) fn send_command(
         &mut self,
         lun: u8,
@@ -163,7 +164,7 @@ impl Initiator {
         self.send(header, data)
     }
 
-    /// Gets the unit attentions of a new session out of the way.
+    /// Clears the unit attentions of a new session.
     pub(crate) fn ready(&mut self, lun: u8) {
         for _ in 0..8 {
             if self.run(lun, &[0; 6], &[], 0).unwrap().status == 0 {
@@ -174,7 +175,7 @@ impl Initiator {
     }
 }
 
-/// READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME of 16 bytes.
+/// CDB of a READ, WRITE, SYNCHRONIZE CACHE or WRITE SAME with 16 bytes.
 pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (code, flags);

@@ -2,7 +2,7 @@
 //! export, or a file that nbdfuse mounts from it.
 //!
 //! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A disk of
-//! the machine would be too quick or too slow to have a known verdict.
+//! the machine would be too fast or too slow to have a known verdict.
 //!
 //! Invariant: all connections share the data, the rate and the counters of one disk.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use file::Mount;
 
-/// Bytes of the disk.
+/// Size of the disk in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 
 /// Error numbers of NBD, equal to Linux's.
@@ -43,22 +43,22 @@ pub(crate) struct Op {
     pub(crate) number: u64,
     /// Time since the fill ended.
     pub(crate) since: Duration,
-    /// Operations that the disk has not answered yet, this one excluded.
+    /// Operations in flight, without this one.
     pub(crate) in_flight: usize,
 }
 
 /// Action of the disk on an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Does the operation.
+    /// Performs the operation.
     Right,
-    /// Does the operation with this delay.
+    /// Performs the operation with this delay.
     Late(Duration),
     /// Flips a bit in the middle of the stored or returned data.
     Flip,
-    /// Acknowledges a write and does not keep it.
+    /// Acknowledges a write and discards it.
     Lose,
-    /// Keeps the first half of a write.
+    /// Stores the first half of a write.
     Tear,
     /// Writes to or reads from another address.
     At(usize),
@@ -70,11 +70,11 @@ pub(crate) enum Act {
     Short,
     /// Fails with an error number.
     Fail(u32),
-    /// Never answers.
+    /// Never replies.
     Silent,
-    /// Answers twice.
+    /// Replies twice.
     Twice,
-    /// Answers an operation that no client sent.
+    /// Replies to an operation that no client sent.
     Stranger,
     /// Closes the connection.
     HangUp,
@@ -85,9 +85,9 @@ pub(crate) enum Act {
 /// Behaviour of a disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Liar {
-    /// Time of each operation.
+    /// Latency of each operation.
     pub(crate) latency: Duration,
-    /// Operations per second, of all clients together.
+    /// Operations per second of all clients together.
     pub(crate) rate: f64,
     /// Chooses the action for each operation.
     pub(crate) lie: fn(&Op) -> Act,
@@ -100,7 +100,7 @@ struct Disk {
     /// Contents before the last write of each byte.
     old: Vec<u8>,
     free_at: Instant,
-    /// Times of the pending answers.
+    /// Times of the pending replies.
     due: Vec<Instant>,
     bytes_written: usize,
     filled_at: Option<Instant>,
@@ -178,7 +178,7 @@ impl Disk {
         (self.how.lie)(&op)
     }
 
-    /// Returns the moment at which the disk answers the operation that it does next.
+    /// Returns the time of the reply to the next operation.
     fn due(&mut self, act: Act) -> Instant {
         let gap = Duration::from_secs_f64(1.0 / self.how.rate);
         self.free_at = self.free_at.max(Instant::now()) + gap;
@@ -217,7 +217,7 @@ impl Disk {
         self.old[place.clone()].copy_from_slice(&self.data[place.clone()]);
         self.data[place].copy_from_slice(kept);
         if act == Act::Flip {
-            // Behind the stamp that a check of the first bytes reads.
+            // In the middle of the data, beyond the stamp in the first bytes.
             self.data[start + kept.len() / 2] ^= 1;
         }
     }

@@ -1,12 +1,12 @@
-//! A load that knows what it was promised: tagged blocks, and which of them a flush acknowledged.
+//! A load of tagged blocks with a model of the acknowledged and flushed changes.
 //!
 //! Not here: killing the server (crash.rs).
 //!
 //! Invariants:
-//! - a block is changed by one connection, one change at a time, so its changes have an order;
-//! - every change has a tag of its own, so content tells which change it came from;
-//! - stamps are taken before a request is sent and after its answer was read: "before" in the model
-//!   is "before" in the world.
+//! - one connection changes a block, one change at a time, so the changes of a block have an order;
+//! - every change has a unique tag, so the content identifies the change;
+//! - the model stamps a request before it is sent and again after its reply was read: the order in
+//!   the model is then the order in which the server can have seen them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
 use super::rng::Rng;
 
 pub(crate) const BLOCK: usize = 4096;
-/// Requests of one connection under way.
+/// Requests in flight on one connection.
 const IN_FLIGHT: usize = 8;
 /// Blocks of the longest write.
 const BLOCKS_MAX: u64 = 16;
@@ -25,7 +25,7 @@ const BLOCKS_MAX: u64 = 16;
 /// One change of one block.
 #[derive(Clone, Debug)]
 struct Version {
-    /// 0: zeros.
+    /// 0 means zeros.
     tag: u64,
     issued: u64,
     acked: Option<u64>,
@@ -34,22 +34,22 @@ struct Version {
 }
 
 struct Block {
-    /// The last known content, then every change since.
+    /// The last known content, then every later change.
     versions: Vec<Version>,
     in_flight: bool,
 }
 
-/// What a volume may hold after a crash.
+/// Possible contents of a volume after a crash.
 pub(crate) struct Model {
     blocks: Vec<Block>,
     now: u64,
-    /// Everything acknowledged before this stamp was acknowledged by a flush.
+    /// A flush acknowledged everything that was acknowledged before this stamp.
     flushed: u64,
     pub(crate) flushes: u64,
     pub(crate) writes: u64,
 }
 
-/// Content of one block: its tag and number, then bytes that follow from them.
+/// Content of one block: its tag and number, then bytes derived from them.
 fn content(tag: u64, lba: u64) -> Vec<u8> {
     if tag == 0 {
         return vec![0; BLOCK];
@@ -63,7 +63,7 @@ fn content(tag: u64, lba: u64) -> Vec<u8> {
     block
 }
 
-/// The tag of a block read back; `None` if it is none that was ever written here.
+/// The tag of a block read back; `None` if the block was never written with this content.
 fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
     if block.iter().all(|byte| *byte == 0) {
         return Some(0);
@@ -91,8 +91,8 @@ impl Model {
         self.now
     }
 
-    /// Compares a volume with what may be in it after a crash and takes what is there as the new
-    /// start. Returns how many blocks hold changes nobody flushed.
+    /// Compares a volume with its possible contents after a crash, and uses the found contents as
+    /// the new start. Returns the number of blocks with changes that were not flushed.
     pub(crate) fn verify(&mut self, client: &mut Client, what: &str) -> u64 {
         let per_read = 256_u64;
         let mut found = Vec::with_capacity(self.blocks.len());
@@ -108,7 +108,7 @@ impl Model {
                 }));
             }
         }
-        // Prefix rule: with a change, everything acknowledged before it was issued is there too.
+        // Prefix rule: if a change survived, everything acknowledged before its issue survived too.
         let newest = self.blocks.iter().zip(&found).flat_map(|(block, tag)| {
             let versions = block.versions.iter();
             versions.filter(move |version| *tag != 0 && version.tag == *tag).map(|v| v.issued)
@@ -136,12 +136,12 @@ impl Model {
         extra
     }
 
-    /// The pool was closed in good order: everything acknowledged is promised.
+    /// The pool was closed cleanly: everything acknowledged is durable.
     pub(crate) fn closed(&mut self) {
         self.flushed = self.tick();
     }
 
-    /// The first blocks were set to zeros by somebody else.
+    /// Another client zeroed the first blocks.
     pub(crate) fn forget(&mut self, blocks: usize) {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
         for block in &mut self.blocks[..blocks] {
@@ -150,7 +150,7 @@ impl Model {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 struct Sent {
     kind: u16,
     stamp: u64,
@@ -160,10 +160,10 @@ struct Sent {
     fua: bool,
 }
 
-/// Why a connection's load ended.
+/// Reason for the end of a connection's load.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The server went away.
+    /// The connection broke.
     Broken,
     /// The server refused a request: its kind and the error number.
     Refused(u16, u32),
@@ -177,7 +177,8 @@ struct Worker {
     sent: HashMap<u64, Sent>,
 }
 
-/// Starts a load over blocks `range` that goes on until the server is gone or refuses something.
+/// Starts a load on blocks `range` that runs until the connection breaks or the server refuses a
+/// request.
 pub(crate) fn start(
     socket: &Path,
     export: &str,
@@ -208,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Sends one random request; false when the server is gone.
+    /// Sends one random request; false if the connection broke.
     fn issue(&mut self) -> bool {
         let kind = match self.rng.below(100) {
             0..74 => WRITE,
@@ -253,7 +254,7 @@ impl Worker {
         }
     }
 
-    /// Notes what an answer promised.
+    /// Records the guarantees of a reply in the model.
     fn settle(&self, sent: &Sent, data: &[u8]) {
         let mut model = self.model.lock().unwrap();
         let now = model.tick();

@@ -1,12 +1,12 @@
-//! What the tests of the whole program share: a server to start and kill, the command line to
-//! call it with, and other people's tools.
+//! Shared code of the end-to-end tests: a server to start and kill, the command line, and external
+//! tools.
 //!
-//! Not here: tests, and the client written byte for byte ([`nbd`]).
+//! Not here: tests, and the NBD client ([`nbd`]).
 //!
 //! Invariants:
-//! - every server has its own directory and sockets, and ends with its guard, by its handle;
-//! - a guard that goes away asserts that its server never panicked;
-//! - a tool that is missing fails the test and is named.
+//! - every server has its own directory and sockets, and its guard ends it by its process handle;
+//! - the drop of a guard asserts that its server did not panic;
+//! - a missing tool fails the test, and the error names the tool.
 
 pub(crate) mod iscsi;
 pub(crate) mod liar;
@@ -34,7 +34,7 @@ pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Exit codes by error kind, as docs/errors.md prints them.
+/// Exit codes by error kind, as in docs/errors.md.
 pub(crate) mod code {
     pub(crate) const INVALID: i32 = 3;
     pub(crate) const NOT_FOUND: i32 = 4;
@@ -49,10 +49,10 @@ pub(crate) mod code {
 /// The program under test.
 pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// How long a server may take to answer before a test gives up on it.
+/// Time limit for a server's first response.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// The directories of one test: disks on a real file system, sockets where paths are short.
+/// The directories of one test: disks on a real file system, sockets under a short path.
 pub(crate) struct Dirs {
     disks: tempfile::TempDir,
     sockets: tempfile::TempDir,
@@ -68,12 +68,12 @@ impl Dirs {
         }
     }
 
-    /// A path beside the disks.
+    /// A path in the directory of the disks.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.disks.path().join(name)
     }
 
-    /// Makes a sparse file.
+    /// Creates a sparse file.
     pub(crate) fn disk(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.file(name);
         File::create(&path).unwrap().set_len(bytes).unwrap();
@@ -90,7 +90,7 @@ impl Dirs {
         self.serve_as("")
     }
 
-    /// Another server's command beside the first: its own state and sockets, by a suffix.
+    /// The command of a further server: its own state and sockets, distinguished by a suffix.
     pub(crate) fn serve_as(&self, suffix: &str) -> Command {
         let unix = |name: &str| format!("unix:{}{suffix}", self.short(name).display());
         let mut command = Command::new(WEIR);
@@ -101,13 +101,13 @@ impl Dirs {
         command
     }
 
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it responds.
     pub(crate) fn start(&self) -> Server {
         Server::start(self, "", self.serve())
     }
 }
 
-/// Starts a command with its talk in a file.
+/// Starts a command with its standard error in a file.
 pub(crate) fn spawn(mut command: Command, log: &Path) -> Child {
     let talk = File::create(log).unwrap();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk).spawn().unwrap()
@@ -120,19 +120,20 @@ pub(crate) struct Server {
     api: PathBuf,
     nbd: PathBuf,
     dir: PathBuf,
-    /// From the start of the process to its first answer.
+    /// From the start of the process to its first response.
     pub(crate) ready_after: Duration,
 }
 
 impl Server {
-    /// Starts `command`, which must use the sockets with this suffix, and waits for an answer.
+    /// Starts `command`, which must use the sockets with this suffix, and waits for its first
+    /// response.
     pub(crate) fn start(dirs: &Dirs, suffix: &str, command: Command) -> Self {
         let mut server = Self::launch(dirs, suffix, command);
         server.wait_ready();
         server
     }
 
-    /// Starts `command` and does not wait.
+    /// Starts `command` without waiting.
     pub(crate) fn launch(dirs: &Dirs, suffix: &str, command: Command) -> Self {
         let number = dirs.starts.fetch_add(1, Ordering::Relaxed);
         let log = dirs.file(&format!("serve{suffix}-{number}.log"));
@@ -146,8 +147,8 @@ impl Server {
         }
     }
 
-    /// Asks who is there until somebody answers. The socket is bound before pools are opened and
-    /// answers after, so that the first answer is the moment of being ready.
+    /// Sends requests until the server responds. The server binds the socket before it imports
+    /// pools and responds afterwards, so the first response marks the end of the start.
     fn wait_ready(&mut self) {
         let start = Instant::now();
         while !answers(&self.api) {
@@ -164,14 +165,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Memory that it has.
+    /// Resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
     }
 
-    /// Most resident memory that the process had so far.
+    /// Peak resident memory of the process.
     pub(crate) fn high_water_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -182,13 +183,13 @@ impl Server {
         &self.nbd
     }
 
-    /// What the server wrote to standard error until now.
+    /// Standard error of the server so far.
     pub(crate) fn talk(&self) -> String {
         let talk = fs::read(&self.log).unwrap_or_else(|error| error.to_string().into_bytes());
         String::from_utf8_lossy(&talk).into_owned()
     }
 
-    /// Runs `weir` with the words of `line`; `{dir}`-relative paths name this test's disks.
+    /// Runs `weir` with the words of `line`; relative paths name this test's disks.
     pub(crate) fn weir(&self, line: &str) -> Ran {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.weir_words(&words)
@@ -198,19 +199,19 @@ impl Server {
         self.weir_with(words, &[])
     }
 
-    /// As [`Self::weir_words`], with variables of the environment.
+    /// As [`Self::weir_words`], with environment variables.
     pub(crate) fn weir_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = self.command(words);
         command.envs(variables.iter().copied());
         Ran::of(&words.join(" "), &command.output().unwrap())
     }
 
-    /// Runs `weir bench` as a user of this server, whose API says what it knows.
+    /// Runs `weir bench` as a user of this server, so that it queries the server's API.
     pub(crate) fn bench(&self, words: &[&str]) -> Ran {
         self.weir_words(&[&["bench"], words].concat())
     }
 
-    /// A call of this server that has not begun.
+    /// A `weir` command for this server, not yet started.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.args(words).current_dir(&self.dir).stdin(Stdio::null());
@@ -224,13 +225,13 @@ impl Server {
         self.weir(&format!("pool status {pool} --json")).json()
     }
 
-    /// Makes a volume and offers it under its own name.
+    /// Creates a volume and exports it under its own name.
     pub(crate) fn volume(&self, name: &str, size: &str) {
         self.weir(&format!("volume create {name} --size {size}")).ok();
         self.weir(&format!("export create nbd {name}")).ok();
     }
 
-    /// The address of an export for stock clients.
+    /// The address of an export for standard clients.
     pub(crate) fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.nbd.display())
     }
@@ -239,7 +240,7 @@ impl Server {
         nbd::Client::connect(&self.nbd, export).unwrap()
     }
 
-    /// Ends the process as a power cut of its own would: no warning, nothing written back.
+    /// Kills the process with SIGKILL, without any write-back by the process.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -250,7 +251,7 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Asks the process to end and waits; returns how, and how long it took.
+    /// Sends a signal and waits for the end; returns the exit status and the duration.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let start = Instant::now();
         self.signal(signal);
@@ -270,7 +271,7 @@ impl Server {
         }
     }
 
-    /// Stops cleanly or fails.
+    /// Stops the server, and asserts a clean exit.
     pub(crate) fn stop_clean(self) {
         let log = self.log.clone();
         let (status, _) = self.stop(Signal::TERM);
@@ -278,7 +279,7 @@ impl Server {
         assert!(status.success(), "ended with {status}:\n{talk}");
     }
 
-    /// The process lives, answers, and never panicked.
+    /// Asserts that the process runs, responds, and did not panic.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self) {
         let ended = self.child.try_wait().unwrap();
@@ -296,7 +297,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Also after it ended: both calls are harmless then.
+        // Both calls are harmless after the process ended.
         drop(self.child.kill());
         drop(self.child.wait());
         if std::thread::panicking() {
@@ -307,7 +308,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether somebody answers a management call at this socket.
+/// True if a server responds to a management call at this socket.
 fn answers(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else { return false };
     stream.set_read_timeout(Some(READY_LIMIT)).unwrap();
@@ -317,7 +318,7 @@ fn answers(socket: &Path) -> bool {
     asked.is_ok() && stream.read_to_end(&mut answer).is_ok() && answer.starts_with(b"HTTP/1.1 200")
 }
 
-/// What one run of the command line gave.
+/// Result of one run of the command line.
 #[derive(Debug)]
 pub(crate) struct Ran {
     line: String,
@@ -342,7 +343,7 @@ impl Ran {
         self
     }
 
-    /// Failed with this code and said all of this.
+    /// Asserts a failure with this exit code and all these texts.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "weir {}: {}", self.line, self.talk);
@@ -361,12 +362,12 @@ impl Ran {
     }
 }
 
-/// Other users than root need a namespace of their own for users, where they may do what root may.
+/// Users other than root need a user namespace, in which they have root's permissions.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Where tools are. Debian keeps some in folders that only root's PATH has.
+/// Search path for tools. Debian installs some in directories that only root's PATH has.
 pub(crate) fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
@@ -381,13 +382,13 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     })
 }
 
-/// Everything a tool wrote.
+/// Standard output and standard error of a tool.
 pub(crate) fn text(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|part| String::from_utf8_lossy(part));
     parts.concat()
 }
 
-/// Runs a tool that must succeed and returns what it wrote.
+/// Runs a tool that must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn tool(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
@@ -396,7 +397,7 @@ pub(crate) fn tool(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Runs fio's own NBD client and expects no error from it.
+/// Runs fio's NBD client and asserts that it reports no error.
 #[track_caller]
 pub(crate) fn fio(uri: &str, arguments: &[&str]) -> String {
     let output = fio_output(uri, arguments);
@@ -413,7 +414,7 @@ pub(crate) fn fio_output(uri: &str, arguments: &[&str]) -> Output {
     run("fio", &all)
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -423,13 +424,13 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
     }
 }
 
-/// Writes a secret the way that Weir takes one: into a file that other users may not read.
+/// Writes a secret to a file that other users cannot read, as Weir requires.
 pub(crate) fn write_secret(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Makes `NAME.pem`, a certificate of localhost that vouches for itself, and `NAME.key`.
+/// Creates `NAME.pem`, a self-signed certificate of localhost, and `NAME.key`.
 pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     let path = |end: &str| dirs.file(&format!("{name}.{end}")).display().to_string();
     let (key, pem) = (path("key"), path("pem"));
@@ -440,7 +441,7 @@ pub(crate) fn certificate(dirs: &Dirs, name: &str) {
     tool("openssl", &[&made[..], &of, &names, &end].concat());
 }
 
-/// Overwrites these bytes where a disk holds them.
+/// Finds these bytes on a disk and overwrites them.
 pub(crate) fn spoil(disk: &Path, wanted: &[u8]) {
     let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
     let mut window = vec![0; MIB as usize + wanted.len()];

@@ -1,10 +1,10 @@
-//! A small NBD client, written byte for byte so that a test sees each acknowledgement.
+//! A small NBD client that shows each acknowledgement to the test.
 //!
-//! Not here: judging answers. Structured replies are not asked for.
+//! Not here: checks of replies. The client requests no structured replies.
 //!
 //! Spec: NBD proto.md, "Fixed newstyle negotiation", "Simple reply message".
 //!
-//! Invariant: every read has a time limit, so that a server that hangs fails the test.
+//! Invariant: every read has a time limit, so that a hung server fails the test.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -32,19 +32,19 @@ pub(crate) const EIO: u32 = 5;
 pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSPC: u32 = 28;
 
-/// No answer for this long is a failure of its own.
+/// Time limit for a reply; a slower server fails the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A connection to one export.
 pub(crate) struct Client {
     stream: UnixStream,
     cookie: u64,
-    /// Bytes of data that the answer to a request brings if it succeeds.
+    /// Data bytes of the reply to each pending read, if it succeeds.
     reads: HashMap<u64, usize>,
     pub(crate) size_bytes: u64,
 }
 
-/// The answer to one request.
+/// The reply to one request.
 pub(crate) struct Answer {
     pub(crate) cookie: u64,
     /// 0 or the protocol's error number.
@@ -106,7 +106,8 @@ impl Client {
         Ok(Self { stream, cookie: 0, reads: HashMap::new(), size_bytes })
     }
 
-    /// Sends a request and does not wait; `len` is what the request says, whatever `data` holds.
+    /// Sends a request without waiting. `len` goes into the request unchanged, whatever the size of
+    /// `data`.
     pub(crate) fn send(
         &mut self,
         kind: u16,
@@ -131,7 +132,7 @@ impl Client {
         Ok(self.cookie)
     }
 
-    /// Waits for the next answer, whichever request it is to.
+    /// Waits for the next reply, to any request.
     pub(crate) fn receive(&mut self) -> io::Result<Answer> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;
@@ -144,7 +145,8 @@ impl Client {
         Ok(Answer { cookie, errno, data })
     }
 
-    /// One request and its answer; nothing else may be under way. `Err` holds the error number.
+    /// Sends one request and waits for its reply; no other request may be in flight. `Err` holds
+    /// the error number.
     pub(crate) fn call(
         &mut self,
         kind: u16,

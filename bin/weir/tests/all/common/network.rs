@@ -1,11 +1,11 @@
-//! A network of one test: a namespace with a tap device, which has two addresses.
+//! The network of one test: a network namespace with a tap device that has two addresses.
 //!
-//! Not here: who talks over it.
+//! Not here: the programs that use it.
 //!
 //! Invariants:
-//! - it has no name, so two tests never meet, and it goes with the process that holds it: with the
-//!   guard, and with the test program however that ends;
-//! - where the machine does not allow one, the test fails and says what is missing.
+//! - the namespace has no name, so the networks of two tests are separate, and it ends with the
+//!   process that holds it: with the guard, or with the test program however that ends;
+//! - if the machine does not allow a namespace, the test fails and names the missing permission.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,10 +13,10 @@ use std::process::{Child, Command, Stdio};
 
 use super::{is_root, text};
 
-/// The device, seen from the namespace.
+/// Name of the tap device inside the namespace.
 pub(crate) const TAP: &str = "tap0";
 
-/// Two networks of one cable: an address on this side and one on the other (RFC 5737).
+/// One of two IP networks on the tap device: the address on this side and the guest's (RFC 5737).
 pub(crate) struct Subnet {
     pub(crate) here: &'static str,
     pub(crate) there: &'static str,
@@ -35,10 +35,10 @@ impl Network {
     pub(crate) fn new() -> Self {
         let tun = Path::new("/dev/net/tun");
         assert!(tun.exists(), "this test needs tap devices, and {} is missing", tun.display());
-        // In a namespace for users the guest's mount, which is setuid, would belong to nobody.
+        // In a user namespace, the guest's setuid mount would belong to the user "nobody".
         assert!(is_root(), "this test needs root, to make a network and to boot a guest");
         let mut command = Command::new("unshare");
-        // Ends when this program does, because its input ends then.
+        // `cat` ends together with this program, because its input ends then.
         let script = "ip link set lo up && ip tuntap add \"$1\" mode tap && \
             ip link set \"$1\" up && echo made && exec cat";
         command.args(["--net", "sh", "-c", script, "sh", TAP]);
@@ -58,8 +58,8 @@ impl Network {
         network
     }
 
-    /// A command that runs inside; it replaces itself by the program, so its process is that, and
-    /// ends when this thread does.
+    /// A command inside the namespace. `nsenter` and `setpriv` execute the program, so the process
+    /// is the program itself, and it ends with this thread.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--net");
@@ -67,7 +67,7 @@ impl Network {
         command
     }
 
-    /// The command as it is, but inside.
+    /// The same command, inside the namespace.
     pub(crate) fn inside(&self, command: &Command) -> Command {
         let mut inside = self.command(command.get_program().to_str().unwrap());
         inside.args(command.get_args());
@@ -83,7 +83,7 @@ impl Network {
         inside
     }
 
-    /// This side has no such address any more: what is sent to it is dropped, unanswered.
+    /// Removes an address of this side; packets to it are dropped without a reply.
     pub(crate) fn cut(&self, subnet: usize) {
         self.address("del", subnet);
     }

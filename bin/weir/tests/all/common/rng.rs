@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats.
+//! Random numbers from a seed.
 //!
-//! Not here: anything that must not be guessed.
+//! Not here: numbers that must be unpredictable.
 //!
 //! Invariant: the same seed gives the same numbers on every machine.
 
@@ -12,7 +12,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// The seed of this run: from the variable, or the clock. Printed, so that it can be repeated.
+    /// The seed of this run, from the environment variable or the clock. It is printed, so that the
+    /// run can be repeated.
     pub(crate) fn from_env(variable: &str) -> Self {
         let seed = match std::env::var(variable) {
             Ok(text) => text.parse().expect("the seed is a number"),
@@ -35,14 +36,14 @@ impl Rng {
         self.next() % end
     }
 
-    /// Random bytes.
+    /// Fills a buffer with random bytes.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {
             word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
         }
     }
 
-    /// True one time in `n`.
+    /// True with a probability of 1 in `n`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

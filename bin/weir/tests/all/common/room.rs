@@ -1,8 +1,8 @@
-//! Disks that can be made to fail without root: files in a small file system in RAM.
+//! Disks that a test can make fail without root: files in a small file system in RAM.
 //!
-//! Not here: what is done with them.
+//! Not here: the tests that use them.
 //!
-//! Invariant: only the processes of one test see it, and it is gone with its guard.
+//! Invariant: only the processes of one test see the file system, and it ends with its guard.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Dirs, Server, is_root};
 
-/// A small file system in RAM that only this test's processes see; gone with its guard.
+/// A small file system in RAM that only this test's processes see; it ends with its guard.
 pub(crate) struct Room {
     holder: Child,
     path: PathBuf,
@@ -35,7 +35,7 @@ impl Room {
         Self { holder, path }
     }
 
-    /// A file inside, as seen from outside.
+    /// A file inside, under a path that works outside the namespace.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.path.strip_prefix("/").unwrap()).join(name)
@@ -45,7 +45,7 @@ impl Room {
         File::create(self.file(name)).unwrap().set_len(bytes).unwrap();
     }
 
-    /// Takes space away.
+    /// Uses up space.
     pub(crate) fn fill(&self, bytes: u64) {
         fs::write(self.file("ballast"), vec![1; bytes as usize]).unwrap();
     }
@@ -54,10 +54,10 @@ impl Room {
         fs::remove_file(self.file("ballast")).unwrap();
     }
 
-    /// The disks give nothing back and take nothing any more: every read and every write fails.
+    /// Makes every read and every write of these disks fail.
     pub(crate) fn kill_disks(&self, names: &[&str]) {
         for name in names {
-            // To nothing, so that reads find no byte; the room that makes is taken away below.
+            // Truncate to zero, so that reads find no byte; the loop below uses up the freed space.
             File::create(self.file(name)).unwrap();
         }
         let mut ballast = File::create(self.file("ballast")).unwrap();
@@ -71,7 +71,7 @@ impl Room {
         }
     }
 
-    /// Starts a server that sees the room.
+    /// Starts a server inside the mount namespace.
     pub(crate) fn start(&self, dirs: &Dirs) -> Server {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--mount");

@@ -1,15 +1,15 @@
-//! A Linux of another kernel as a client: User-Mode Linux, an ordinary process, in a [`Network`].
+//! A client with another Linux kernel: User-Mode Linux, an ordinary process, in a [`Network`].
 //!
-//! Not here: what it does (the tests say so, in steps).
+//! Not here: the steps of each test.
 //!
-//! Its root is a copy-on-write view of this machine's, so it has every tool that is installed here
-//! and changes nothing; it is at [`SUBNETS`]. A step is a script that runs there, between what the
-//! test does here; both meet in a folder of this machine.
+//! The guest's root is a copy-on-write view of this machine's root, so it has every tool installed
+//! here and changes nothing. Its addresses are in [`SUBNETS`]. A step is a script that runs in the
+//! guest between actions of the test; guest and test share a folder of this machine.
 //!
 //! Invariants:
-//! - nothing waits for ever: steps have a limit there, and a later one here;
-//! - its processes end with the guard, and with the test program however that ends;
-//! - a step that fails shows what it did, what it said, and what the kernel said.
+//! - every wait has a limit: steps have one in the guest, and a later one in the test;
+//! - the guest's processes end with the guard, or with the test program however that ends;
+//! - a failed step shows its script, its output and the messages of the guest's kernel.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,22 +19,22 @@ use std::time::{Duration, Instant};
 
 use super::network::{Network, SUBNETS, TAP};
 
-/// Where Debian's package user-mode-linux puts the kernel and its modules.
+/// Paths of the kernel and its modules in Debian's package user-mode-linux.
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Its memory; files it changes are in there too.
+/// Memory of the guest, which also holds the files that it changes.
 const MEMORY_MIB: u64 = 384;
-/// Seconds take it five; a machine that builds something meanwhile is slower.
+/// A boot takes five seconds, and longer during a build on the same machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
-/// A step that takes longer hangs.
+/// A step that takes longer is hung.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_mins(1);
-/// What the guest needs beside its limit to end a step and to tell.
+/// Time for the guest to end a step after its limit and to report.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// The first program of the guest: changes to a root of its own, then does steps.
+/// The init program of the guest: changes to its own root, then runs steps.
 const INIT: &str = include_str!("uml_init.sh");
 
-/// How a step ended.
+/// Result of a step.
 pub(crate) struct Done {
     pub(crate) status: i32,
     pub(crate) out: String,
@@ -43,12 +43,12 @@ pub(crate) struct Done {
 pub(crate) struct Guest {
     child: Child,
     shared: tempfile::TempDir,
-    /// How many were run.
+    /// Number of steps so far.
     steps: u32,
 }
 
 impl Guest {
-    /// Boots and waits until it takes steps.
+    /// Boots the guest and waits until it accepts steps.
     pub(crate) fn boot(network: &Network) -> Self {
         for path in [KERNEL, MODULES] {
             let there = Path::new(path).exists();
@@ -59,9 +59,9 @@ impl Guest {
         let addresses = SUBNETS.map(|subnet| subnet.there).join(" ");
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
-        // A process namespace: the kernel runs each process of the guest as one of ours, and all
-        // of them must end with the first. A shell is that one, as the kernel ends by signals that
-        // the first process of a namespace does not get.
+        // A PID namespace: the kernel runs each process of the guest as a process of this machine,
+        // and all of them must end with the first. The first process is a shell, because the kernel
+        // ends by signals that the first process of a namespace does not receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
@@ -84,7 +84,7 @@ impl Guest {
         self.shared.path().join(name)
     }
 
-    /// Runs a bash script that must succeed; returns what it wrote.
+    /// Runs a bash script that must succeed; returns its output.
     #[track_caller]
     pub(crate) fn run(&mut self, script: &str) -> String {
         self.run_within(STEP_LIMIT, script)
@@ -97,7 +97,7 @@ impl Guest {
         done.out
     }
 
-    /// Runs a script that must end with this status, and not because it took too long.
+    /// Runs a script that must end with this status within the time limit.
     #[track_caller]
     pub(crate) fn fails(&mut self, status: i32, script: &str) -> String {
         let done = self.step(STEP_LIMIT, script);
@@ -105,7 +105,7 @@ impl Guest {
         done.out
     }
 
-    /// Starts a script beside the steps; [`Self::join`] waits for its end.
+    /// Starts a script in the background; [`Self::join`] waits for its end.
     #[track_caller]
     pub(crate) fn start(&mut self, name: &str, script: &str) {
         fs::write(self.path(name), script).unwrap();
@@ -117,7 +117,7 @@ impl Guest {
         self.run_within(limit, &format!("join {name}"))
     }
 
-    /// Runs a script to its end and judges nothing.
+    /// Runs a script to its end without checking its status.
     pub(crate) fn step(&mut self, limit: Duration, script: &str) -> Done {
         self.steps += 1;
         let number = self.steps;
@@ -147,7 +147,7 @@ impl Guest {
         }
     }
 
-    /// Shuts the guest down and expects that its kernel complained of nothing.
+    /// Shuts the guest down and asserts that its kernel logged no error.
     #[track_caller]
     pub(crate) fn halt(mut self) {
         let complaints = "dmesg | grep -E 'BUG|WARNING|Call Trace|Oops|blocked for more' || true";
@@ -176,7 +176,8 @@ impl Drop for Guest {
     }
 }
 
-/// The library that lets the kernel run on CPUs with AMX (`xtask/uml/xstate.c`); `None` on others.
+/// The library with which the kernel runs on CPUs with AMX (`xtask/uml/xstate.c`); `None` on
+/// others.
 fn preload() -> Option<PathBuf> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
     if !cpu.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
@@ -194,7 +195,7 @@ fn write_program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Where the file is that is the guest's memory: in RAM, where there is room.
+/// Directory for the guest's memory file: in RAM if there is enough space.
 fn memory_folder() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(shm).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

@@ -1,11 +1,11 @@
-# The first program of a guest of User-Mode Linux, after a line that sets `shared` (a folder of the
-# host), `modules` (another) and `addresses`. The root it starts with is the host's, read-only.
+# The init program of a User-Mode Linux guest, after a line that sets `shared` (a folder of the host),
+# `modules` (another one) and `addresses`. Its first root is the host's root, read-only.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 ip link set lo up
 for address in $addresses; do ip address add "$address/24" dev vec0; done
 ip link set vec0 up
 
-# A root that can be written: what changes is kept in memory.
+# A writable root: an overlay that keeps changes in memory.
 mount -t proc proc /proc
 insmod "$modules/$(uname -r)/kernel/fs/overlayfs/overlay.ko"
 mount -t tmpfs -o size=50% changes /mnt
@@ -27,17 +27,17 @@ mount -t hostfs -o "$shared" host run/host
 pivot_root . run/old
 cd /run/host
 
-# What every step can use.
+# Functions for all steps.
 cat >/run/functions <<'END'
-# Waits until a command succeeds; the step's limit ends it. `read` waits without a process, which is
-# slow to start in a guest.
+# Waits until a command succeeds, within the step's limit. `read` waits without starting a process,
+# which is slow in a guest.
 until_true() { until "$@" >/dev/null 2>&1; do read -r -t 0.3 -u 9 || :; done; }
-# Starts the script /run/host/NAME beside the steps.
+# Starts the script /run/host/NAME in the background.
 start() {
     { bash -eu -o pipefail "/run/host/$1" && echo 0 >"/run/$1.status" \
         || echo $? >"/run/$1.status"; } >"/run/$1.out" 2>&1 </dev/null &
 }
-# Waits for its end: what it wrote, and its status.
+# Waits for the end of the script; prints its output and returns its status.
 join() {
     until_true test -s "/run/$1.status"
     cat "/run/$1.out"
@@ -51,7 +51,7 @@ exec 9<>/run/never
 : >booted
 number=1
 until [ -e halt ]; do
-    # Waits without making a process.
+    # Waits without starting a process.
     if [ ! -e "step-$number" ]; then
         read -r -t 0.05 -u 9
         continue
@@ -62,7 +62,7 @@ until [ -e halt ]; do
     if [ "$status" -ne 0 ]; then
         { echo "-- trace:"; tail -n 40 /run/trace; echo "-- kernel:"; dmesg | tail -n 40; } >>/run/out
     fi
-    # A file of the host has its bytes when the last who writes it closes it.
+    # A host file is complete only after its last writer has closed it.
     cp /run/out "out-$number"
     echo "$status" >"status-$number.new"
     mv "status-$number.new" "status-$number"

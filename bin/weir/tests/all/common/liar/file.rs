@@ -1,4 +1,4 @@
-//! A liar as a file: nbdfuse mounts its export.
+//! A liar as a file, mounted by nbdfuse from its export.
 //!
 //! Not here: the export (nbd).
 //!

@@ -26,12 +26,12 @@ const REP_ACK: u32 = 1;
 const REP_SERVER: u32 = 2;
 const REP_INFO: u32 = 3;
 const REP_ERR_UNSUP: u32 = (1 << 31) | 1;
-/// The export has flags, FLUSH and FUA.
+/// Flags of the export: it supports FLUSH and FUA.
 const FLAGS: u16 = 1 | 1 << 2 | 1 << 3;
 const DISCONNECT: u8 = 2;
-/// Error of a command that the server has not.
+/// Error for an unsupported command.
 const EINVAL: u32 = 22;
-/// Longest wait of the thread that sends; it looks for new replies then.
+/// Longest wait of the sending thread before it checks for new replies.
 const LONG: Duration = Duration::from_hours(1);
 
 /// Serves one connection until its client leaves.
@@ -85,12 +85,12 @@ pub(super) fn serve(mut stream: UnixStream, disk: &Mutex<Disk>) -> io::Result<()
     }
 }
 
-/// Start of a reply to a request.
+/// Header of a reply to a request.
 fn head(request: &[u8; 28], error: u32) -> Vec<u8> {
     [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &request[8..16]].concat()
 }
 
-/// Returns false if the client wants no export.
+/// Negotiates; returns false if the client requests no export.
 fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
     // Fixed newstyle, without zeroes.
     stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
@@ -127,7 +127,7 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Sends each reply when it is due, the earliest first.
+/// Sends each reply at its time, the earliest first.
 fn send(mut out: UnixStream, replies: &Receiver<(Instant, Vec<u8>)>) -> io::Result<()> {
     let (mut waiting, mut number) = (BTreeMap::<(Instant, u64), Vec<u8>>::new(), 0);
     loop {
