@@ -1,8 +1,8 @@
-//! Checks of pool requests.
+//! Tests of the checks of pool requests.
 //!
-//! Not here: the layout words (command line).
+//! The command line has the tests of the layout grammar.
 //!
-//! Invariant: each refusal is reached by changing one thing in a request that passes.
+//! Invariant: each test changes one field of a request that passes and expects the refusal.
 
 use super::*;
 
