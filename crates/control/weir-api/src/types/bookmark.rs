@@ -114,7 +114,7 @@ impl Request for ListBookmarks {
 /// The answer of a call that makes a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BookmarkChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The bookmark as it is now.
     pub bookmark: Bookmark,

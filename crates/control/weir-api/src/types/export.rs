@@ -259,7 +259,7 @@ paged!(ExportList, exports: Export, |entry| &entry.name);
 /// The answer of a call that makes an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The export as it is now.
     pub export: Export,

@@ -537,7 +537,7 @@ impl Answer for PoolList {
 /// Response of a call that changes a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// Limitations for the caller to know, such as disks that the pool uses only in part.
     #[serde(default)]

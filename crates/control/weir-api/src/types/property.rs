@@ -326,7 +326,7 @@ impl Answer for PropertyList {
 /// Response of a call that sets properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PropertyChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The affected properties after the call.
     pub properties: Vec<Property>,

@@ -275,7 +275,7 @@ pub struct ReplicationWait {
 /// The answer of a call that deletes a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationRemoved {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// Full name of the volume.
     pub name: String,
@@ -323,7 +323,7 @@ paged!(ReplicationList, replications: Replication, |entry| &entry.volume);
 /// The answer of a call that changes a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The replication as it is now.
     pub replication: Replication,

@@ -270,7 +270,7 @@ paged!(ScheduleList, schedules: Schedule, |entry| &entry.name);
 /// The answer of a call that sets a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The schedule as it is now.
     pub schedule: Schedule,

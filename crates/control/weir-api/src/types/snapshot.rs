@@ -210,7 +210,7 @@ impl Request for SnapshotDestroy {
 /// What was, or would be, destroyed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotsDestroyed {
-    /// What the call did; `unchanged` for a dry run.
+    /// Outcome of the call; `unchanged` for a dry run.
     pub outcome: Outcome,
     /// Full names of the snapshots: by volume, oldest first.
     pub names: Vec<String>,
@@ -366,7 +366,7 @@ impl Request for SnapshotClone {
 /// The answer of a call that changes snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The snapshots as they are now.
     pub snapshots: Vec<Snapshot>,

@@ -389,7 +389,7 @@ paged!(TargetList, targets: Target, |entry| &entry.name);
 /// The answer of a call that changes a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The target as it is now.
     pub target: Target,

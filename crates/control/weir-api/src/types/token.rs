@@ -94,7 +94,7 @@ pub struct Token {
 /// The answer of a call that made a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreated {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The token.
     pub token: Token,

@@ -343,7 +343,7 @@ paged!(VolumeList, volumes: Volume, |entry| &entry.name);
 /// Response of a call that changes a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The volume after the call.
     pub volume: Volume,
