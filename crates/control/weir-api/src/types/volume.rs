@@ -300,8 +300,8 @@ pub struct Volume {
     /// Number of its snapshots.
     #[serde(default)]
     pub snapshots: u64,
-    /// Name of the snapshot that a stream is being received into; only the stream changes the
-    /// volume until it ends.
+    /// Name of the snapshot that the current receive will create. Until the receive ends, only its
+    /// stream changes the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<String>,
     /// Space of the volume and its snapshots.
