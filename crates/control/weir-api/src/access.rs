@@ -51,8 +51,8 @@ pub enum Reach {
     /// The names in the request, and names that only the server can look up, such as the volume of
     /// an export.
     Looked,
-    /// All objects, or those of one pool, that are in the scope. The server removes all others from
-    /// the response.
+    /// The objects that are in the scope, of one pool or of all pools. The server removes all other
+    /// objects from the response.
     Filtered,
     /// The whole machine: its disks, all of its pools, its tokens.
     Machine,
