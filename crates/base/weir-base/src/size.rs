@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_addresses_are_refused_and_quoted() {
+    fn refuses_the_rest_and_says_why() {
         for text in ["", "GiB", "10GG", "-1", "1.2.3G", "0.3b", "99999999999P", "1e9", ".5G"] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");

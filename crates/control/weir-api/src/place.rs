@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_addresses_are_refused_and_quoted() {
+    fn refuses_the_rest_and_says_why() {
         for text in [
             "",
             ":80",

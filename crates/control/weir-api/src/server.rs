@@ -322,7 +322,7 @@ impl hyper::body::Body for Holding {
     }
 }
 
-/// Waits until the server is told to stop, or no longer exists.
+/// Waits until the server stops, or no longer exists.
 async fn told(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }
