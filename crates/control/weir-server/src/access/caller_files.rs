@@ -7,8 +7,8 @@
 //! below `/etc/weir` and the directories of `weir serve --disk-dir`.
 //!
 //! Invariants:
-//! - the kernel resolves the path below the directory (`RESOLVE_BENEATH`): no `..` and no link can
-//!   leave it, even if the directory is changed meanwhile;
+//! - the kernel resolves the path below the directory (`RESOLVE_BENEATH`): neither `..` nor a link
+//!   can leave it, even if the directory is changed meanwhile;
 //! - the server opens exactly the resolved file: by descriptor, never by name a second time.
 
 use std::io;
@@ -154,7 +154,7 @@ impl Place {
 }
 
 impl NamedDirs {
-    /// The directories of the command line, in addition to those of every server.
+    /// The directories of the command line, in addition to those that every server has.
     ///
     /// # Errors
     /// `NotFound` for a directory that does not exist.

@@ -30,7 +30,8 @@ pub(crate) struct Measured {
 /// Measures all disks of a new pool.
 ///
 /// # Errors
-/// The pool cannot be created on these disks, and nothing was written; or a write or flush failed.
+/// The pool cannot be created on these disks (the server then wrote nothing), or a write or flush
+/// failed.
 pub(crate) async fn measure(
     pool: &str,
     vdevs: &[VdevSpec],

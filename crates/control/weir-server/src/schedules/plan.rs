@@ -27,7 +27,7 @@ const DAYS_AFTER_MONDAY: u64 = 3;
 /// The due work for one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Sorts of which a snapshot is due.
+    /// Sorts that are due.
     pub(crate) take: Vec<Every>,
     /// Names of the excess snapshots, oldest first.
     pub(crate) destroy: Vec<String>,
