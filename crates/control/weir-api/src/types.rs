@@ -107,7 +107,7 @@ pub struct ServerInfo {
     /// Portals of the iSCSI server, as `HOST:PORT,GROUP`.
     #[serde(default)]
     pub iscsi_portals: Vec<String>,
-    /// Disk I/O method: `io_uring`, or `polling` if the kernel refuses io_uring.
+    /// Disk I/O method: `io_uring`, or `polling` if the kernel refuses `io_uring`.
     pub io_backend: String,
 }
 

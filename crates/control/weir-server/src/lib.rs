@@ -7,7 +7,7 @@
 
 mod verbs;
 
-// Modules, lowest layer first: state comes before operations.
+// Rooms, lowest first: state comes before operations.
 mod answer;
 mod record;
 mod access;
