@@ -106,7 +106,7 @@ impl Request for PoolScrub {
     }
 }
 
-/// Request to take a disk of a mirror offline.
+/// Request to take a redundant disk offline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOffline {

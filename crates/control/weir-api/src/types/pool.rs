@@ -340,7 +340,8 @@ pub enum Health {
     Online,
     /// All data is intact, but redundancy is reduced.
     Degraded,
-    /// Too many errors: no longer in use.
+    /// Failed and no longer in use. A disk: a write or flush failed. A vdev: it lacks too many
+    /// disks. A pool: it is suspended.
     Faulted,
     /// Taken offline by an administrator.
     Offline,

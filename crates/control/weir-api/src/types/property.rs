@@ -287,7 +287,7 @@ pub struct Property {
     pub property: String,
     /// The exact value: bytes, seconds since 1970, 0 for no limit, `-` for no value.
     pub value: String,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: PropertySource,
     /// Full name of the object that it is inherited from.
     #[serde(default)]

@@ -34,9 +34,9 @@ pub enum Every {
     Daily,
     /// Each Monday at 00:00.
     Weekly,
-    /// Each first of a month at 00:00.
+    /// On the first day of each month at 00:00.
     Monthly,
-    /// Each first of January at 00:00.
+    /// On 1 January of each year at 00:00.
     Yearly,
 }
 
@@ -63,7 +63,7 @@ impl Every {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
-    /// Number of snapshots taken each quarter of an hour.
+    /// Number of quarter-hourly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequently: Option<u32>,
     /// Number of hourly snapshots.

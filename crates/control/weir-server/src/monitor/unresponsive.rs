@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - the server is ready, and exits, within a bounded time whatever its disks do;
-//! - a pool is suspended only by a forced export or at the end of the server; all flushed data is
-//!   then safe.
+//! - a pool is suspended for an unresponsive disk only while it is closed, by a forced export, or
+//!   when the server stops; all flushed data is then safe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -48,7 +48,7 @@ impl Handle<PoolScrub> for Manager {
 }
 
 impl Handle<PoolOffline> for Manager {
-    /// Takes a disk of a mirror offline until `pool_online` or the next import.
+    /// Takes a redundant disk offline until `pool_online` or the next import.
     ///
     /// # Errors
     /// `Busy` for the only complete disk of a vdev.
