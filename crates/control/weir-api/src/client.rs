@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a call ends within the client's timeout, whatever the server does;
 //! - an invalid request is refused here, without a connection;
-//! - the client repeats a call only if it reads a list: it begins the list again if an entry was
+//! - the client repeats a call in one case only: it starts to read a list again if an entry was
 //!   removed between two pages.
 
 mod sending;

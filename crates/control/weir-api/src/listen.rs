@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_listener_beyond_this_machine_is_refused_with_the_command() {
+    fn unencrypted_listener_beyond_this_machine_is_refused() {
         let all = Address::parse("0.0.0.0:0", 0).unwrap();
         let error = crate::ApiError::from(Listener::bind(&all).expect_err("plain"));
         assert!(error.action.contains("--tls-cert"), "{}", error.action);

@@ -139,7 +139,7 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/weir"));
     }
-    // The XDG Base Directory Specification requires to ignore relative paths.
+    // The XDG Base Directory Specification requires that relative paths are ignored.
     let absolute = |name| {
         std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
     };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn default_server_is_the_first_socket_on_which_a_process_listens() {
+    fn default_server_is_the_first_live_socket() {
         let dir = tempfile::tempdir().expect("a directory");
         let [own, system] = ["own", "system"].map(|name| dir.path().join(name));
         let found = || first_live(vec![own.clone(), system.clone()]);

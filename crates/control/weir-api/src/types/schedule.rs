@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_read_as_they_print() {
+    fn schedules_parse_as_they_print() {
         let text = "frequently=4,hourly=24,daily=7,weekly=4,monthly=12,yearly=1";
         assert_eq!(Keep::parse(text).expect("all sorts").to_string(), text);
         let keep = Keep::parse("daily=7,hourly=24").expect("any order");
