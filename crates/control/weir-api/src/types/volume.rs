@@ -27,7 +27,7 @@ pub struct VolumeCreate {
     /// Size that clients see; a multiple of `record_bytes`.
     pub size_bytes: u64,
     /// Unit of checksums, compression and storage: a power of two from 4096 (the default) to
-    /// 1048576. It cannot be changed later.
+    /// 1048576 bytes. It cannot be changed later.
     #[serde(default = "one_block")]
     pub record_bytes: u64,
     /// Local properties of the volume; it inherits all others.
