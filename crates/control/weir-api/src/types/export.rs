@@ -224,7 +224,7 @@ pub struct Export {
     /// Addresses and networks whose clients may open the export over TCP. Empty: all addresses that
     /// the server accepts.
     pub allow: Vec<String>,
-    /// Addresses for clients, such as `nbd://127.0.0.1/tank/vm1`.
+    /// URIs for clients, such as `nbd://127.0.0.1/tank/vm1`.
     pub uris: Vec<String>,
     /// Number of connected clients.
     pub connections: u32,
