@@ -1,10 +1,10 @@
-//! Rights: a role, a scope of names, and which files a caller may have the server open.
+//! Access rights: role, scope of names, and the files that the server opens for a caller.
 //!
-//! Not here: how a caller proves who it is (`door`), which call needs what (`gate`).
+//! Identification of callers is in `door` and `token`, authorization of calls is in `gate`.
 //!
 //! Invariants:
-//! - roles are ordered: a higher one may do whatever a lower one may;
-//! - a scope that names nothing covers nothing.
+//! - roles are ordered: each role includes all lower ones;
+//! - an empty list of scope entries covers no object.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,25 +12,26 @@ use weir_base::names;
 
 use crate::Error;
 
-/// What sort of calls a caller may make.
+/// Role of a caller: the calls that it may make.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Looks, and changes nothing.
+    /// Reads, and changes nothing.
     Viewer,
-    /// Also creates, takes snapshots, exports, sends, receives, scrubs and runs.
+    /// Also creates, takes snapshots, exports, sends, receives, and starts scrubs and replication
+    /// runs.
     Operator,
-    /// Also destroys, changes disks, settings and tokens.
+    /// Also destroys, and changes disks, settings and tokens.
     Admin,
 }
 
 impl Role {
-    /// All of them, the lowest first.
+    /// All roles, the lowest first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
-    /// The word that JSON and the command line have for it.
+    /// Name of the role in JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -40,40 +41,41 @@ impl Role {
     }
 }
 
-/// The objects that a call touches.
+/// The resources that a call accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Nothing that belongs to a pool.
+    /// No object of a pool.
     Any,
     /// The names in the request.
     Named,
-    /// The names in the request, and names that only the server knows, such as the volume of an
-    /// export.
+    /// The names in the request, and names that only the server can look up, such as the volume of
+    /// an export.
     Looked,
-    /// Everything, or the part of a pool that is in the scope; the answer is cut to the scope.
+    /// The objects that are in the scope, of one pool or of all pools. The server removes all other
+    /// objects from the response.
     Filtered,
-    /// The machine: its disks, all of its pools, its tokens.
+    /// The whole machine: its disks, all of its pools, its tokens.
     Machine,
-    /// A stream that the caller began. Only the call that began it returns the 128 random bits that
-    /// name its session.
+    /// A stream of the caller. Only the response of the call that starts it contains the session
+    /// id, 128 random bits.
     Session,
 }
 
-/// Most entries of a scope; a driver needs one.
+/// Maximum number of scope entries; a storage driver needs one.
 const SCOPE_ENTRIES_MAX: usize = 32;
 
-/// The names that a caller may touch.
+/// The names that a caller may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything, what belongs to no pool included.
+    /// All objects, including those outside pools.
     All,
-    /// What these entries cover: `tank` is the pool and everything in it, `tank/vm1` one volume
-    /// with its snapshots, `tank/k8s-*` every volume whose name begins so.
+    /// The objects that these entries cover: `tank` is the pool with all its objects, `tank/vm1` is
+    /// one volume with its snapshots, `tank/k8s-*` is every volume whose name has this prefix.
     Only(Vec<String>),
 }
 
 impl Scope {
-    /// Reads the entries of a scope; none means everything.
+    /// Parses the entries of a scope; an empty list means all objects.
     ///
     /// # Errors
     /// [`Error::Field`] for an entry that is neither a pool, a volume nor a prefix of volumes.
@@ -86,11 +88,12 @@ impl Scope {
             return Err(Error::Field { field: "scope", why });
         }
         for entry in entries {
-            // A prefix is a volume's name that goes on: with one more letter it must be whole.
+            // A prefix is the start of a volume's name, so with one more letter it must be a valid
+            // name.
             let whole = entry.strip_suffix('*').map(|prefix| format!("{prefix}x"));
             match whole.as_deref().unwrap_or(entry) {
                 name if name.contains('/') => drop(names::volume(name)?),
-                // `ta*` would cover pools that are made later by others.
+                // `ta*` would cover pools that other users create later.
                 _ if whole.is_some() => {
                     let why = format!(
                         "has {entry:?}: a prefix is of volumes in one pool, such as tank/k8s-*"
@@ -103,12 +106,12 @@ impl Scope {
         Ok(Self::Only(entries.to_vec()))
     }
 
-    /// Whether this is everything.
+    /// Whether this scope covers all objects.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether a pool, volume, snapshot or bookmark is in it, by its full name.
+    /// Whether the scope covers a pool, volume, snapshot or bookmark, by its full name.
     pub fn covers(&self, name: &str) -> bool {
         let Self::Only(entries) = self else { return true };
         // `@` and `#` cannot be part of a volume's name.
@@ -120,14 +123,14 @@ impl Scope {
         })
     }
 
-    /// Whether it has a part in a pool.
+    /// Whether the scope covers any object of a pool.
     pub fn reaches(&self, pool: &str) -> bool {
         let Self::Only(entries) = self else { return true };
         entries.iter().any(|entry| entry.split('/').next() == Some(pool))
     }
 
-    /// Whether a text about a pool may be shown: it names nothing of the pool that is outside, and
-    /// at least one thing inside. Texts for people quote names with `:`, `,` or quotes around.
+    /// Whether a message about a pool may be shown: it names at least one object of the pool, and
+    /// none outside the scope. Messages put `:`, `,` or quotes around names.
     pub fn covers_text(&self, pool: &str, text: &str) -> bool {
         if self.covers(pool) {
             return true;
@@ -143,8 +146,8 @@ impl Scope {
         any && all
     }
 
-    /// Hides names outside of the scope in a text, for pools in which the scope has a part. Texts
-    /// about such a pool name no other pool.
+    /// Hides names outside the scope in a message, for pools of which the scope covers a part.
+    /// Messages about such a pool name no other pool.
     pub fn cut_text(&self, text: &str) -> String {
         if self.is_all() {
             return text.to_owned();
@@ -168,7 +171,7 @@ impl Scope {
         cut
     }
 
-    /// The entries; none for everything.
+    /// The entries; empty for all objects.
     pub fn entries(&self) -> &[String] {
         match self {
             Self::All => &[],
@@ -177,33 +180,33 @@ impl Scope {
     }
 }
 
-/// Whether a character can be part of a name in a text for people.
+/// Whether a character can be part of a name in a message.
 fn is_part_of_name(c: char) -> bool {
     !c.is_whitespace() && !matches!(c, ',' | ';' | '"' | '\'' | '(' | ')')
 }
 
-/// Which files the server opens when a caller names them.
+/// The files that the server opens if a caller names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// Any: the caller could open them itself, for it is root or the server's own user.
+    /// Any file: the caller is root or the server's own user and could open them itself.
     Any,
-    /// Those below `/dev`, `/etc/weir` and the directories that the server was started with.
+    /// Files below `/dev`, `/etc/weir` and the directories given at the start of the server.
     Named,
 }
 
-/// What a caller may do.
+/// Rights of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Which calls.
+    /// The calls that it may make.
     pub role: Role,
-    /// On what.
+    /// The objects that it may access.
     pub scope: Scope,
-    /// With which files.
+    /// The files that it may name.
     pub files: Files,
 }
 
 impl Rights {
-    /// Everything: what root, and the server for itself, may do.
+    /// All rights: those of root, and of the server itself.
     pub const fn everything() -> Self {
         Self { role: Role::Admin, scope: Scope::All, files: Files::Any }
     }
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_covers_what_its_entries_name_and_nothing_else() {
+    fn scope_covers_only_objects_of_its_entries() {
         let pool = scope(&["tank"]);
         for name in ["tank", "tank/vm1", "tank/vm1@monday", "tank/vm1#mark", "tank@monday"] {
             assert!(pool.covers(name), "{name}");
@@ -246,14 +249,14 @@ mod tests {
             ["", "*", "ta*", "/x", "tank/", "tank/*", "tank/a*b", "tank/a/b", "tank@a", "a b"]
         {
             let refused = Scope::parse(&[bad.to_owned()]).is_err();
-            // `tank/*` is every volume of the pool without the pool itself.
+            // `tank/*` covers every volume of the pool, but not the pool itself.
             assert_eq!(refused, bad != "tank/*", "{bad}");
         }
         assert!(Scope::parse(&vec!["tank".to_owned(); 33]).is_err());
     }
 
     #[test]
-    fn text_loses_the_names_that_are_outside() {
+    fn names_outside_the_scope_are_hidden_in_messages() {
         let scope = scope(&["tank/k8s-*"]);
         for (text, cut) in [
             ("tank/k8s-a@s is the origin of tank/other, tank/k8s-b", true),
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_names_another_volume_is_not_shown() {
+    fn message_about_another_volume_is_hidden() {
         let scope = scope(&["tank/k8s-*"]);
         let shown = |text: &str| scope.covers_text("tank", text);
         assert!(shown("volume create tank/k8s-a: created, by token driver"));

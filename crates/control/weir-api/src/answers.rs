@@ -1,16 +1,16 @@
-//! Memory of answers that clients have not taken.
+//! Memory accounting for responses that clients have not received yet.
 //!
-//! Not here: how long an answer may be (`types::page`), how long a client may take (`watched`).
+//! `types::page` limits the length of a response, `watched` the time to send it.
 //!
-//! An answer of more than [`SMALL_ANSWER_BYTES`] is charged before it is sent, and until the system
-//! took all of it. Where the memory is used up, an answer that only looked waits, and is replaced
-//! by a 503 at last; the answer to a change is always sent.
+//! A response of more than [`SMALL_ANSWER_BYTES`] is charged from before it is sent until the
+//! kernel has taken all of it. If the memory is used up, the response of a read-only call waits,
+//! and after [`CALL_WAIT`] the server sends a 503 instead. The response to a change is always sent.
 //!
 //! Invariants:
-//! - answers of one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one answer), answers of root
-//!   [`ROOT_ANSWERS_BYTES`], answers of all other callers [`ANSWERS_BYTES`]; answers to changes may
-//!   exceed this, because they are short;
-//! - root waits for no memory that others hold.
+//! - responses of one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one response), responses of
+//!   root [`ROOT_ANSWERS_BYTES`], and responses of all other callers [`ANSWERS_BYTES`]; responses
+//!   to changes may exceed this, because they are short;
+//! - root never waits for memory that other callers hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::caller::Caller;
 use crate::limits::SMALL_ANSWER_BYTES;
 use crate::limits::{ANSWERS_BYTES, ANSWERS_OF_ONE_BYTES, CALL_WAIT, ROOT_ANSWERS_BYTES};
 
-/// All answers of a server that are on their way.
+/// All responses of a server that are being sent.
 #[derive(Default)]
 pub(crate) struct Answers {
     held: Mutex<Held>,
@@ -37,7 +37,7 @@ struct Held {
     of: HashMap<String, usize>,
 }
 
-/// The memory of one answer, given back when it is dropped.
+/// Memory of one response; dropping it releases the memory.
 pub(crate) struct Charge {
     answers: Arc<Answers>,
     /// Absent for root.
@@ -46,7 +46,8 @@ pub(crate) struct Charge {
 }
 
 impl Held {
-    /// Whether an answer of `account` fits. One that is larger than the limit goes alone.
+    /// Whether a response for `account` fits. A response above the limit fits if the account holds
+    /// no other.
     fn fits(&self, account: Option<&str>, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;
         let Some(account) = account else { return fits(self.root_bytes, ROOT_ANSWERS_BYTES) };
@@ -56,7 +57,7 @@ impl Held {
 }
 
 impl Answers {
-    /// Charges an answer, whether it fits or not.
+    /// Charges a response even if it does not fit.
     pub(crate) fn charge(self: &Arc<Self>, caller: &Caller, bytes: usize) -> Charge {
         self.take(&mut self.held.lock(), account(caller), bytes)
     }
@@ -73,7 +74,7 @@ impl Answers {
         Charge { answers: Arc::clone(self), account, bytes }
     }
 
-    /// Charges an answer once it fits; `None` where it did not for [`CALL_WAIT`].
+    /// Charges a response as soon as it fits; returns `None` after [`CALL_WAIT`].
     pub(crate) async fn wait(self: &Arc<Self>, caller: &Caller, bytes: usize) -> Option<Charge> {
         let charged = async {
             loop {
@@ -127,9 +128,9 @@ mod tests {
         Caller::new(name, rights)
     }
 
-    // 60 connections of one token that took nothing of a history held 819 MiB.
+    // 60 connections of one token, which read nothing of a history, held 819 MiB.
     #[tokio::test(start_paused = true)]
-    async fn answers_of_one_token_and_of_all_are_bounded_and_root_has_its_own() {
+    async fn response_memory_is_limited_by_token_in_total_and_for_root() {
         let answers = Arc::<Answers>::default();
         let mut held = Vec::new();
         let part = ANSWERS_OF_ONE_BYTES / 2;

@@ -1,11 +1,10 @@
-//! The caller of the management call that is being answered: a name for people, and rights.
+//! The caller of the current management call: display name and rights.
 //!
-//! Not here: how a caller proves who it is (`door`), what a call needs (`gate`).
+//! Identification is in `door` and `token`, authorization is in `gate`.
 //!
 //! Invariants:
-//! - the name is what the kernel or the server's own list of tokens says, never what a request
-//!   claims;
-//! - a caller that proved nothing has no rights.
+//! - the name comes from the kernel or from the server's list of tokens, never from the request;
+//! - an unauthenticated caller has no rights.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +15,7 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Who made a call.
+/// The caller of a management call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
@@ -27,30 +26,31 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that proved who it is.
+    /// An authenticated caller.
     pub fn new(name: impl Into<String>, rights: Rights) -> Self {
         Self { name: name.into(), account: None, rights: Some(rights), peer: None }
     }
 
-    /// The same caller, counted for an account such as a token, wherever it calls from.
+    /// Returns the caller with an account for limits, such as its token, independent of its
+    /// address.
     #[must_use]
     pub fn of_account(self, account: impl Into<String>) -> Self {
         Self { account: Some(account.into()), ..self }
     }
 
-    /// A caller that proved nothing yet.
+    /// An unauthenticated caller.
     pub(crate) fn stranger(name: impl Into<String>) -> Self {
         Self { name: name.into(), account: None, rights: None, peer: None }
     }
 
-    /// Another server that knows the secret of peers; which paths it may use, the router says.
+    /// Another server that knows the secret of peers; the router limits the paths that it may call.
     pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
         let rights = Rights { files: Files::Named, ..Rights::everything() };
         let ip = peer.ip().to_canonical();
         Self { peer: Some(ip), ..Self::new(format!("peer {ip}"), rights) }
     }
 
-    /// The address of another server that calls over the port for peers.
+    /// The address of a peer: another server that calls over the port for peers.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
@@ -60,17 +60,17 @@ impl Caller {
         self.account.as_deref().unwrap_or(&self.name)
     }
 
-    /// What it may do; nothing without.
+    /// Rights of the caller; `None` if it is unauthenticated.
     pub fn rights(&self) -> Option<&Rights> {
         self.rights.as_ref()
     }
 
-    /// Whether its role is this one or a higher one.
+    /// Whether its role is at least this one.
     pub fn has(&self, role: Role) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.role >= role)
     }
 
-    /// Whether the server opens any file that the caller names.
+    /// Whether the server opens any file that this caller names.
     pub fn names_any_file(&self) -> bool {
         self.rights.as_ref().is_some_and(|rights| rights.files == Files::Any)
     }
@@ -82,14 +82,14 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// The caller whose call the running task answers; the server itself where it answers none.
+/// The caller whose call the current task runs; the server itself outside of calls.
 pub fn current() -> Caller {
     CALLER
         .try_with(Clone::clone)
         .unwrap_or_else(|_| Caller::new("weir serve", Rights::everything()))
 }
 
-/// Runs `task` with [`current`] telling `caller`.
+/// Runs `task` with `caller` as its [`current`] caller.
 pub async fn on_behalf_of<T>(caller: Caller, task: impl Future<Output = T>) -> T {
     CALLER.scope(caller, task).await
 }

@@ -1,11 +1,12 @@
-//! A client of the management interface: calls over HTTP, on a unix socket or TCP.
+//! Client of the management interface: calls over HTTP, on a unix socket or TCP.
 //!
-//! Not here: choosing the server (`place`).
+//! The default server address is in `place`.
 //!
 //! Invariants:
 //! - a call ends within the client's timeout, whatever the server does;
-//! - a request that is wrong in itself is refused here, without a connection;
-//! - the client retries nothing by itself.
+//! - an invalid request is refused here, without a connection;
+//! - the client repeats a call in one case only: it starts to read a list again if an entry was
+//!   removed between two pages.
 
 mod sending;
 
@@ -40,7 +41,7 @@ use crate::{Address, Error};
 
 const JSON: &str = "application/json";
 
-/// Times that a list is begun: a page cannot be answered when the entry before it is gone.
+/// Maximum number of attempts to read a list: a page fails if the entry before it was removed.
 const LISTS_BEGUN_MAX: usize = 4;
 
 /// A client of one server.
@@ -49,13 +50,13 @@ pub struct Client {
     address: Address,
     timeout: Duration,
     kept: Kept,
-    /// What it shows, where it is no user of the server's machine.
+    /// Token to authenticate with; absent for a user of the server's machine.
     token: Option<SecretText>,
-    /// The way to a server that asks for TLS and a secret.
+    /// Connection to a server that requires TLS and possibly a secret.
     link: Option<Arc<PeerLink>>,
 }
 
-/// One call as it goes out.
+/// HTTP request of one call.
 struct Outgoing {
     method: Method,
     path: String,
@@ -64,13 +65,13 @@ struct Outgoing {
 }
 
 impl Client {
-    /// A client of the server at `address` that waits up to [`CLIENT_TIMEOUT`].
+    /// Creates a client of the server at `address` with a timeout of [`CLIENT_TIMEOUT`].
     pub fn new(address: Address) -> Self {
         let kept = Kept::default();
         Self { address, timeout: CLIENT_TIMEOUT, kept, token: None, link: None }
     }
 
-    /// A client of another server, over TLS; of all calls it answers few.
+    /// Creates a client of a peer, over TLS. A peer permits only a few of the calls.
     ///
     /// # Errors
     /// [`Error::File`] for a file of certificates that cannot be used.
@@ -78,8 +79,8 @@ impl Client {
         PeerLink::new(&to.host, to.port, ca, Some(secret)).map(Self::over)
     }
 
-    /// A client of a management interface, over TLS: nothing is sent to a server whose certificate
-    /// none in the file `ca` vouches for.
+    /// Creates a client of a management interface, over TLS. It sends nothing to a server whose
+    /// certificate was not signed by one in the file `ca`.
     ///
     /// # Errors
     /// [`Error::File`] for a file of certificates that cannot be used.
@@ -93,28 +94,28 @@ impl Client {
         Self { address, timeout: CLIENT_TIMEOUT, kept, token: None, link }
     }
 
-    /// The same client with another timeout.
+    /// Returns the client with another timeout.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The same client with a token to show.
+    /// Returns the client with a token.
     #[must_use]
     pub fn with_token(self, token: SecretText) -> Self {
         Self { token: Some(token), ..self }
     }
 
-    /// Where the server is.
+    /// Address of the server.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Makes a call. A list is read to its end, page after page.
+    /// Makes a call. Reads all pages of a list.
     ///
     /// # Errors
     /// The error that the server returned; `Invalid` for a request that fails its own check, which
-    /// is not sent; `Unavailable` without an answer within the timeout.
+    /// is not sent; `Unavailable` without a response within the timeout.
     pub async fn call<C: Call>(&self, call: C) -> Result<C::Answer, ApiError> {
         call.check()?;
         let fields = fields(&call);
@@ -122,7 +123,8 @@ impl Client {
         Ok(self.read(status, &answer)?)
     }
 
-    /// Status and JSON of the answer to a call. `entries` is the field with the entries of a list.
+    /// Status and JSON of the response to a call. `entries` is the field with the entries of a
+    /// list.
     fn answer<'a>(
         &'a self,
         operation: &'static Operation,
@@ -137,7 +139,7 @@ impl Client {
         })
     }
 
-    /// A whole list, page after page, as one answer.
+    /// Reads all pages of a list and joins them into one response.
     async fn list(
         &self,
         operation: &'static Operation,
@@ -156,7 +158,7 @@ impl Client {
                 let mut fields = fields.clone();
                 fields.insert("after".to_owned(), after.into());
                 let (status, answer) = match self.succeed(outgoing(operation, fields)).await {
-                    // An entry was removed between two pages.
+                    // An entry was removed between two pages, so the list begins again.
                     Err(ApiError { kind: ErrorKind::NotFound, .. }) if begun < LISTS_BEGUN_MAX => {
                         continue 'begin;
                     }
@@ -178,18 +180,19 @@ impl Client {
         }
     }
 
-    /// Begins to take the stream of a session, once.
+    /// Starts to download the stream of a session; this works once.
     ///
     /// # Errors
-    /// As [`Self::call`]; `Busy` if its stream was taken before.
+    /// As [`Self::call`]; `Busy` if the stream was downloaded before.
     pub fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>> {
         Box::pin(self.arriving(session))
     }
 
-    /// Gives the next part of a stream. The server has applied the part before when this returns.
+    /// Uploads the next part of a stream. The server has applied the previous part when this
+    /// returns.
     ///
     /// # Errors
-    /// As [`Self::call`], and what keeps the stream from being received.
+    /// As [`Self::call`], and errors of the receive.
     pub fn receive_part(&self, session: String, part: Bytes) -> Pending<'_, ReceiveProgress> {
         let outgoing = of_session(&RECEIVE_PART, session, part);
         Box::pin(async move {
@@ -202,13 +205,13 @@ impl Client {
         serde_json::from_slice(answer).map_err(|error| self.unreadable(status, &error))
     }
 
-    /// Status and body of a call that succeeded.
+    /// Status and body of a successful response.
     async fn succeed(&self, call: Outgoing) -> Result<(StatusCode, Bytes), ApiError> {
         let (status, answer) = self.answered(call).await?;
         if status.is_success() { Ok((status, answer)) } else { Err(self.refusal(status, &answer)) }
     }
 
-    /// Status and body of a call that was answered.
+    /// Status and body of a response.
     async fn answered(&self, call: Outgoing) -> Result<(StatusCode, Bytes), Error> {
         let exchange = async {
             let answer = self.exchange(call).await?;
@@ -228,7 +231,7 @@ impl Client {
         Error::Timeout { address: self.address.to_string(), seconds: self.timeout.as_secs() }
     }
 
-    /// The error that an answer tells.
+    /// The error in a response.
     fn refusal(&self, status: StatusCode, answer: &[u8]) -> ApiError {
         let body: Result<ErrorBody, _> = serde_json::from_slice(answer);
         body.map_or_else(|error| self.unreadable(status, &error).into(), |body| body.error)
@@ -239,7 +242,7 @@ impl Client {
         Error::Answer { address, status, why: error.to_string() }
     }
 
-    /// Sends a call; its answer begins.
+    /// Sends a call and waits for the header of the response.
     async fn exchange(&self, call: Outgoing) -> Result<Exchange, Error> {
         let request = |host: &str| {
             hyper::Request::builder()
@@ -260,7 +263,7 @@ impl Client {
         }
     }
 
-    /// The request with the token, if there is one.
+    /// Adds the token to a request, if there is one.
     fn signed(
         &self,
         mut request: hyper::Request<Full<Bytes>>,
@@ -301,7 +304,7 @@ fn fields(call: &impl Call) -> Map<String, Value> {
     }
 }
 
-/// The request of a call: path, query and body from the fields of its JSON.
+/// Builds the request of a call: path, query and body from the fields of its JSON.
 fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     let mut path = Path::parse(operation.path).fill(&mut fields);
     let method = operation.method.clone();
@@ -313,7 +316,7 @@ fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     for (name, value) in &fields {
         let value = match value {
             Value::Null => continue,
-            // Each entry is escaped alone, so that the commas between entries remain.
+            // Each entry is escaped separately, so that the commas between entries remain.
             Value::Array(list) if list.is_empty() => continue,
             Value::Array(list) => {
                 let entries: Vec<String> = list.iter().map(|entry| escape(&text(entry))).collect();
@@ -330,7 +333,7 @@ fn outgoing(operation: &Operation, mut fields: Map<String, Value>) -> Outgoing {
     Outgoing { method, path, body: Bytes::new(), content: JSON }
 }
 
-/// The request of a call for a session whose body is a stream.
+/// Builds the request of a call for a session whose body is a stream.
 fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     let mut fields = Map::new();
     fields.insert("session".to_owned(), session.into());
@@ -338,7 +341,7 @@ fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
 }
 
-/// The part of a page that the client reads before it knows the type of the list.
+/// The field of a page that the client reads before it knows the type of the list.
 #[derive(Deserialize)]
 struct Continued {
     #[serde(default)]

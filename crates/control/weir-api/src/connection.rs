@@ -1,11 +1,11 @@
-//! Connections of a client: one that nobody uses is kept for the next call.
+//! Client connections: an idle connection is kept for the next call.
 //!
-//! Not here: how a connection is made (client, peer link), what is asked over it.
+//! `client` and `peer::link` make the connections and the requests.
 //!
 //! Invariants:
-//! - a request is sent again only if nothing of it was sent: whoever made a call that failed
-//!   half-way knows what doing it twice would do;
-//! - no connection is kept that its server is about to close.
+//! - a request is sent again only if no byte of it was sent: only the caller can decide whether a
+//!   call that failed midway may run twice;
+//! - a connection that its server is about to close is not reused.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What goes wrong on a connection.
+/// An error of a connection.
 pub(crate) type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// The end of a connection that requests go into.
+/// The sending half of a connection.
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The connection that nobody uses now, and since when.
+/// The idle connection, and the time since when it is idle.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Option<(Sender, Instant)>>>);
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Kept {
     }
 }
 
-/// An answer that begins; its connection is kept once it was read to its end.
+/// A response whose header has arrived. The connection is kept after the body was read completely.
 pub(crate) struct Exchange {
     pub(crate) response: Response<Incoming>,
     sender: Sender,
@@ -54,10 +54,10 @@ impl Kept {
         (since.elapsed() < CONNECTION_KEPT && sender.ready().await.is_ok()).then_some(sender)
     }
 
-    /// Sends a request over the connection that is there, or else over what `connect` makes.
+    /// Sends a request over the idle connection, or over a new one from `connect`.
     ///
     /// # Errors
-    /// Those of `connect`, and what `broken` makes of a connection that broke.
+    /// The errors of `connect`, and the result of `broken` for a connection that broke.
     pub(crate) async fn exchange<S: Duplex + 'static, E>(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -68,7 +68,7 @@ impl Kept {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(Exchange { response, sender, kept: self.clone() }),
                 Err(mut error) => match error.take_message() {
-                    // It was closed, and nothing of the request went out.
+                    // The server had closed it before any byte of the request was sent.
                     Some(unsent) => request = unsent,
                     None => return Err(broken(error.into_error().into())),
                 },
@@ -77,7 +77,7 @@ impl Kept {
         let stream = TokioIo::new(connect.await?);
         let (mut sender, connection) =
             http1::handshake(stream).await.map_err(|error| broken(error.into()))?;
-        // Ends with the connection.
+        // The task ends with the connection.
         drop(tokio::spawn(connection));
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|error| broken(error.into()))?;
@@ -86,7 +86,7 @@ impl Kept {
 }
 
 impl Exchange {
-    /// Status and body of an answer that fits into memory.
+    /// Reads the complete body of a response, up to [`ANSWER_BYTES_MAX`].
     pub(crate) async fn whole(mut self) -> Result<(StatusCode, Bytes), Broken> {
         let status = self.response.status();
         let whole = Limited::new(self.response.body_mut(), ANSWER_BYTES_MAX).collect().await?;
@@ -94,7 +94,7 @@ impl Exchange {
         Ok((status, whole.to_bytes()))
     }
 
-    /// The next bytes of the answer; `None` at its end.
+    /// Reads the next bytes of the response; `None` at its end.
     pub(crate) async fn part(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         while let Some(frame) = self.response.body_mut().frame().await {
             if let Ok(bytes) = frame?.into_data() {
@@ -104,7 +104,7 @@ impl Exchange {
         Ok(None)
     }
 
-    /// Leaves the connection to the next call: the answer was read to its end.
+    /// Keeps the connection for the next call, after the response was read completely.
     pub(crate) fn keep(self) {
         *self.kept.0.lock() = Some((self.sender, Instant::now()));
     }

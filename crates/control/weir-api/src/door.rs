@@ -1,30 +1,30 @@
-//! Who is on the other side of a unix socket, and what that user may do.
+//! Peer credentials of unix sockets: identifies the user of a connection and its rights.
 //!
-//! Not here: tokens (`token`), what a call needs (`gate`).
+//! Tokens are in `token`, authorization of calls is in `gate`.
 //!
 //! Invariants:
-//! - root, the user of the server and members of the group `weir` are admins; every other user is a
-//!   stranger, also where the socket's mode was opened by hand;
-//! - only root and the user of the server have the server open any file that they name;
-//! - the names of users and groups come from `/etc/passwd` and `/etc/group` alone: a look-up over
-//!   the network could make every caller wait. A user of a directory service is known by number.
+//! - root, the user of the server and members of the group `weir` are admins; every other user is
+//!   unauthenticated, even if an administrator has opened the socket's mode;
+//! - the server opens any named file only for root and for its own user;
+//! - the names of users and groups come from `/etc/passwd` and `/etc/group` alone, because a
+//!   network lookup could delay every caller. A user of a directory service is shown by number.
 
 use std::fs;
 
 use crate::access::{Files, Rights, Role, Scope};
 use crate::caller::Caller;
 
-/// The group whose members administrate the server.
+/// Group whose members administer the server.
 pub const GROUP: &str = "weir";
 
-/// Which users may call over a unix socket.
+/// The users that may call over a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Door {
     owner: u32,
     group: Option<u32>,
 }
 
-/// The process at the other end, as the kernel tells it.
+/// The process at the other end of a connection, from `SO_PEERCRED`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) uid: u32,
@@ -33,18 +33,18 @@ pub(crate) struct Process {
 }
 
 impl Door {
-    /// The door of a server that runs as this process does. Its socket can be given to the group
-    /// only by root, or by a member that runs the server with the group as its own.
+    /// For a server that runs as this process. Only root, or a member that runs the server with the
+    /// group as its own, can give the socket to the group.
     pub(crate) fn of_this_process() -> Self {
         Self { owner: rustix::process::geteuid().as_raw(), group: socket_group(GROUP) }
     }
 
-    /// The door of a server whose user is `owner` and whose socket belongs to `group`.
+    /// For a server that runs as user `owner` and whose socket belongs to `group`.
     pub fn new(owner: u32, group: Option<u32>) -> Self {
         Self { owner, group }
     }
 
-    /// The group that the socket belongs to.
+    /// Group of the socket.
     pub(crate) fn group(&self) -> Option<u32> {
         self.group
     }
@@ -54,7 +54,7 @@ impl Door {
         uid == 0 || uid == self.owner
     }
 
-    /// The caller behind a connection.
+    /// Identifies the caller of a connection.
     pub(crate) fn caller(&self, process: Process) -> Caller {
         let Process { uid, gid, pid } = process;
         let name = match user_name(uid) {
@@ -72,9 +72,9 @@ impl Door {
     }
 }
 
-/// Whether a process has a supplementary group. The kernel let it connect already, which takes the
-/// right to write to the socket; this is the second look. A process of another container, which
-/// `/proc` does not show here, is a member only by its first group.
+/// Whether a process has a supplementary group. The kernel has already checked the write permission
+/// of the socket; this is a second check. A process of another container is not visible in this
+/// `/proc`, so only its primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -86,20 +86,20 @@ fn is_member_by(status: &str, uid: u32, group: u32) -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    // The effective user is the second number. A process that took the number of one that ended
-    // must at least be of the same user.
+    // The effective user is the second number. If the process id was reused, the new process must
+    // at least have the same user.
     field("Uid:").get(1) == Some(&uid.to_string()) && field("Groups:").contains(&group.to_string())
 }
 
-/// The number of a group of this machine, where this process can give a socket to it: as root, or
-/// as a process whose own group it is.
+/// Number of a group of this machine to which this process can give a socket: any group as root,
+/// otherwise its own group.
 pub fn socket_group(name: &str) -> Option<u32> {
     let own_group = rustix::process::getegid().as_raw();
     let is_root = rustix::process::geteuid().is_root();
     group_number(name).filter(|group| is_root || *group == own_group)
 }
 
-/// The number of a group of this machine.
+/// Number of a group of this machine.
 fn group_number(name: &str) -> Option<u32> {
     entry(&fs::read_to_string("/etc/group").ok()?, 0, name)?.get(2)?.parse().ok()
 }
@@ -107,11 +107,11 @@ fn group_number(name: &str) -> Option<u32> {
 fn user_name(uid: u32) -> Option<String> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
     let name = entry(&users, 2, &uid.to_string())?.first()?.to_string();
-    // It goes into logs and onto terminals.
+    // The name is printed in logs and on terminals.
     name.bytes().all(|byte| byte.is_ascii_graphic()).then_some(name)
 }
 
-/// The fields of the first line of a colon-separated table where one field is `wanted`.
+/// Fields of the first line of a colon-separated table in which one field is `wanted`.
 fn entry<'t>(table: &'t str, field: usize, wanted: &str) -> Option<Vec<&'t str>> {
     let mut lines = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
     lines.find(|fields| fields.get(field) == Some(&wanted))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn root_owner_and_group_are_admins_and_others_are_strangers() {
+    fn only_root_owner_and_group_members_are_admins() {
         for (uid, gid, files) in
             [(0, 0, Some(Files::Any)), (1000, 1, Some(Files::Any)), (7, 990, Some(Files::Named))]
         {

@@ -1,8 +1,9 @@
-//! Everything that goes wrong in this crate: wrong requests, sockets, answers not understood.
+//! Errors of this crate: invalid requests, sockets, and responses that cannot be read.
 //!
-//! Not here: errors of the engine; those reach a caller as [`ApiError`] from the handlers.
+//! Errors of the engine reach a caller as [`ApiError`] from the handlers.
 //!
-//! Invariant: an [`Error`] turns into an [`ApiError`] without loss of what, where and what to do.
+//! Invariant: an [`Error`] becomes an [`ApiError`] that names the problem, the object and the
+//! remedy.
 
 use std::borrow::Cow;
 use std::io;
@@ -14,7 +15,7 @@ use weir_base::private::PrivateError;
 
 use crate::wire::ApiError;
 
-/// The number of disks given, in words.
+/// Describes the number of given disks in words.
 fn given(disks: usize) -> String {
     match disks {
         0 => "none was given".to_owned(),
@@ -23,25 +24,25 @@ fn given(disks: usize) -> String {
     }
 }
 
-/// What went wrong, with what it was about.
+/// An error of this crate, with the affected object.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address cannot be read.
+    /// An address is invalid.
     #[error("bad address {text:?}: {why}")]
     Address {
-        /// What was given.
+        /// The given address.
         text: String,
-        /// The part that is wrong.
+        /// The rule that it breaks.
         why: &'static str,
     },
-    /// No home directory to keep state in.
+    /// There is no home directory for the state.
     #[error("cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set")]
     NoHome,
-    /// A name breaks the rules.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A volume cannot have this size.
+    /// A volume size is invalid.
     #[error("bad volume size {bytes}: {why}")]
     VolumeSize {
         /// The size in bytes.
@@ -49,35 +50,35 @@ pub enum Error {
         /// The rule it breaks.
         why: String,
     },
-    /// Records cannot have this size.
+    /// A record size is invalid.
     #[error("bad record size {bytes}: it is a power of two from 4KiB to 1MiB")]
     RecordSize {
         /// The size in bytes.
         bytes: u64,
     },
-    /// A property that does not exist.
+    /// The property does not exist.
     #[error("unknown property {name:?}; {hint}")]
     Property {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// The nearest, or all that exist.
+        /// The most similar name, or all names.
         hint: String,
     },
-    /// A property that only tells something.
+    /// The property is read-only.
     #[error("property {name} tells what is, and cannot be set")]
     PropertyReadOnly {
         /// The property.
         name: &'static str,
     },
-    /// A property that something of this sort does not have.
+    /// Objects of this type do not have the property.
     #[error("property {property} cannot be set on a {of}")]
     PropertyOf {
         /// The property.
         property: String,
-        /// What it was to be set on.
+        /// Type of the object.
         of: &'static str,
     },
-    /// A property that is not inherited.
+    /// The property is not inherited.
     #[error("property {name} is not inherited{}", nor_set(*settable))]
     NotInherited {
         /// The property.
@@ -85,7 +86,7 @@ pub enum Error {
         /// Whether it can be set.
         settable: bool,
     },
-    /// A property of users that cannot be.
+    /// A user property is invalid.
     #[error("bad user property {name:?}: {why}")]
     UserProperty {
         /// The property.
@@ -93,97 +94,97 @@ pub enum Error {
         /// The rule it breaks.
         why: &'static str,
     },
-    /// A change of the size beside others.
+    /// A change of the size together with other properties.
     #[error("size is set alone: with other properties it could be half done")]
     SizeWithOthers,
-    /// A property that cannot have this value.
+    /// The value of a property is invalid.
     #[error("bad value {value:?} for {name}; it takes: {known}")]
     PropertyValue {
         /// The property.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// The values it takes.
+        /// The valid values.
         known: &'static str,
     },
-    /// A part of a request that cannot be so.
+    /// A field of a request is invalid.
     #[error("bad {field}: it {why}")]
     Field {
-        /// The part.
+        /// The field.
         field: &'static str,
         /// The rule it breaks.
         why: String,
     },
-    /// A request that changes nothing.
+    /// A request without a property to set.
     #[error("no property to set was given")]
     NoProperty,
-    /// A request about no volume.
+    /// A request without a volume.
     #[error("no volume was named")]
     NoVolumes,
-    /// A volume that is named again, or one too many.
+    /// A volume is named twice, or the request names too many volumes.
     #[error("{name} is named twice, or is one more than {most} volumes")]
     NamedTwice {
         /// The volume.
         name: String,
-        /// How many can be named.
+        /// The maximum number of volumes.
         most: usize,
     },
-    /// A request about no snapshot.
+    /// A request without a snapshot.
     #[error("no snapshot was named")]
     NoSnapshots,
-    /// A file that cannot be used.
+    /// A file cannot be used.
     #[error("file {}: {why}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// Runs in too quick a succession.
+    /// The interval of a replication is too short.
     #[error("every {seconds} s is too often")]
     TooOften {
-        /// What was asked for.
+        /// The requested interval.
         seconds: u64,
     },
-    /// A limit that lets nothing through.
+    /// A bandwidth limit of 0.
     #[error("a bandwidth of 0 would send nothing")]
     NoBandwidth,
-    /// A stream that would be a difference to two things.
+    /// A request with both an incremental source and a resume token.
     #[error("a token says by itself what the stream is a difference to")]
     FromAndToken,
-    /// A recursive snapshot that names not exactly one pool.
+    /// A recursive snapshot request that does not name exactly one pool.
     #[error("a snapshot of all volumes names one pool")]
     NotOnePool,
-    /// Two snapshots of one volume at one moment.
+    /// One request for two snapshots of the same volume.
     #[error("volume {volume} is named twice, and one call takes one snapshot of it")]
     VolumeTwice {
         /// The volume.
         volume: String,
     },
-    /// A list of a call with too many entries.
+    /// A list in a request has too many entries.
     #[error("a call takes at most {most} {what}")]
     TooMany {
-        /// The entries.
+        /// Description of the entries.
         what: &'static str,
         /// The limit.
         most: usize,
     },
-    /// Names that must be of the same volume or pool and are not.
+    /// Two names are not in the same volume or pool.
     #[error("{name} and {to} are not of the same {what}")]
     Elsewhere {
         /// One name.
         name: String,
         /// The other.
         to: String,
-        /// What they must share.
+        /// The object that they must share: volume or pool.
         what: &'static str,
     },
-    /// A schedule that cannot be.
+    /// A schedule is invalid.
     #[error("bad schedule {part:?}: {why}")]
     Schedule {
-        /// The part that is wrong.
+        /// The invalid part.
         part: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         why: &'static str,
     },
     /// A pool without disks.
@@ -192,117 +193,117 @@ pub enum Error {
         /// The pool.
         pool: String,
     },
-    /// A vdev with a number of disks its kind cannot have.
+    /// A vdev has too few or too many disks for its kind.
     #[error("a {kind} {why}; {}", given(*disks))]
     VdevWidth {
-        /// The vdev's kind.
+        /// Kind of the vdev.
         kind: &'static str,
-        /// How many disks it was given.
+        /// Number of given disks.
         disks: usize,
         /// The rule.
         why: &'static str,
     },
-    /// A disk named by a path that depends on the reader's working directory.
+    /// The path of a disk is relative.
     #[error("the path {path:?} of a disk is not absolute")]
     RelativePath {
         /// The path.
         path: String,
     },
-    /// A disk named twice.
+    /// A disk is given twice.
     #[error("disk {path:?} is given twice{}", same(first.as_deref()))]
     DiskTwice {
-        /// The second naming.
+        /// Path of the second occurrence.
         path: String,
-        /// The first naming, where it is spelled differently.
+        /// Path of the first occurrence, if it differs.
         first: Option<String>,
     },
     /// Vdevs of different redundancy in one pool.
     #[error("mismatched replication level: the pool would mix {first} and {other}")]
     Mismatched {
-        /// One sort of vdev.
+        /// The redundancy of one vdev.
         first: String,
-        /// The other sort.
+        /// The redundancy of another vdev.
         other: String,
     },
-    /// A destruction that was not confirmed by name.
+    /// The confirmation of a destruction does not match the name of the pool.
     #[error("pool {pool} is not destroyed: `confirm` is {confirm:?}, not the pool's name")]
     NotConfirmed {
         /// The pool.
         pool: String,
-        /// What was given.
+        /// The given confirmation.
         confirm: String,
     },
     /// A file with a secret cannot be used.
     #[error(transparent)]
     Private(#[from] PrivateError),
-    /// Tokens would travel beyond this machine in clear text.
+    /// Tokens would leave this machine in clear text.
     #[error("cannot listen on {address} without TLS: tokens would travel in clear text")]
     Plain {
-        /// Where.
+        /// Address to listen on.
         address: String,
     },
-    /// Opening a socket to listen failed.
+    /// Listening on a socket failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// Address to listen on.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Another process listens there.
+    /// Another process listens on the address.
     #[error("cannot listen on {address}: another process listens there")]
     InUse {
-        /// Where.
+        /// Address to listen on.
         address: String,
     },
-    /// A unix socket would replace a file that is no socket.
+    /// The path of a unix socket is a file that is not a socket.
     #[error("cannot listen on unix:{}: there is a file that is not a socket", path.display())]
     NotASocket {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// A directory in which a socket cannot be trusted.
+    /// Other users could replace a socket in this directory.
     #[error("directory {}: {why}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         why: String,
-        /// The command that mends it.
+        /// Command that repairs it.
         mend: String,
     },
     /// A server cannot be reached.
     #[error("cannot reach weir at {address}: {source}")]
     Connect {
-        /// Where.
+        /// Address of the server.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The connection broke before the answer was there.
+    /// The connection broke before the response was complete.
     #[error("the connection to weir at {address} broke: {source}")]
     Broken {
-        /// Where.
+        /// Address of the server.
         address: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer in time.
+    /// No response within the timeout.
     #[error("no answer from weir at {address} within {seconds} s")]
     Timeout {
-        /// Where.
+        /// Address of the server.
         address: String,
-        /// How long was waited.
+        /// The timeout.
         seconds: u64,
     },
-    /// An answer that is not one of Weir's.
+    /// A response that is not in Weir's format.
     #[error("cannot read the answer from {address} (status {status}): {why}")]
     Answer {
-        /// Where.
+        /// Address of the server.
         address: String,
         /// HTTP status.
         status: u16,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
@@ -316,7 +317,7 @@ fn same(first: Option<&str>) -> String {
 }
 
 impl Error {
-    /// The error by what can be done about it.
+    /// Kind of the error, which determines the remedy.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Address { .. }
@@ -367,7 +368,7 @@ impl Error {
         }
     }
 
-    /// What to do, where it is more than the kind's usual advice.
+    /// The remedy, if it is more specific than the usual advice for the kind.
     fn action(&self) -> Option<Cow<'static, str>> {
         if let Self::Directory { mend, .. } = self {
             return Some(Cow::Owned(format!(

@@ -1,12 +1,12 @@
-//! The gate: whether the caller's role and scope allow a call.
+//! Authorization: checks the caller's role and scope for a call.
 //!
-//! Not here: the identity of the caller (`door`, `token`), the role of each call (`calls::table`),
-//! the cut of answers ([`Answer::keep`](crate::types::Answer::keep)).
+//! Identification of the caller is in `door` and `token`, the role of each call is in
+//! `calls::table`, the filter of responses is [`Answer::keep`](crate::types::Answer::keep).
 //!
 //! Invariants:
-//! - a caller without rights passes nothing;
-//! - a scope counts for every name that a call touches; a call that touches more of the machine
-//!   than one pool is refused to every scope;
+//! - a caller without rights may make no call;
+//! - the scope must cover every name that a call accesses; a call that accesses more of the machine
+//!   than one pool is refused to every caller with a scope;
 //! - a refusal never reveals whether a name exists.
 
 use weir_base::ErrorKind;
@@ -16,11 +16,11 @@ use crate::caller;
 use crate::calls::call::Operation;
 use crate::wire::ApiError;
 
-/// Checks the role and the scope of the current caller for a call that touches these names; the
-/// scope.
+/// Checks the role and the scope of the current caller for a call that accesses these names, and
+/// returns the scope.
 ///
 /// # Errors
-/// `Permission` without the role, and for the first name outside of the scope.
+/// `Permission` if the role is too low, and for the first name outside the scope.
 pub fn authorize(
     operation: &Operation,
     role: Role,
@@ -53,19 +53,19 @@ pub fn authorize(
     Ok(scope)
 }
 
-/// An error without the names outside of the scope.
+/// Removes the names outside the scope from an error.
 pub(crate) fn keep_error(error: &ApiError, scope: &Scope) -> ApiError {
     let [message, action] = [&error.message, &error.action].map(|text| scope.cut_text(text));
     ApiError { kind: error.kind, message, action }
 }
 
-/// The scope of the caller; nothing for a caller without rights.
+/// The scope of the caller; it covers nothing for a caller without rights.
 fn scope() -> Scope {
     let caller = caller::current();
     caller.rights().map_or(Scope::Only(Vec::new()), |rights| rights.scope.clone())
 }
 
-/// The refusal of a name outside of the scope of the current caller.
+/// The error for a name outside the scope of the current caller.
 pub fn outside(name: &str) -> ApiError {
     let caller = caller::current();
     let message = format!("{name:?} is outside the scope of {caller}");

@@ -1,17 +1,17 @@
-//! What every HTTP request passes before a handler sees it, and every error on its way out.
+//! Checks of every HTTP request before its handler, and the form of every error response.
 //!
-//! Not here: checks of what a request asks for (`types`).
+//! Checks of the contents of a request are in `types`.
 //!
-//! Why: a browser on this machine runs pages of strangers, and may send their requests here. So (1)
-//! the host name must be ours, which stops DNS rebinding, (2) what the browser says of the page
-//! (`Origin`, `Sec-Fetch-Site`) must be ours too, and (3) a changing call must carry
-//! `content-type: application/json`, which a browser never sends across origins without asking
-//! first; the server does not answer that question. Tokens travel in a header that no page of
-//! others knows; there are no cookies.
+//! A browser on this machine runs pages of untrusted sites, which may send requests to this server.
+//! So (1) the host name must be ours, which prevents DNS rebinding; (2) the page that the browser
+//! reports (`Origin`, `Sec-Fetch-Site`) must be ours too; and (3) a changing call must have
+//! `content-type: application/json`, which a browser sends across origins only after a preflight
+//! request, and the server does not answer those. Tokens are in a header that pages of other sites
+//! do not know; there are no cookies.
 //!
 //! Invariants:
-//! - a handler sees a complete body of bounded size, from a caller that proved who it is;
-//! - every answer that is no success is an [`ErrorBody`].
+//! - a handler sees a complete body of bounded size, from an authenticated caller;
+//! - every response other than a success is an [`ErrorBody`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,16 +46,16 @@ use crate::token::Checker;
 use crate::turns::{self, Admitted, Turns};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
-/// Which names of this machine a request may ask for.
+/// The host names that a request may contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRule {
-    /// Any: a browser cannot reach a unix socket.
+    /// Any name: a browser cannot reach a unix socket.
     Any,
-    /// Loopback names, and where the socket is bound.
+    /// Loopback names, and the address and name that the socket is bound to.
     Known {
-        /// The address it is bound to.
+        /// The address that it is bound to.
         bound: IpAddr,
-        /// The name it was told to bind to, in lower case.
+        /// The configured name to bind to, in lower case.
         name: String,
     },
 }
@@ -70,20 +70,20 @@ impl HostRule {
         let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
         match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            // An address cannot be rebound. Bound to all addresses, any of them may be meant.
+            // DNS rebinding needs a name. A socket bound to all addresses accepts all of them.
             Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
             Err(_) => bare == "localhost" || bare == name,
         }
     }
 }
 
-/// An error with a status that says more than its kind.
+/// An error with a status that is more specific than its kind.
 fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Response {
     let error = ApiError::new(ErrorKind::Invalid, message).with_action(action);
     (status, Json(ErrorBody { error })).into_response()
 }
 
-/// What a listener asks of every request.
+/// State that a listener needs to admit requests.
 pub(crate) struct Entry {
     pub(crate) hosts: HostRule,
     pub(crate) checker: Arc<Checker>,
@@ -91,7 +91,7 @@ pub(crate) struct Entry {
     pub(crate) answers: Arc<Answers>,
 }
 
-/// Lets a request through, with its whole body read, or answers in its place.
+/// Admits a request with its complete body, or responds with an error.
 pub(crate) async fn admit(
     State(entry): State<Arc<Entry>>,
     request: Request,
@@ -103,7 +103,7 @@ pub(crate) async fn admit(
     }
     let (uri, headers) = (request.uri(), request.headers());
     match entry.checker.caller(caller::current(), uri, headers).await {
-        // Nothing of the body was read before.
+        // The body is read only for an authenticated caller.
         Ok(caller) => {
             let slot = slots::current();
             let large = LargeBodies::of(&caller);
@@ -120,7 +120,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Charges the memory of an answer until it was sent.
+/// Charges the memory of a response until it is sent.
 async fn charge(
     answers: &Arc<Answers>,
     (caller, slot): (&Caller, Option<&Arc<Slot>>),
@@ -146,7 +146,7 @@ async fn charge(
     answer
 }
 
-/// The answer to a call that was not made, because too many are under way.
+/// The response to a call that did not run because of too many running calls.
 fn too_many() -> Response {
     let message = "the server has as many calls as it takes; nothing was done";
     let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
@@ -156,8 +156,8 @@ fn too_many() -> Response {
     answer
 }
 
-/// The answer to a caller that did not prove who it is; its connection ends with it, so that a
-/// stranger holds none by asking again and again.
+/// The response to an unauthenticated caller. It closes the connection, so that such a caller
+/// cannot keep one by repeated requests.
 fn unproven(error: ApiError) -> Response {
     if error.kind != ErrorKind::Permission {
         return error.into_response();
@@ -167,7 +167,7 @@ fn unproven(error: ApiError) -> Response {
     (StatusCode::UNAUTHORIZED, headers, body).into_response()
 }
 
-/// As [`admit`], for those who know a secret: whatever they call this server.
+/// As [`admit`], for peers that know the secret. They may use any host name for this server.
 pub(crate) async fn admit_peer(
     State(answers): State<Arc<Answers>>,
     request: Request,
@@ -193,7 +193,7 @@ async fn read_and_run(
     if is_leaving() {
         return too_many();
     }
-    // Held until the call ends, as the body is.
+    // Held until the call ends, because the body is in memory as long.
     let queues = turns.and(slot.as_ref()).map(Slot::queues);
     let permit = tokio::select! {
         biased;
@@ -211,7 +211,7 @@ async fn read_and_run(
     let read = tokio::select! {
         biased;
         read = read_body(body, most) => read,
-        // The connection is needed for another call.
+        // Another call needs the connection.
         () = slots::hurried(slot.as_ref()) => Err(Box::new(too_many())),
     };
     slot.iter().for_each(|slot| slot.receives_body(false));
@@ -226,15 +226,15 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // The last moment at which nothing was done: from here on the call is made and answered.
+    // Last chance to refuse: from here on, the call runs and gets its response.
     if is_leaving() {
         return too_many();
     }
     turns::within(turn, next.run(Request::from_parts(parts, Body::from(bytes)))).await
 }
 
-/// Whose bodies of more than [`SMALL_BODY_BYTES`] are in memory: each kind of caller has a number
-/// of its own, so that viewers and operators who send half of theirs delay no admin and no peer.
+/// Callers by kind, for the limit on bodies above [`SMALL_BODY_BYTES`] in memory. Each kind has its
+/// own limit, so that viewers and operators with unfinished bodies delay no admin and no peer.
 #[derive(Clone, Copy)]
 enum LargeBodies {
     Admins,
@@ -259,7 +259,7 @@ impl LargeBodies {
         }
     }
 
-    /// Waits for a permit to receive a large body; `None` for a small one.
+    /// Waits for a permit to receive a large body; returns `None` for a small body.
     async fn permit(self, body_bytes: Option<u64>) -> Result<Option<Permit>, Box<Response>> {
         if body_bytes.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES as u64) {
             return Ok(None);
@@ -276,14 +276,14 @@ impl LargeBodies {
     }
 }
 
-/// The right to have a large body in memory.
+/// Permit for one large body in memory.
 struct Permit {
     _share: Option<PeerShare>,
     _permit: SemaphorePermit<'static>,
 }
 
-/// One of the [`LARGE_BODIES_OF_ONE_PEER_MAX`] large bodies of a peer: one that sends half of many
-/// delays no other peer.
+/// One of the [`LARGE_BODIES_OF_ONE_PEER_MAX`] large bodies of a peer, so that a peer with many
+/// unfinished bodies delays no other peer.
 struct PeerShare(IpAddr);
 
 static PEER_SHARES: Mutex<BTreeMap<IpAddr, usize>> = Mutex::new(BTreeMap::new());
@@ -317,7 +317,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
         (Some(host), None) => host.to_str().unwrap_or_default(),
         _ => "",
     };
-    // A request line may name the host too, and then counts.
+    // The request line may name the host too; both must be allowed.
     let named = request.uri().authority().map(Authority::as_str);
     if hosts.allows(host) && named.is_none_or(|named| hosts.allows(named)) {
         return Ok(());
@@ -329,7 +329,7 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
     )))
 }
 
-/// A browser says which page sent a request: only pages of this server may.
+/// Refuses requests that a browser sends for a page of another site.
 fn check_origin(request: &Request) -> Result<(), Box<Response>> {
     let header = |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str());
     let site = header(HeaderName::from_static("sec-fetch-site"));
@@ -357,7 +357,7 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     }
     let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    // Neither of the two is what a page can send across origins unasked.
+    // A page cannot send either of the two across origins without a preflight request.
     let is_part = request.uri().path().starts_with("/v1/receives/");
     if essence.eq_ignore_ascii_case("application/json")
         || (is_part && essence.eq_ignore_ascii_case(PART_TYPE))
@@ -390,7 +390,7 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Box<Response>> {
 
 const RETRY: &str = "send the request again";
 
-/// Gives errors of the HTTP layer (no such path, wrong method, bad JSON) the one form of errors.
+/// Converts errors of the HTTP layer (unknown path, wrong method, invalid JSON) to the common form.
 pub(crate) async fn uniform_errors(response: Response) -> Response {
     let status = response.status();
     let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
@@ -413,7 +413,7 @@ pub(crate) async fn uniform_errors(response: Response) -> Response {
         text
     };
     let error = ApiError::new(kind, message).with_action("see /v1/openapi.json for the calls");
-    // Keeps what says more than the kind, such as 405 with its `allow` header.
+    // A 405 keeps its status and its `allow` header, which are more specific than the kind.
     if status != StatusCode::METHOD_NOT_ALLOWED {
         parts.status = http_status(kind);
     }
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_pass() {
+    fn only_host_names_of_this_machine_pass() {
         let loopback = rule("127.0.0.1", "127.0.0.1");
         for host in ["localhost", "LOCALHOST:7117", "127.0.0.1:1", "[::1]:1", "127.9.9.9"] {
             assert!(loopback.allows(host), "{host}");
@@ -475,7 +475,7 @@ mod tests {
             assert!(of_peer(last).await.is_none(), "it has its share");
         }
         assert!(of_peer(3).await.is_none(), "the peers have as many as they may");
-        // One of the second peer.
+        // A permit of the second peer.
         held.pop();
         drop(of_peer(3).await.expect("a permit was given back"));
         assert!(of_peer(2).await.is_some());

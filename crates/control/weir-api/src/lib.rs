@@ -1,7 +1,7 @@
 //! The management interface: JSON types, the calls, an HTTP server and client for them, OpenAPI.
 //!
-//! Not here: the engine. The server implements [`Handle`] for each call; [`Client::call`] makes any
-//! call over HTTP.
+//! The engine is in other crates. The server implements [`Handle`] for each call; [`Client::call`]
+//! makes any call over HTTP.
 //!
 //! Invariants:
 //! - every request is checked ([`Request::check`]) before a handler sees it;

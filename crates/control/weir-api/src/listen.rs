@@ -1,10 +1,9 @@
-//! Sockets the management interface listens on.
+//! Listening sockets of the management interface.
 //!
-//! Not here: what is served on them (`server`), the file of a unix socket and its directory
-//! (`weir_net::bind_unix`).
+//! `server` serves them; `weir_net::bind_unix` handles the file of a unix socket and its directory.
 //!
-//! Invariant: a unix socket is open to its owner and the group `weir`, in a directory to which no
-//! other user writes.
+//! Invariant: a unix socket is open only to its owner and the group `weir`, in a directory that no
+//! other user can write to.
 
 use std::io;
 use std::net::TcpListener;
@@ -23,7 +22,7 @@ use crate::limits::ACCEPT_QUEUE;
 use crate::tls::Tls;
 use crate::{Address, Error};
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     address: Address,
@@ -37,21 +36,21 @@ pub(crate) enum Socket {
     Tcp(TcpListener, Option<Tls>),
 }
 
-/// How TCP is protected.
+/// Protection of TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Protection {
-    /// The certificate; without one TCP is plain.
+    /// The certificate; TCP is unencrypted without one.
     pub tls: Option<Tls>,
-    /// Plain TCP also beyond this machine.
+    /// Allow unencrypted TCP beyond this machine.
     pub open: bool,
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 picks a free one.
+    /// Listens on `address`; port 0 selects a free one.
     ///
     /// # Errors
-    /// [`Error::InUse`] when somebody listens there; a socket file left by a process that is gone
-    /// is replaced.
+    /// [`Error::InUse`] if another process listens there. The socket file of a process that has
+    /// ended is replaced.
     pub fn bind(address: &Address) -> Result<Self, Error> {
         Self::bind_protected(address, &Protection::default())
     }
@@ -67,10 +66,10 @@ impl Listener {
         }
     }
 
-    /// Listens on a unix socket for the users that `door` lets in.
+    /// Listens on a unix socket for the users that `door` accepts.
     ///
     /// # Errors
-    /// As [`Self::bind`]; [`Error::Directory`] where another user could put a socket in its place.
+    /// As [`Self::bind`]; [`Error::Directory`] if another user could replace the socket.
     pub fn bind_behind(path: &Path, door: Door) -> Result<Self, Error> {
         let (listener, file) = weir_net::bind_unix(path, door.group()).map_err(unusable)?;
         lengthen_queue(&listener).map_err(|source| {
@@ -82,14 +81,14 @@ impl Listener {
         Ok(Self { address, socket, hosts: HostRule::Any })
     }
 
-    /// Where it listens, with the port that was picked.
+    /// The address, with the selected port.
     pub fn address(&self) -> &Address {
         &self.address
     }
 }
 
-/// Lets so many connections wait until they are accepted. The 128 of the standard library are too
-/// few for 200 calls at once: a unix socket refuses further ones.
+/// Lengthens the accept queue of the kernel. The 128 entries of the standard library are too few
+/// for 200 calls at once: a unix socket refuses further connections.
 fn lengthen_queue(listener: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, ACCEPT_QUEUE)?)
 }
@@ -120,7 +119,7 @@ fn bind_tcp(
         );
     }
     let address = Address::Tcp { host: host.to_owned(), port: bound.port() };
-    // With TLS the client checks the name, against the certificate.
+    // With TLS the client checks the host name against the certificate.
     let hosts = match tls {
         Some(_) => HostRule::Any,
         None => HostRule::Known { bound: bound.ip(), name: host.to_ascii_lowercase() },
@@ -128,7 +127,7 @@ fn bind_tcp(
     Ok(Listener { address, socket: Socket::Tcp(listener, tls.clone()), hosts })
 }
 
-/// Turns an error of making a unix socket into one of this crate.
+/// Converts an error of creating a unix socket.
 fn unusable(error: ServeError) -> Error {
     match error {
         ServeError::InUse { address } => Error::InUse { address },
@@ -139,11 +138,11 @@ fn unusable(error: ServeError) -> Error {
     }
 }
 
-/// Makes the directory of the default socket where it is missing. Whether other users may write to
-/// it is checked when the socket is made.
+/// Creates the directory of the default socket if it is missing. The bind checks later whether
+/// other users may write to it.
 ///
 /// # Errors
-/// [`Error::Directory`] for a link, a file, or a directory that cannot be made.
+/// [`Error::Directory`] for a link, a file, or a directory that cannot be created.
 pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
     let refused = |why: String| Error::Directory {
         path: dir.to_owned(),
@@ -168,7 +167,7 @@ pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
         other => other.map_err(failed)?,
     };
     if made && rustix::process::geteuid().is_root() {
-        // Members of the group pass through it to the socket.
+        // Members of the group need access to the socket in it.
         let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
         rustix::fs::fchmod(&fd, mode).map_err(failed)?;
     }
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn socket_is_closed_to_other_users_and_goes_away() {
+    fn socket_is_private_and_removed_on_drop() {
         let dir = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&unix(&dir)).unwrap();
         let path = dir.path().join("api.sock");
@@ -218,15 +217,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    fn stale_socket_is_replaced_and_live_socket_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
-        // std leaves the file behind, like a process that was killed.
+        // std leaves the file, like a process that was killed.
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&unix(&dir)).unwrap();
         assert!(matches!(Listener::bind(&unix(&dir)), Err(Error::InUse { .. })));
         assert!(UnixStream::connect(&path).is_ok(), "the live one was touched");
-        // Somebody else's socket at the same path outlives ours.
+        // A socket of another process at the same path must survive this listener.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(first);
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_stay() {
+    fn file_at_the_socket_path_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
         std::fs::write(&path, "precious").unwrap();
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_listener_beyond_this_machine_is_refused_with_the_command() {
+    fn unencrypted_listener_beyond_this_machine_is_refused() {
         let all = Address::parse("0.0.0.0:0", 0).unwrap();
         let error = crate::ApiError::from(Listener::bind(&all).expect_err("plain"));
         assert!(error.action.contains("--tls-cert"), "{}", error.action);
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_name_the_address() {
         let dir = tempfile::tempdir().unwrap();
         let absent = Address::Unix(dir.path().join("absent/api.sock"));
         let long = Address::Unix(dir.path().join("a".repeat(200)));

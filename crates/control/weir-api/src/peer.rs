@@ -1,11 +1,12 @@
-//! Servers that replicate to each other: TLS, a shared secret, and the few calls they may make.
+//! Peers: servers that replicate to each other over TLS, with a shared secret, and the calls that
+//! they may make.
 //!
-//! Not here: when a server replicates what (bin/weir).
+//! weir-server decides when to replicate which volume.
 //!
 //! Invariants:
-//! - a server listens for peers only where it is told to, and answers nobody without the secret;
+//! - a server listens for peers only if configured to, and refuses every call without the secret;
 //! - a secret comes from a file, is compared in constant time, and is never printed;
-//! - a peer can receive streams and look at snapshots; it cannot reach the rest of the interface.
+//! - a peer can receive streams and list snapshots; it cannot call the rest of the interface.
 
 mod link;
 mod serve;
@@ -28,10 +29,10 @@ pub use serve::{PeerListener, serve_peers};
 /// TCP port for peers.
 pub const PEER_PORT: u16 = 7118;
 
-/// Shortest secret: what is shorter can be guessed.
+/// Minimum length of a secret; shorter ones can be guessed.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// Longest secret: it travels in one header.
+/// Maximum length of a secret, which is sent in one header.
 const SECRET_BYTES_MAX: usize = 1024;
 
 /// A volume of another server, such as `https://host:7118/backup/vm1`.
@@ -41,7 +42,7 @@ pub struct PeerAddress {
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Full name of the volume there.
+    /// Full name of the volume on that server.
     pub volume: String,
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// What two servers know of each other; printed as nothing.
+/// Secret that two servers share; `Debug` does not print it.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -86,11 +87,11 @@ impl From<Secret> for SecretText {
 }
 
 impl Secret {
-    /// Reads a secret: the file's text without white space around it.
+    /// Reads a secret: the text of the file without surrounding white space.
     ///
     /// # Errors
     /// [`Error::Private`] for a file that cannot be read or that other users may read,
-    /// [`Error::File`] for one that is short or holds more than plain text.
+    /// [`Error::File`] for a secret that is too short, too long or not plain text.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let bytes = read_secret(path)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
@@ -108,7 +109,8 @@ impl Secret {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether a header carries it; takes as long for every wrong one of its length.
+    /// Whether a header contains the secret. The comparison takes the same time for all headers of
+    /// its length.
     fn is_in(&self, header: &[u8]) -> bool {
         use subtle::ConstantTimeEq as _;
         self.header().as_bytes().ct_eq(header).into()
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_volumes_come_back_as_they_were() {
+    fn volume_addresses_print_as_they_parse() {
         for text in ["https://host:7118/back/v", "https://[::1]:1/a/b", "https://10.0.0.1:9/a/b"] {
             let address: PeerAddress = text.parse().expect(text);
             assert_eq!(address.to_string(), text);

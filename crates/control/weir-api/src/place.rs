@@ -1,10 +1,10 @@
-//! Where a server is: addresses, default ports, the default state directory.
+//! Addresses of servers, default ports and the default state directory.
 //!
-//! Not here: opening sockets ([`crate::listen`], [`crate::client`]).
+//! [`crate::listen`] and [`crate::client`] open the sockets.
 //!
 //! Invariants:
-//! - what `Display` prints, `parse` reads back as the same address;
-//! - no default is reachable from beyond this machine.
+//! - `parse` reads the output of `Display` as the same address;
+//! - no default is reachable from other machines.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,10 +31,10 @@ const SYSTEM_SOCKET_DIR: &str = "/run/weir";
 /// File name of the NBD socket in the state directory.
 pub const NBD_SOCKET: &str = "nbd.sock";
 
-/// Environment variable that tells clients where the server is.
+/// Environment variable with the server's address, for clients.
 pub const API_VARIABLE: &str = "WEIR_API";
 
-/// A place to listen or to connect to.
+/// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A unix socket.
@@ -54,10 +54,10 @@ impl Address {
         Self::Tcp { host: "127.0.0.1".to_owned(), port }
     }
 
-    /// Reads `unix:PATH`, `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `http://HOST:PORT`.
+    /// Parses `unix:PATH`, `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `http://HOST:PORT`.
     ///
     /// # Errors
-    /// [`Error::Address`] with the part that cannot be read.
+    /// [`Error::Address`] with the rule that the text breaks.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, Error> {
         let bad = |why| Error::Address { text: text.to_owned(), why };
         if let Some(path) = text.strip_prefix("unix:") {
@@ -92,7 +92,7 @@ impl Address {
     }
 }
 
-/// Splits off the port; `None` where brackets do not match.
+/// Splits off the port; `None` if the brackets do not match.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
@@ -108,7 +108,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 impl Address {
-    /// Whether it cannot lead beyond this machine.
+    /// Whether only this machine can be behind the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -130,16 +130,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where `weir serve` keeps its state unless told otherwise: `/var/lib/weir` for root, else
+/// Default state directory of `weir serve`: `/var/lib/weir` for root, otherwise
 /// `$XDG_STATE_HOME/weir` or `~/.local/state/weir`.
 ///
 /// # Errors
-/// [`Error::NoHome`] when neither variable says where.
+/// [`Error::NoHome`] if neither variable is set to an absolute path.
 pub fn default_state_dir() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/weir"));
     }
-    // The base directory specification tells to ignore relative paths here.
+    // The XDG Base Directory Specification requires that relative paths are ignored.
     let absolute = |name| {
         std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
     };
@@ -149,12 +149,11 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
         .ok_or(Error::NoHome)
 }
 
-/// The management socket of a server of this user, unless told otherwise: `/run/weir/api.sock` for
-/// root, else `$XDG_RUNTIME_DIR/weir/api.sock`, and without that variable the default state
-/// directory.
+/// Default management socket of a server of this user: `/run/weir/api.sock` for root, otherwise
+/// `$XDG_RUNTIME_DIR/weir/api.sock`, and without that variable in the default state directory.
 ///
 /// # Errors
-/// [`Error::NoHome`] when no variable says where.
+/// [`Error::NoHome`] if no variable is set to an absolute path.
 pub fn default_api_socket() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET));
@@ -164,14 +163,14 @@ pub fn default_api_socket() -> Result<PathBuf, Error> {
     Ok(dir.join(API_SOCKET))
 }
 
-/// Where clients look unless told otherwise: the socket of a server of this user if one listens
-/// there, else that of the machine's server.
+/// Default server of clients: the socket of this user's server if a process listens there,
+/// otherwise the socket of root's server.
 pub fn default_server() -> Address {
     let system = Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET);
     first_live([default_api_socket().ok(), Some(system)].into_iter().flatten().collect())
 }
 
-/// The first socket that a process listens on; the first of all where there is none.
+/// The first socket on which a process listens; otherwise the first of all.
 fn first_live(mut sockets: Vec<PathBuf>) -> Address {
     let is_dead = |path: &PathBuf| {
         UnixStream::connect(path).is_err_and(|error| {
@@ -179,7 +178,7 @@ fn first_live(mut sockets: Vec<PathBuf>) -> Address {
             matches!(error.kind(), NotFound | ConnectionRefused)
         })
     };
-    // Missing rights count as a server: the call itself then tells them.
+    // A socket without access rights counts as live: the call itself then reports the error.
     let live = sockets.iter().position(|path| !is_dead(path)).unwrap_or_default();
     Address::Unix(sockets.swap_remove(live))
 }
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_addresses_and_prints_them_back() {
+    fn addresses_print_as_they_parse() {
         for (text, printed) in [
             ("unix:/run/weir.sock", "unix:/run/weir.sock"),
             ("unix:api.sock", "unix:api.sock"),
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn default_server_is_the_first_socket_on_which_a_process_listens() {
+    fn default_server_is_the_first_live_socket() {
         let dir = tempfile::tempdir().expect("a directory");
         let [own, system] = ["own", "system"].map(|name| dir.path().join(name));
         let found = || first_live(vec![own.clone(), system.clone()]);
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(found(), Address::Unix(system.clone()));
         let listener = UnixListener::bind(&own).expect("a socket");
         assert_eq!(found(), Address::Unix(own.clone()));
-        // Left behind by a server that was killed.
+        // A killed server leaves its socket.
         drop(listener);
         assert!(own.exists());
         assert_eq!(found(), Address::Unix(system.clone()));

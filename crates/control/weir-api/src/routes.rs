@@ -1,11 +1,12 @@
-//! The HTTP paths of version 1, and the OpenAPI document they make.
+//! The HTTP paths of version 1, and their OpenAPI document.
 //!
-//! Not here: sockets and limits (`server`), identity and rights of callers (`guard`, `gate`).
+//! Sockets and limits are in `server`, identification and authorization of callers in `guard` and
+//! `gate`.
 //!
 //! Invariants:
 //! - a path is served if and only if it is in the document: both come from the table of calls;
-//! - a request is checked before the server that answers sees it;
-//! - a call that has started runs to its end, also when its caller disconnects.
+//! - a request is checked before its handler runs;
+//! - a call that has started runs to its end, even if its caller disconnects.
 
 use std::sync::Arc;
 
@@ -32,9 +33,9 @@ pub(crate) use streams::PART_TYPE;
 
 use endpoint::Endpoint;
 
-/// The interface as a service.
+/// The HTTP service of the interface.
 pub(crate) fn router<S: Control>(control: &Arc<S>) -> Router {
-    // The same for every caller, so it is printed once.
+    // The document is the same for every caller, so it is serialized once.
     let document = Bytes::from(openapi().to_json().unwrap_or_default());
     let answer = move || async move { ([(CONTENT_TYPE, "application/json")], document) };
     let mut all = All { control, endpoints: Vec::new() };
@@ -57,7 +58,7 @@ impl<S: Control> VisitHandlers<S> for All<'_, S> {
         S: Handle<C>,
     {
         let endpoint = if C::OPERATION == ListEvents::OPERATION {
-            // It waits, and gives its turn and its connection up meanwhile.
+            // It waits, and returns its permit and yields its connection meanwhile.
             event::endpoint(self.control)
         } else {
             Endpoint::new(self.control, |control, call: C, page| {

@@ -1,14 +1,14 @@
-//! The HTTP server: several listeners, bounded connections, a clean stop.
+//! The HTTP server: several listeners, bounded connections, graceful shutdown.
 //!
-//! Not here: what a request means (`routes`), which requests are let in (`guard`).
+//! `routes` has the calls; `guard` admits requests.
 //!
 //! Invariants:
-//! - a connection holds one of its listener's slots for as long as it lives, and gives it up to a
-//!   new one while it sends nothing (`slots`);
-//! - a client that sends nothing, or half a request, or takes nothing of its answer, loses its
-//!   connection after a fixed time;
-//! - a request that was read is answered; a connection that gets no slot is answered 503 before
-//!   anything of its request is read.
+//! - an open connection holds one of its listener's slots; a new connection can evict it while it
+//!   sends nothing (`slots`);
+//! - the server closes a connection after a fixed time if the client sends nothing or an incomplete
+//!   request, or reads nothing of its response;
+//! - the server answers every request that it has read; a connection without a slot gets a 503
+//!   before any of its request is read.
 
 use std::future::Future;
 use std::io;
@@ -53,15 +53,15 @@ use crate::watched::Watched;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, slots};
 
-/// Serves the management interface on all `listeners` until `stop` is ready; then lets running
-/// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
-/// is enough; [`Control`] must not block it.
+/// Serves the management interface on all `listeners` until `stop` is ready, then gives running
+/// calls up to [`STOP_TIMEOUT`] to finish. Needs a tokio runtime with I/O and time; a
+/// single-threaded one is sufficient. [`Control`] must not block it.
 ///
-/// Calls reach `control` through the gate, which asks for the rights of the caller: a user of the
-/// unix socket, or the holder of a token that `authority` knows.
+/// `gate` authorizes the calls by the rights of the caller: a user of the unix socket, or the
+/// holder of a token that `authority` knows.
 ///
 /// # Errors
-/// [`Error::Listen`] when a socket cannot be handed to the runtime; nothing is served then.
+/// [`Error::Listen`] if a socket cannot be registered with the runtime; nothing is served then.
 pub async fn serve<S: Control>(
     listeners: Vec<Listener>,
     control: Arc<S>,
@@ -98,7 +98,7 @@ pub async fn serve<S: Control>(
     Ok(())
 }
 
-/// A listener inside the runtime.
+/// A listener registered with the runtime.
 enum Source {
     Unix(
         UnixListener,
@@ -108,14 +108,14 @@ enum Source {
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
 
-/// A connection that was accepted; TLS is not spoken on it yet.
+/// An accepted connection, before the TLS handshake.
 enum Accepted {
     Ready(Box<dyn Duplex>),
     Tls(TcpStream, TlsAcceptor),
 }
 
 impl Accepted {
-    /// The stream of requests; none where the other side does not get through TLS in time.
+    /// The stream of requests; `None` if the TLS handshake fails or takes too long.
     async fn established(self) -> Option<Box<dyn Duplex>> {
         let (stream, acceptor) = match self {
             Self::Ready(stream) => return Some(stream),
@@ -147,7 +147,7 @@ impl Source {
         .map_err(|source| Error::Listen { address, source })
     }
 
-    /// The next connection, who made it, and whom it is counted for.
+    /// The next connection, its caller, and the owner of its slot.
     async fn accept(&self) -> io::Result<(Accepted, Caller, Who)> {
         match self {
             Self::Unix(listener, _, door) => {
@@ -166,9 +166,9 @@ impl Source {
             }
             Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
-                // Answers are one small write: waiting to fill a segment only delays them.
+                // Responses are single small writes, which Nagle's algorithm would only delay.
                 stream.set_nodelay(true)?;
-                // The address alone proves nothing: a token must.
+                // The address does not authenticate the caller; only a token does.
                 let from = peer.ip().to_canonical().to_string();
                 let stream = match tls {
                     Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
@@ -180,7 +180,7 @@ impl Source {
     }
 }
 
-/// `refusals` are the answers to connections without a slot that are under way.
+/// Accepts connections until the server stops. `refusals` limits concurrent 503 responses.
 async fn accept_all(
     source: Source,
     router: Router,
@@ -206,7 +206,7 @@ async fn accept_all(
                     continue;
                 }
                 let (router, stopped) = (router.clone(), stopped.clone());
-                // The task is not awaited by handle: its slot comes back when it ends.
+                // No handle awaits the task: its slot is released when it ends.
                 drop(tokio::spawn(caller::on_behalf_of(caller, async move {
                     let _refusal = refusal;
                     let taken = match entrance {
@@ -225,14 +225,14 @@ async fn accept_all(
             }
         }
     }
-    // Nobody new gets in, and all slots are back once every connection has ended.
+    // No connection can enter now; all slots are free once every connection has ended.
     drop(source);
     if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
         tracing::warn!("stopping while management calls are still running");
     }
 }
 
-/// Waits before a listener accepts again: with no descriptor left, others must close first.
+/// Waits before the next accept: without a free descriptor, other connections must close first.
 pub(crate) async fn not_accepted(error: &io::Error) {
     static TOLD: Sieve<()> = Sieve::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -247,7 +247,7 @@ async fn serve_accepted(
     router: Router,
     stopped: watch::Receiver<bool>,
 ) {
-    // The handshake of TLS counts as waiting for the client.
+    // The TLS handshake counts as waiting for the client.
     let serve = async move {
         if let Some(stream) = accepted.established().await {
             serve_one(stream, router, stopped).await;
@@ -256,7 +256,7 @@ async fn serve_accepted(
     slots::within(taken, serve).await;
 }
 
-/// Answers 503 to a connection that got no slot. Nothing of its request was looked at, so its
+/// Sends a 503 to a connection without a slot. The server has read nothing of its request, so the
 /// client knows that nothing was done.
 async fn refuse(accepted: Accepted) {
     let message = "the server has as many calls and connections as it takes; nothing was done";
@@ -273,14 +273,14 @@ async fn refuse(accepted: Accepted) {
             return;
         }
         drop(stream.shutdown().await);
-        // Closed with unread bytes, the connection would be reset and the answer lost.
+        // A close with unread bytes would reset the connection, and the response would be lost.
         let mut rest = [0; 4096];
         while let Ok(1..) = stream.read(&mut rest).await {}
     };
     drop(tokio::time::timeout(REFUSAL_LIMIT, answer).await);
 }
 
-/// Keeps the slot for as long as a call is under way and its answer is streamed.
+/// Keeps the slot while a call runs and while its response is streamed.
 pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
     let slot = slots::current();
     let call = slot.as_ref().map(slots::Slot::call);
@@ -289,14 +289,14 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // The body is whole; `Watched` reports to the slot when it was sent.
+        // The body is complete; `Watched` reports to the slot when it was sent.
         return answer;
     }
     let (parts, body) = answer.into_parts();
     Response::from_parts(parts, Body::new(Holding { body, _call: call }))
 }
 
-/// The body of an answer that is streamed; the call ends when all of it was handed over.
+/// The body of a streamed response; the call ends when the body was handed over completely.
 struct Holding {
     body: Body,
     _call: Option<Call>,
@@ -322,7 +322,7 @@ impl hyper::body::Body for Holding {
     }
 }
 
-/// Waits until the server is told to stop, or is gone.
+/// Waits until the server stops, or no longer exists.
 async fn told(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }

@@ -1,20 +1,20 @@
-//! The connections of one listener: how many of whom, which of them gives way to a new one, and
-//! which wait for a slot.
+//! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
-//! Not here: accepting and serving (`server`), limits for each token (`calls`).
+//! Accepting and serving are in `server`, limits of calls for each token are in `turns`.
 //!
-//! A new connection is accepted at once. Where all slots are taken, or those that one peer may
-//! have, a connection gives way that makes no progress: an idle one or one with half a request
-//! header first, then one with half a body, one whose call only waits, and one whose client does
-//! not take its answer. If none does, the new one waits in a bounded queue, from which the peer
-//! with the fewest connections is let in first; nothing is read of its request meanwhile.
+//! The server accepts a new connection at once. If all slots are taken, or all that one peer may
+//! have, it evicts a connection that makes no progress: first an idle one or one with an incomplete
+//! request header, then one with an incomplete body, one whose call only waits, and one whose
+//! client does not read its response. If there is none, the new connection waits in a bounded
+//! queue, which admits the peer with the fewest connections first; the server reads nothing of its
+//! request meanwhile.
 //!
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
 //! - at most [`PEER_CONNECTIONS_MAX`] of one address or one local user (other tables have other
-//!   numbers: [`Most`]);
-//! - a call under way is never cut off: its connection leaves after its answer was sent, or when
-//!   the client takes nothing of the answer for [`ANSWER_GIVES_WAY`].
+//!   limits: [`Most`]);
+//! - a running call is never interrupted: its connection closes after the response was sent, or if
+//!   the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -32,31 +32,31 @@ use crate::limits::{
     SLOT_WAIT, STALL_LIMIT, WAITING_MAX,
 };
 
-/// The log tells of refused connections so often at most; the rest are counted.
+/// Minimum interval between log lines about refused connections; the table counts the others.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A waiting connection looks this often for connections that give way by now.
+/// Interval at which a waiting connection looks for connections that have become evictable.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A connection whose call was cut short must send the answer and close within this.
+/// A connection whose call was cut short must send the response and close within this time.
 const CUT_SHORT_LIMIT: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
     static SLOT: Arc<Taken>;
 }
 
-/// The slot of the connection that the running task serves, if it has one.
+/// The slot of the connection that the current task serves, if it has one.
 pub(crate) fn current() -> Option<Arc<Slot>> {
     SLOT.try_with(|taken| Arc::clone(&taken.slot)).ok()
 }
 
-/// Gives the slot of the connection that the running task serves a place in another table; false
-/// where that has none.
+/// Moves the slot of the connection that the current task serves to another table; returns false if
+/// that table has no free slot.
 pub(crate) fn move_current_to(slots: &Arc<Slots>) -> bool {
     SLOT.try_with(|taken| taken.move_to(slots)).unwrap_or(true)
 }
 
-/// Returns when a call on this slot is to be answered now; never for a connection without a slot.
+/// Returns when a call on this slot must finish now; never for a connection without a slot.
 pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     match slot {
         Some(slot) => slot.hurried().await,
@@ -64,26 +64,26 @@ pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
     }
 }
 
-/// Runs `task` with [`current`] telling the slot, which is given back with the task; ends it when
-/// the slot is to be left.
+/// Runs `task` with its slot as [`current`] and releases the slot with the task. Ends the task when
+/// the slot is evicted.
 pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
     let taken = Arc::new(taken);
     tokio::select! {
-        // First: a request that came in the meantime is a call, and stays.
+        // Polled first: a request that arrived in the meantime is a call, and is not evicted.
         biased;
         () = SLOT.scope(Arc::clone(&taken), task) => {}
         () = taken.slot.left() => tracing::debug!("a silent connection gives way"),
     }
 }
 
-/// Whom a connection is counted for.
+/// Owner of a connection, for the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
-    /// An IP address; of IPv6 its network of 64 bits, which one machine may have all of.
+    /// An IP address; of IPv6 the /64 network, because one machine may have all of its addresses.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
     Root,
-    /// Another user of this machine; `None` where the system does not say.
+    /// Another user of this machine; `None` if the kernel does not report it.
     Uid(Option<u32>),
 }
 
@@ -96,27 +96,27 @@ impl Who {
     }
 }
 
-/// How gladly a connection is closed for another: the smaller the sooner.
+/// Phase of a connection, in the order of eviction: the smallest is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// No whole request header is there.
+    /// Waits for a complete request header.
     Waits,
-    /// A body is being received.
+    /// Receives a body.
     Body,
-    /// A call waits for events, and can be answered early.
+    /// A call waits for events, and can finish early.
     Polls,
-    /// A call waits for its turn, or for memory for its answer, and can be refused.
+    /// A call waits for a permit, or for memory for its response, and can be refused.
     Queues,
-    /// An answer is on its way to the client.
+    /// A response is being sent to the client.
     Answers,
-    /// A call is under way.
+    /// A call runs.
     Busy,
-    /// It is being closed.
+    /// The connection is being closed.
     Leaving,
 }
 
-/// A body is on its way, and a call waits for its turn, for this many times longer than a header
-/// before the connection gives way: a burst of short calls of one client is not refused.
+/// While it receives a body, or its call waits for a permit, a connection can be evicted after this
+/// many times the limit for a header, so that a burst of short calls of one client is not refused.
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
@@ -135,15 +135,15 @@ impl Phase {
 
 struct State {
     phase: Phase,
-    /// Begin of the phase; of an answer, the last time that the client took some of it.
+    /// Start of the phase; while a response is sent, the last time that the client read some of it.
     since: Instant,
     calls: usize,
     stall_limit: Duration,
-    /// Memory of answers that are not sent yet.
+    /// Memory of unsent responses.
     charges: Vec<Charge>,
 }
 
-/// One connection.
+/// Slot of one connection.
 pub(crate) struct Slot {
     who: Who,
     state: Mutex<State>,
@@ -166,13 +166,13 @@ impl Slot {
         }
     }
 
-    /// A whole header is there; until the result is dropped the connection stays.
+    /// Starts a call, after a complete header. Until the result is dropped the connection stays.
     pub(crate) fn call(self: &Arc<Self>) -> Call {
         let mut state = self.state.lock();
         state.calls += 1;
         state.stall_limit = STALL_LIMIT;
         if state.phase == Phase::Leaving {
-            // It came while the connection was told to close: it is answered as the last one.
+            // The request arrived during the eviction: it is answered as the last one.
             self.hurry.notify_one();
         } else {
             (state.phase, state.since) = (Phase::Busy, Instant::now());
@@ -180,51 +180,51 @@ impl Slot {
         Call(Arc::clone(self))
     }
 
-    /// The body of the call is received; `false`: it is there.
+    /// Whether the call receives its body; `false` when the body is complete.
     pub(crate) fn receives_body(&self, receives: bool) {
         self.enter(if receives { Phase::Body } else { Phase::Busy });
     }
 
-    /// Returns when the call is to be answered now, because another connection needs the slot: one
-    /// whose body is being received, or that waits ([`Slot::polls`], [`Slot::queues`]).
+    /// Returns when the call must finish now because another connection needs the slot, while it
+    /// receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// The call waits for events until the result is dropped. Another connection may need the slot
-    /// meanwhile: then [`Slot::hurried`] returns.
+    /// Marks the call as waiting for events until the result is dropped. If another connection
+    /// needs the slot meanwhile, [`Slot::hurried`] returns.
     pub(crate) fn polls(self: &Arc<Self>) -> Yields {
         self.enter(Phase::Polls);
         Yields(Arc::clone(self))
     }
 
-    /// As [`Slot::polls`], for a call that waits for its turn or for memory.
+    /// As [`Slot::polls`], for a call that waits for a permit or for memory.
     pub(crate) fn queues(self: &Arc<Self>) -> Yields {
         self.enter(Phase::Queues);
         Yields(Arc::clone(self))
     }
 
-    /// Whether the connection is to end with the answer that is sent next.
+    /// Whether the connection closes after the next response.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }
 
-    /// Holds the memory of the running call's answer until it was sent.
+    /// Holds the memory of the running call's response until it was sent.
     pub(crate) fn hold(&self, charge: Charge) {
         self.state.lock().charges.push(charge);
     }
 
-    /// Time in which the client must take a part of the answer.
+    /// Time limit for the client to read a part of the response.
     pub(crate) fn stall_limit(&self) -> Duration {
         self.state.lock().stall_limit
     }
 
-    /// Sets [`Slot::stall_limit`] for the answer of the running call.
+    /// Sets [`Slot::stall_limit`] for the response of the running call.
     pub(crate) fn set_stall_limit(&self, limit: Duration) {
         self.state.lock().stall_limit = limit;
     }
 
-    /// The client took a part of an answer.
+    /// Records that the client read a part of a response.
     pub(crate) fn moved(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Answers {
@@ -232,7 +232,7 @@ impl Slot {
         }
     }
 
-    /// The system took all bytes that were to be sent.
+    /// Records that the kernel took all bytes of the response.
     pub(crate) fn flushed(&self) {
         let mut state = self.state.lock();
         if state.calls > 0 {
@@ -246,16 +246,16 @@ impl Slot {
         drop(charges);
     }
 
-    /// Returns once the connection is to be closed for another.
+    /// Returns when the connection must close for another one.
     async fn left(&self) {
         self.leave.notified().await;
         if self.state.lock().calls > 0 {
-            // Its call is being answered early.
+            // Its call finishes early.
             tokio::time::sleep(CUT_SHORT_LIMIT).await;
         }
     }
 
-    /// Tells the connection to leave.
+    /// Evicts the connection.
     fn send_off(&self) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Body | Phase::Polls | Phase::Queues) {
@@ -273,7 +273,7 @@ impl Slot {
     }
 }
 
-/// A call, until its answer is handed over; see [`Slot::call`].
+/// A call, until its response is handed over; see [`Slot::call`].
 pub(crate) struct Call(Arc<Slot>);
 
 impl Drop for Call {
@@ -289,7 +289,7 @@ impl Drop for Call {
     }
 }
 
-/// A call that waits; see [`Slot::polls`].
+/// A waiting call; see [`Slot::polls`].
 pub(crate) struct Yields(Arc<Slot>);
 
 impl Drop for Yields {
@@ -301,17 +301,17 @@ impl Drop for Yields {
 /// Limits of slots and of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
-    /// In all.
+    /// Maximum number of connections.
     pub(crate) all: usize,
-    /// Of one address or user.
+    /// ... of one address or user.
     pub(crate) of_one: usize,
-    /// Beside these, of root.
+    /// Additional slots of root.
     pub(crate) of_root: usize,
-    /// Connections that wait.
+    /// Maximum number of waiting connections.
     pub(crate) waiting: usize,
     /// ... of one address or user.
     pub(crate) waiting_of_one: usize,
-    /// A connection that sent no whole header for this long gives way.
+    /// A connection without a complete header for this long can be evicted.
     pub(crate) grace: Duration,
 }
 
@@ -326,16 +326,16 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct Table {
     taken: Vec<Arc<Slot>>,
-    /// In the order of coming.
+    /// In FIFO order.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
-    /// Last search for connections to evict.
+    /// Time of the last search for connections to evict.
     looked: Option<Instant>,
 }
 
-/// Numbers of connections. Connections that leave are not counted.
+/// Numbers of connections, without those that are being closed.
 struct Counts {
     of: HashMap<Who, usize>,
-    /// Without the connections in slots of root.
+    /// Connections outside the slots of root.
     common: usize,
 }
 
@@ -356,7 +356,7 @@ impl Counts {
         self.of.get(&who).copied().unwrap_or_default()
     }
 
-    /// Of the common slots.
+    /// Connections of `who` in common slots.
     fn common_of(&self, who: Who, most: &Most) -> usize {
         let own = if who == Who::Root { most.of_root } else { 0 };
         self.of(who).saturating_sub(own)
@@ -372,25 +372,25 @@ impl Counts {
     }
 }
 
-/// A slot, given back when it is dropped.
+/// A slot; dropping it releases the slot.
 pub(crate) struct Taken {
     slots: Mutex<Arc<Slots>>,
     slot: Arc<Slot>,
 }
 
-/// A new connection at the door.
+/// Result for a new connection.
 pub(crate) enum Entrance {
-    /// It has a slot.
+    /// The connection has a slot.
     Taken(Taken),
-    /// It waits for one.
+    /// The connection waits for a slot.
     Waits(Waiting),
-    /// Too many wait already.
+    /// The queue is full.
     Full,
 }
 
 /// A connection that waits for a slot.
 pub(crate) struct Waiting {
-    /// Gives the slot back, or the place in the queue.
+    /// Releases the slot, or the place in the queue, when dropped.
     taken: Taken,
     entered: oneshot::Receiver<()>,
 }
@@ -418,12 +418,12 @@ impl Slots {
         }
     }
 
-    /// Returns a slot for a new connection, or a place in the queue.
+    /// Requests a slot for a new connection, or a place in the queue.
     pub(crate) fn knock(self: &Arc<Self>, who: Who) -> Entrance {
         let slot = Slot::new(who);
         let taken = Taken { slots: Mutex::new(Arc::clone(self)), slot: Arc::clone(&slot) };
         let mut table = self.table.lock();
-        // None passes an earlier one of the same peer.
+        // No connection overtakes an earlier one of the same peer.
         let of_who = table.waiting.iter().filter(|(slot, _)| slot.who == who).count();
         if of_who == 0 && self.enter(&mut table, &slot) {
             return Entrance::Taken(taken);
@@ -439,7 +439,8 @@ impl Slots {
         Entrance::Waits(Waiting { taken, entered })
     }
 
-    /// Puts a slot in, in the place of another one if need be; false where all are in use.
+    /// Enters a slot into the table and evicts another one if necessary; returns false if all are
+    /// in use.
     fn enter(&self, table: &mut Table, slot: &Arc<Slot>) -> bool {
         let (who, counts, now) = (slot.who, table.counts(&self.most), Instant::now());
         if !counts.has_room(who, &self.most) {
@@ -453,7 +454,8 @@ impl Slots {
             gives_way.send_off();
         }
         {
-            // The time in the queue is not the client's: nothing of its request was read.
+            // The time in the queue does not count against the client: nothing of its request was
+            // read.
             let mut state = slot.state.lock();
             if state.phase == Phase::Waits {
                 state.since = now;
@@ -463,7 +465,7 @@ impl Slots {
         true
     }
 
-    /// Lets connections in that wait, of the peers with the fewest first.
+    /// Admits waiting connections; peers with the fewest connections first.
     fn settle(&self, table: &mut Table) {
         table.waiting.retain(|(_, enter)| !enter.is_closed());
         let mut tried: Vec<Who> = Vec::new();
@@ -477,7 +479,7 @@ impl Slots {
             let slot = Arc::clone(slot);
             if self.enter(table, &slot) {
                 let (_, enter) = table.waiting.remove(at);
-                // One that went away meanwhile gives its slot back when it is dropped.
+                // A connection that has closed meanwhile releases its slot when it is dropped.
                 enter.send(()).ok();
             } else {
                 tried.push(slot.who);
@@ -500,7 +502,7 @@ impl Slots {
         }
     }
 
-    /// Returns once no connection is left.
+    /// Returns when no connection is left.
     pub(crate) async fn all_free(&self) {
         loop {
             let freed = self.freed.notified();
@@ -513,7 +515,7 @@ impl Slots {
 }
 
 impl Waiting {
-    /// The slot, once there is one; `None` if there was none for [`SLOT_WAIT`].
+    /// Waits for a slot; returns `None` after [`SLOT_WAIT`].
     pub(crate) async fn taken(mut self) -> Option<Taken> {
         let slots = Arc::clone(&self.taken.slots.lock());
         let deadline = Instant::now() + SLOT_WAIT;
@@ -543,7 +545,7 @@ impl Taken {
         Arc::clone(&self.slot)
     }
 
-    /// Leaves its table for another one, where there is a slot for it there.
+    /// Moves the slot to another table, if that has a free one.
     fn move_to(&self, other: &Arc<Slots>) -> bool {
         let mut slots = self.slots.lock();
         if Arc::ptr_eq(&slots, other) {

@@ -1,11 +1,11 @@
-//! A stream that is sent, on its way to whoever takes it: part after part.
+//! Sent and received streams, part by part.
 //!
-//! Not here: the format of a stream (weir-format), the calls that begin and end it (`calls`).
+//! The format of a stream is in weir-format, the calls that start and end it are in `calls`.
 //!
 //! Invariants:
-//! - a part is made when it is asked for: whoever takes slowly is given slowly;
-//! - a stream that broke ends with an error, never as if it were whole;
-//! - dropping it before its end ends its session.
+//! - the server reads a part when the client requests it, so that a slow client slows the stream;
+//! - a broken stream ends with an error, never like a complete one;
+//! - dropping a stream before its end ends its session.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ pub use hyper::body::Bytes;
 use crate::calls::call::Pending;
 use crate::types::ReceiveProgress;
 
-/// The bytes of a session that sends.
+/// The data of a sending session.
 pub trait SendStream: Send {
-    /// The next part, however long that takes; `None` when that was all, and then the stream is
-    /// whole. To be asked no more after that or an error.
+    /// Returns the next part, however long that takes, or `None` at the end of a complete stream.
+    /// It must not be called again after that or after an error.
     ///
     /// # Errors
-    /// What keeps the snapshot from being sent; `NotFound` for a session that was ended.
+    /// The error that stopped the send; `NotFound` for a session that was ended.
     ///
     /// # Cancel safety
     /// No part is lost.
@@ -32,19 +32,19 @@ pub trait SendStream: Send {
 
 /// The calls whose body is a stream.
 pub trait Streams: Send + Sync + 'static {
-    /// Takes the stream of a session, once: the server reads each part when the caller asks for it.
-    /// The session ends with the stream.
+    /// Returns the stream of a session, once: the server reads each part when the caller requests
+    /// it. The session ends with the stream.
     ///
     /// # Errors
     /// `Busy` if the stream of the session was taken before.
     fn send_stream(&self, session: String) -> Pending<'_, Box<dyn SendStream>>;
 
-    /// Gives the next part of a stream. The server has applied the part before when it answers.
-    /// After an error the session is over.
+    /// Receives the next part of a stream. The server has applied the previous part when this
+    /// returns. An error ends the session.
     ///
     /// # Errors
-    /// Of this part or the one before: `Busy` for a volume that was changed, `NotFound` without the
-    /// snapshot that the stream is a difference to, `Data` for a damaged stream.
+    /// Errors of this part or the previous one: `Busy` for a volume that was changed, `NotFound`
+    /// without the snapshot that the stream is incremental to, `Data` for a damaged stream.
     fn receive_part(
         self: Arc<Self>,
         session: String,
@@ -52,7 +52,7 @@ pub trait Streams: Send + Sync + 'static {
     ) -> Pending<'static, ReceiveProgress>;
 }
 
-/// The stream as the body of an answer; an error breaks the connection.
+/// Converts the stream to the body of a response; an error breaks the connection.
 pub(crate) fn body(stream: Box<dyn SendStream>) -> Body {
     Body::from_stream(try_unfold(stream, |mut stream| async move {
         let part = stream.next().await?;

@@ -1,10 +1,10 @@
-//! The server's side of TLS: a certificate and its key, from files that may be replaced.
+//! TLS server: a certificate and its key, from files that may be replaced.
 //!
-//! Not here: the client's side (`peer::link`), who may call once the connection stands (`token`).
+//! The client is in `peer::link`, authentication of callers is in `token`.
 //!
 //! Invariants:
 //! - a key that other users may read is refused;
-//! - after a reload new connections get the new certificate; where the files cannot be used the old
+//! - after a reload new connections get the new certificate; if the files cannot be used, the old
 //!   one stays in use.
 
 use std::fmt;
@@ -26,7 +26,7 @@ use weir_base::private::read_secret;
 
 use crate::Error;
 
-/// A certificate that is served, with the files that it is from.
+/// A served certificate, with its files.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
@@ -68,7 +68,7 @@ impl Tls {
     /// Reads the files again.
     ///
     /// # Errors
-    /// As [`Self::load`]; what was served before is served still.
+    /// As [`Self::load`]; the old certificate stays in use.
     pub fn reload(&self) -> Result<(), Error> {
         *self.served.0.write() = read(&self.certificate, &self.key)?;
         Ok(())
@@ -79,11 +79,11 @@ impl Tls {
         TlsAcceptor::from(Arc::new(config.with_cert_resolver(self.resolver())))
     }
 
-    /// Settings for a server of another protocol with this certificate. Clients need a certificate
-    /// that one in the file `client_ca` (PEM) vouches for, if that is given.
+    /// Settings for a server of another protocol with this certificate. If `client_ca` (PEM) is
+    /// given, clients need a certificate that was signed by one in that file.
     ///
     /// # Errors
-    /// [`Error::File`] where no certificate can be read from `client_ca`.
+    /// [`Error::File`] if no certificate can be read from `client_ca`.
     pub fn data_config(&self, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>, Error> {
         let builder = ServerConfig::builder();
         let builder = match client_ca {
@@ -98,7 +98,7 @@ impl Tls {
             }
         };
         let mut config = builder.with_cert_resolver(self.resolver());
-        // Sessions last; what resuming them takes would be memory for nothing.
+        // Sessions are long, so resumption data would only waste memory.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(config))

@@ -1,15 +1,15 @@
-//! Tokens on the wire: what they look like, and the check of every request that carries one.
+//! Tokens in HTTP: their form, and the authentication of every request.
 //!
-//! Not here: the list of tokens (the server's [`Authority`]), their JSON types (`types`).
+//! The list of tokens is the server's [`Authority`], the JSON types are in `types`.
 //!
 //! A token is `weir_` and 64 hexadecimal digits: 256 random bits, so that none can be guessed and a
-//! plain hash protects the list. It travels in the header `Authorization: Bearer TOKEN`.
+//! plain hash protects the list. It is sent in the header `Authorization: Bearer TOKEN`.
 //!
 //! Invariants:
-//! - a token in a URL is refused, for URLs end up in logs and histories of shells;
-//! - a request that carries a token has that token's rights, also over the unix socket;
-//! - a right token is never delayed; a wrong one costs its sender a delay that doubles, and the
-//!   server at most [`GUESSES_WAITING_MAX`] connections.
+//! - a token in a URL is refused, because logs and shell histories store URLs;
+//! - a request with a token has that token's rights, also over the unix socket;
+//! - a valid token is never delayed; a wrong one delays its sender for a time that doubles, and
+//!   these delays hold at most [`GUESSES_WAITING_MAX`] connections of the server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ use crate::limits::{
 };
 use crate::wire::ApiError;
 
-/// What every token begins with, so that people and scanners know one when they see it.
+/// Prefix of every token, by which users and secret scanners recognize it.
 pub const TOKEN_PREFIX: &str = "weir_";
 
 /// Random bytes of a token.
@@ -44,12 +44,12 @@ pub const TOKEN_BYTES: usize = 32;
 pub struct SecretText(String);
 
 impl SecretText {
-    /// A secret.
+    /// Wraps a secret.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text, to be sent or hashed and never printed.
+    /// Returns the text, to be sent or hashed but never printed.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -61,23 +61,23 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// The list of tokens.
+/// A list of tokens.
 pub trait Authority: Send + Sync + 'static {
-    /// The caller that a token stands for, if it is known and has not ended.
+    /// Returns the caller of a token, if the token is known and has not expired.
     ///
     /// # Errors
-    /// `Permission`, without a word about why: a stranger learns nothing.
+    /// `Permission` without a cause, so that an unauthenticated peer learns nothing.
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError>;
 
-    /// Notes that a token from `from` was refused, for the `times`-th time in a row.
+    /// Records that a token from `from` was refused, for the `times`-th time in succession.
     fn refused(&self, from: &str, times: u64);
 
-    /// Notes that a call was refused to a caller that may call the server: its role or scope does
-    /// not allow the call.
+    /// Records that an authenticated caller was refused a call, because its role or scope does not
+    /// allow the call.
     fn denied(&self, caller: &Caller, call: &str);
 }
 
-/// An authority that knows no token.
+/// An authority without any token.
 #[derive(Debug)]
 pub struct NoTokens;
 
@@ -91,13 +91,13 @@ impl Authority for NoTokens {
     fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
-/// The refusal of a token that is not known.
+/// The error for an unknown token.
 pub fn unknown_token() -> ApiError {
     ApiError::new(ErrorKind::Permission, "this token is not known, has expired or was revoked")
         .with_action("ask an administrator of the server for another: weir token create")
 }
 
-/// What checks the callers of one server.
+/// Authenticates the callers of one server.
 pub(crate) struct Checker {
     authority: Arc<dyn Authority>,
     guesses: Guesses,
@@ -108,7 +108,7 @@ impl Checker {
         Self { authority, guesses: Guesses::default() }
     }
 
-    /// Who makes a request that came over the connection of `connected`.
+    /// Returns the caller of a request that arrived over the connection of `connected`.
     pub(crate) async fn caller(
         &self,
         connected: Caller,
@@ -141,7 +141,7 @@ impl Checker {
         found
     }
 
-    /// Notes a call that was answered with 403.
+    /// Records a call that was refused with 403.
     pub(crate) fn note_denied(&self, caller: &Caller, method: &Method, uri: &Uri) {
         let path: String = uri.path().chars().take(NOTED_PATH_CHARS_MAX).collect();
         self.authority.denied(caller, &format!("{method} {path}"));
@@ -192,7 +192,7 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// Counts a wrong token; returns how many there were in a row, and the delay that it costs.
+    /// Counts a wrong token; returns the number in succession, and the delay for this one.
     fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
         let mut seen = self.seen.lock();
         seen.retain(|_, seen| now.duration_since(seen.last) < GUESS_FORGOTTEN);
@@ -207,8 +207,8 @@ impl Guesses {
         (entry.times, (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX))
     }
 
-    /// Waits, unless too many wait already: then the answer comes at once and the places of
-    /// connections stay free for others.
+    /// Waits for the delay, unless too many callers wait already: then the response is immediate,
+    /// so that connections stay free for other callers.
     async fn wait(&self, delay: Duration) {
         if let Ok(_place) = self.waiting.try_acquire() {
             tokio::time::sleep(delay).await;
@@ -216,7 +216,7 @@ impl Guesses {
     }
 }
 
-/// Where a sender is: an IPv6 user has a whole /64 to send from.
+/// Network of a sender: an IPv6 user has a whole /64 of addresses.
 fn network(from: &str) -> String {
     match from.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_of_wrong_tokens_doubles_by_network_and_is_forgotten() {
+    fn delay_of_wrong_tokens_doubles_by_network_and_expires() {
         let guesses = Guesses::default();
         let start = Instant::now();
         let note = |from: &str, at: Duration| guesses.note(from, start + at);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_wrong_tokens_wait_and_further_ones_are_answered_at_once() {
+    async fn number_of_delayed_wrong_tokens_is_limited() {
         let checker = Arc::new(Checker::new(Arc::new(NoTokens)));
         let guess = async |checker: Arc<Checker>, last: u8| {
             let from = Caller::stranger(format!("10.0.0.{last}"));

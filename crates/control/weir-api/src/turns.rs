@@ -1,16 +1,16 @@
-//! Turns of callers: how many calls of each token and user run at once.
+//! Permits for calls: limits how many calls of each token and user run at once.
 //!
-//! Not here: connections (`slots`), memory of answers (`answers`).
+//! Connections are in `slots`, memory of responses is in `answers`.
 //!
-//! A call takes its turn when its whole request was received, so half a body holds no turn. A call
-//! without a turn waits, and its connection can be evicted meanwhile: the server then answers 503
-//! and does not run the call.
+//! A call takes its permit after the server has received the whole request, so an incomplete body
+//! holds none. A call without a permit waits, and its connection can be evicted meanwhile: the
+//! server then responds with 503 and does not run the call.
 //!
 //! Invariants:
-//! - one caller has at most [`TOKEN_CALLS_MAX`] turns;
-//! - a caller that has a turn gets no second one where [`SHARED_CALLS_MAX`] are taken: the rest is
-//!   for callers that have none;
-//! - root and the user of the server wait for no turn.
+//! - one caller has at most [`TOKEN_CALLS_MAX`] permits;
+//! - a caller with a permit gets no further one while [`SHARED_CALLS_MAX`] are taken: the rest is
+//!   reserved for callers without one;
+//! - root and the user of the server wait for no permit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ tokio::task_local! {
     static TURN: Turn;
 }
 
-/// Gives the turn of the running call back: it only waits from now on.
+/// Returns the permit of the running call, which from now on only waits.
 pub(crate) fn give_back_current() {
-    // Calls of root and of peers have none.
+    // Calls of root and of peers have no permit.
     TURN.try_with(Turn::give_back).ok();
 }
 
-/// Runs a call that has a turn.
+/// Runs a call with its permit.
 pub(crate) async fn within<T>(turn: Option<Turn>, call: impl Future<Output = T>) -> T {
     match turn {
         Some(turn) => TURN.scope(turn, call).await,
@@ -41,7 +41,7 @@ pub(crate) async fn within<T>(turn: Option<Turn>, call: impl Future<Output = T>)
     }
 }
 
-/// All turns of a server.
+/// All permits of a server.
 #[derive(Default)]
 pub(crate) struct Turns {
     taken: Mutex<Taken>,
@@ -54,18 +54,18 @@ struct Taken {
     of: HashMap<String, usize>,
 }
 
-/// A turn, given back when it is dropped.
+/// A permit; dropping it returns it.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     account: String,
     is_taken: AtomicBool,
 }
 
-/// Result of a wait for a turn.
+/// Result of a wait for a permit.
 pub(crate) enum Admitted {
     /// The call may run.
     Now(Option<Turn>),
-    /// It is to be answered 503.
+    /// The server responds with 503.
     No,
 }
 
@@ -83,7 +83,7 @@ impl Turns {
         Some(Turn { turns, account: account.to_owned(), is_taken: AtomicBool::new(true) })
     }
 
-    /// Waits for a turn of a caller, whose connection has this slot.
+    /// Waits for a permit for a caller; `slot` is the slot of its connection.
     pub(crate) async fn take(
         self: &Arc<Self>,
         caller: &Caller,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_are_limited_by_token_and_reserved_for_idle_tokens() {
+    async fn permits_are_limited_by_token_and_reserved_for_idle_tokens() {
         let turns = Arc::<Turns>::default();
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
@@ -175,7 +175,7 @@ mod tests {
             async move { take(&turns, "a").await.is_some() }
         });
         tokio::task::yield_now().await;
-        // A call that only waits for events gives its turn back.
+        // A call that only waits for events returns its permit.
         let polls = held.remove(0);
         let other = held.remove(0);
         within(Some(polls), async { give_back_current() }).await;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_of_all_tokens_are_limited() {
+    async fn permits_of_all_tokens_are_limited() {
         let turns = Arc::<Turns>::default();
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn root_waits_for_no_turn() {
+    async fn root_waits_for_no_permit() {
         let turns = Arc::<Turns>::default();
         let root = Caller::new("root (uid 0)", Rights::everything());
         for _ in 0..2 * CALLS_MAX {

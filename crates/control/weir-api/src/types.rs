@@ -1,11 +1,12 @@
-//! The JSON types of version 1: what goes in and out of every call.
+//! JSON types of version 1: the requests and responses of all calls.
 //!
-//! Not here: how they travel (HTTP) or print (command line).
+//! HTTP transport is in `calls` and `routes`; the command line formats the output for users.
 //!
 //! Invariants:
-//! - sizes are bytes, times are milliseconds since 1970 UTC, and the unit ends the field's name;
+//! - sizes are in bytes, times are in milliseconds since 1970 UTC, and a field's name ends with its
+//!   unit;
 //! - identities are text: JavaScript cannot hold 64-bit numbers;
-//! - an unknown field in a request is an error, so that a typing mistake is never ignored.
+//! - an unknown field in a request is an error, so that a misspelled name is never ignored.
 
 use request::names_nothing_else;
 use serde::{Deserialize, Serialize};
@@ -63,14 +64,14 @@ pub use vdevs::*;
 pub use volume::*;
 pub use volume_size::*;
 
-/// How the memory of the server is split.
+/// Memory use of the server, by part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryUse {
     /// Resident memory of the process now.
     pub resident_bytes: u64,
-    /// What it stays below.
+    /// Upper limit of the resident memory.
     pub resident_max_bytes: u64,
-    /// The parts; `dedupe` is a part of `pools`, and `process` comes on top of `--memory`.
+    /// The parts. `dedupe` is included in `pools`; `process` is in addition to `--memory`.
     pub parts: Vec<MemoryPart>,
 }
 
@@ -79,40 +80,40 @@ pub struct MemoryUse {
 pub struct MemoryPart {
     /// `connections`, `pools`, `dedupe` or `process`.
     pub name: String,
-    /// Most that it takes.
+    /// Upper limit of this part.
     pub limit_bytes: u64,
-    /// Bytes in use now, as far as they are counted.
+    /// Bytes in use now, as far as the server counts them.
     pub used_bytes: u64,
 }
 
-/// What the server process is and uses.
+/// Version, addresses and memory use of the server process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerInfo {
     /// Version of Weir.
     pub version: String,
-    /// Process number of the server.
+    /// Process id of the server.
     pub pid: u32,
-    /// How long it has run.
+    /// Time since the server started.
     pub uptime_ms: u64,
-    /// The memory it may use (`--memory`).
+    /// The memory limit (`--memory`).
     pub memory_cap_bytes: u64,
-    /// The part of that which caches and data not yet written use.
+    /// Memory in use for caches and for data not yet written.
     pub memory_used_bytes: u64,
-    /// How `--memory` is split, and what the process takes in all.
+    /// Limits of the parts of `--memory`, and total memory use of the process.
     #[serde(default)]
     pub memory: MemoryUse,
-    /// Where it serves NBD, as `HOST:PORT` or `unix:PATH`.
+    /// Addresses of the NBD server, as `HOST:PORT` or `unix:PATH`.
     pub nbd_addresses: Vec<String>,
-    /// Where it serves iSCSI, as `HOST:PORT,GROUP`.
+    /// Portals of the iSCSI server, as `HOST:PORT,GROUP`.
     #[serde(default)]
     pub iscsi_portals: Vec<String>,
-    /// How it reaches the disks: `io_uring`, or `polling` where the kernel refuses that.
+    /// Disk I/O method: `io_uring`, or `polling` if the kernel refuses `io_uring`.
     pub io_backend: String,
 }
 
 names_nothing_else!(ServerInfo);
 
-/// The server that is asked.
+/// Request to show the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowServer {}

@@ -1,11 +1,11 @@
-//! The stream of a management connection, watched for progress.
+//! The stream of a management connection, with a check for progress.
 //!
-//! Not here: what becomes of a connection that makes none (`slots`), HTTP (`server`).
+//! `slots` evicts connections without progress; `server` has HTTP.
 //!
 //! Invariants:
-//! - a client that takes less than [`STALL_BYTES`] within the time that its slot allows loses the
-//!   connection, and with it the memory of the answer;
-//! - the call of a slot ends only when the system has taken all bytes of the answer.
+//! - a client that reads less than [`STALL_BYTES`] within the limit of its slot loses the
+//!   connection, and the memory of the response is released;
+//! - the call of a slot ends only when the kernel has taken all bytes of the response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,13 +19,12 @@ use crate::connection::Duplex;
 use crate::limits::STALL_BYTES;
 use crate::slots::Slot;
 
-/// See the file's head.
+/// A stream whose writes fail after a time without progress.
 pub(crate) struct Watched {
     stream: Box<dyn Duplex>,
-    /// Absent where the connection has none, as in tests.
+    /// Absent if the connection has no slot, as in tests.
     slot: Option<Arc<Slot>>,
-    /// The end of the time that the client has for the next [`STALL_BYTES`], while it is waited
-    /// for.
+    /// Deadline for the next [`STALL_BYTES`], while a write waits for the client.
     limit: Option<Pin<Box<Sleep>>>,
     moved_bytes: usize,
 }
@@ -45,7 +44,7 @@ impl Watched {
         }
     }
 
-    /// Called where the client takes nothing now.
+    /// Called when the client currently reads nothing.
     fn waits<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let Some(slot) = &self.slot else { return Poll::Pending };
         let limit = self.limit.get_or_insert_with(|| {
@@ -107,7 +106,7 @@ impl AsyncWrite for Watched {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_flush(context) {
-            // hyper flushes after the last byte of an answer, and has none left then.
+            // hyper flushes after the last byte of a response and has no more bytes then.
             Poll::Ready(Ok(())) => {
                 (self.limit, self.moved_bytes) = (None, 0);
                 if let Some(slot) = &self.slot {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_nothing_loses_its_answer_and_a_slow_one_gets_it() {
+    async fn stalled_client_is_disconnected_and_slow_client_is_served() {
         let answer = vec![7; 10 * STALL_BYTES];
         let (ours, _theirs) = tokio::io::duplex(1024);
         let (mut stream, _taken) = watched(ours);
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_nothing_of_a_stream_is_ended_after_two_minutes() {
+    async fn stalled_stream_client_is_disconnected_after_two_minutes() {
         let (ours, _theirs) = tokio::io::duplex(1024);
         let (mut stream, taken) = watched(ours);
         taken.slot().set_stall_limit(STREAM_STALL_LIMIT);
@@ -181,9 +180,9 @@ mod tests {
         assert_eq!(begun.elapsed().as_secs(), 120);
     }
 
-    // A client that takes a byte a second lived for ever.
+    // A client that reads one byte per second kept its connection for ever.
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_a_byte_a_second_is_ended() {
+    async fn client_that_reads_one_byte_per_second_is_disconnected() {
         let (ours, mut theirs) = tokio::io::duplex(1024);
         let (mut stream, _taken) = watched(ours);
         let reader = tokio::spawn(async move {

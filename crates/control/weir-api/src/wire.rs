@@ -1,10 +1,10 @@
-//! The error every call answers with, and its codes at the HTTP and process borders.
+//! The error of every call, with its HTTP status and its process exit code.
 //!
-//! Not here: why a request was wrong ([`crate::Error`]); codes of data protocols.
+//! Errors of invalid requests are in [`crate::Error`]; the data protocols have their own codes.
 //!
 //! Invariants:
 //! - each border has one exhaustive match from [`ErrorKind`] to its code;
-//! - an error always carries an action: what the user can do now.
+//! - an error always has an action: the next step for the user.
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,22 +12,22 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_base::ErrorKind;
 
-/// An error as the interface reports it.
+/// An error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[schema(as = Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What went wrong, by what the caller can do about it.
+    /// Kind of the error, which determines what the caller can do.
     #[serde(serialize_with = "kind_to_name", deserialize_with = "kind_from_name")]
     #[schema(schema_with = kind_schema)]
     pub kind: ErrorKind,
-    /// What went wrong, for people: what and where.
+    /// Description for users: the problem and the affected object.
     pub message: String,
-    /// What to do now, for people.
+    /// Remedy for users: the next step.
     pub action: String,
 }
 
-/// The body of every answer that is not a success.
+/// Body of every response other than a success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// The error.
@@ -35,12 +35,12 @@ pub struct ErrorBody {
 }
 
 impl ApiError {
-    /// An error with the action its kind usually asks for.
+    /// Creates an error with the usual action for its kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), action: advice(kind).to_owned() }
     }
 
-    /// The same error with a more exact action.
+    /// Returns the error with a more specific action.
     #[must_use]
     pub fn with_action(mut self, action: impl Into<String>) -> Self {
         self.action = action.into();
@@ -53,7 +53,7 @@ impl ApiError {
     }
 }
 
-/// What the user can usually do about an error of this kind.
+/// The usual action for an error of this kind.
 pub const fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "correct the request",
@@ -84,8 +84,8 @@ pub const fn http_status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Exit code of a process that ends with an error kind; 0 is success, 2 a command line that
-/// cannot be read, 1 and 101 upward are left to shells and panics.
+/// Exit code of a process that ends with an error of this kind. 0 is success and 2 is an invalid
+/// command line; 1 and the codes from 101 are reserved for shells and panics.
 pub const fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => 3,
@@ -102,13 +102,14 @@ pub const fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-// Serde prescribes the reference.
+// Serde requires the reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
 fn kind_to_name<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.name())
 }
 
-/// A kind a newer server knows and this client does not reads as `Internal`; the message stays.
+/// Reads a kind that this client does not know, from a newer server, as `Internal`. The message is
+/// kept.
 fn kind_from_name<'de, D: Deserializer<'de>>(from: D) -> Result<ErrorKind, D::Error> {
     let name = String::deserialize(from)?;
     let known = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);

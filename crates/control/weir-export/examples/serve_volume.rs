@@ -1,5 +1,5 @@
-//! Serves a volume of a new pool over NBD until standard input ends:
-//! `serve_volume FILE SOCKET`, then `qemu-io -f raw nbd+unix:///vol?socket=SOCKET`.
+//! Serves a volume of a new pool over NBD until standard input ends: `serve_volume FILE SOCKET`,
+//! then `qemu-io -f raw nbd+unix:///vol?socket=SOCKET`.
 //!
 //! Invariant: the pool is committed once more before the program ends.
 

@@ -1,8 +1,8 @@
-//! The exports of a server by name: which volumes clients may open, and from which addresses.
+//! The exports of a server by name: the volumes that clients may open, and from which addresses.
 //!
-//! Not here: the protocol (weir-nbd), remembering exports (the server).
+//! The protocol is in weir-nbd; the server saves the exports.
 //!
-//! Invariants: a name is offered once; a connection holds its export open until it ends.
+//! Invariants: each name has one export; a connection keeps its export open until it ends.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,42 +18,41 @@ use weir_net::{AllowList, LiveAllowList};
 
 use crate::volume_export::{Connected, OpenVolume};
 
-/// One export that can be opened.
+/// One active export.
 struct Offered {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
     read_only: bool,
-    /// Over TCP it is shown to these addresses only; without a list to every client that the server
-    /// takes.
+    /// Addresses that may open it over TCP; `None` for all clients that the server accepts.
     allowed: Option<AllowList>,
     connections: Arc<AtomicU32>,
 }
 
 impl Offered {
-    /// True if a client at this address, or on a unix socket, may open it.
+    /// Whether a client at this address, or on a unix socket (`None`), may open it.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
         self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
     }
 }
 
-/// All exports that can be opened, by name.
+/// All active exports, by name.
 #[derive(Default)]
 pub struct Registry {
     offered: RwLock<BTreeMap<String, Offered>>,
-    /// Who may connect over TCP where the server has no rule of its own: the addresses that exports
-    /// name. Then an export without a list is shown to no client of TCP.
+    /// Addresses that may connect over TCP, if the server has no rule of its own: the union of the
+    /// exports' lists. An export without a list is then hidden from all TCP clients.
     named: Option<LiveAllowList>,
 }
 
 impl Registry {
-    /// None yet. With `named`, only addresses that exports name may connect over TCP, and the list
-    /// is kept up to date.
+    /// Creates an empty registry. With `named`, only addresses in the lists of exports may connect
+    /// over TCP, and the registry keeps this list up to date.
     pub fn new(named: Option<LiveAllowList>) -> Self {
         Self { offered: RwLock::default(), named }
     }
 
-    /// Offers a volume under a name. Clients over TCP see it from `allowed` addresses only.
+    /// Exports a volume under a name. TCP clients can open it from `allowed` addresses only.
     pub fn offer(
         &self,
         name: &str,
@@ -67,8 +66,8 @@ impl Registry {
         self.change(|all| drop(all.insert(name.to_owned(), offered)));
     }
 
-    /// From now on clients over TCP open it from these addresses only; connections that are open
-    /// stay until they are ended.
+    /// Changes the addresses from which TCP clients can open an export; open connections stay until
+    /// they are ended.
     pub fn allow(&self, name: &str, allowed: Option<AllowList>) {
         self.change(|all| {
             if let Some(offered) = all.get_mut(name) {
@@ -77,7 +76,7 @@ impl Registry {
         });
     }
 
-    /// Stops offering; connections that are open stay until they are ended.
+    /// Removes an export; open connections stay until they are ended.
     pub fn withdraw(&self, name: &str) {
         self.change(|all| drop(all.remove(name)));
     }
@@ -91,12 +90,12 @@ impl Registry {
         }
     }
 
-    /// True if clients over TCP may see an export that has (`has_list`) or lacks a list of its own.
+    /// Whether TCP clients can see an export with (`has_list`) or without its own list.
     pub fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()
     }
 
-    /// Connections that have the export open.
+    /// Number of connections that have the export open.
     pub fn connections(&self, name: &str) -> u32 {
         let offered = self.offered.read();
         offered.get(name).map_or(0, |offered| offered.connections.load(Ordering::Relaxed))

@@ -1,10 +1,10 @@
-//! Volumes of the engine as exports and as SCSI logical units, for every block protocol.
+//! Volumes of the engine as exports and as SCSI logical units, for all block protocols.
 //!
-//! Not here: protocols (weir-nbd, weir-scsi), the engine (weir-dataset), the server that keeps
-//! exports across restarts.
+//! Protocols are in weir-nbd and weir-scsi, the engine is weir-dataset; weir-server saves exports
+//! across restarts.
 //!
-//! Invariant: a request of a client becomes one call of the engine. `examples/serve_volume.rs` is a
-//! whole server.
+//! Invariant: each client request makes one call of the engine. `examples/serve_volume.rs` is a
+//! complete server.
 
 mod export_registry;
 mod scsi_medium;

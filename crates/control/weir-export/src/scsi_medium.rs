@@ -1,8 +1,8 @@
-//! A volume as SCSI sees it, beyond what every protocol does with it.
+//! Operations on a volume that only SCSI needs.
 //!
-//! Not here: reading and writing (`volume_export`), commands (weir-scsi).
+//! Reads and writes are in `volume_export`, commands are in weir-scsi.
 //!
-//! Invariant: as of [`Medium`].
+//! Invariant: the same as for [`Medium`].
 
 use std::any::Any;
 
@@ -38,7 +38,8 @@ impl Medium for OpenVolume {
                 self.engine.clone_range(&source.volume, from, &self.volume, to, len_bytes).await;
             match done {
                 Ok(()) => Ok(true),
-                // Another pool, other records, or no whole ones.
+                // The source is in another pool, has another record size, or the range is not whole
+                // records.
                 Err(DatasetError::Unfit { .. }) => Ok(false),
                 Err(error) => Err(refused(error)),
             }

@@ -1,8 +1,8 @@
-//! A volume as the block protocols see it: the trait `Export` on the engine.
+//! A volume behind a block protocol: implements the trait `Export` with the engine.
 //!
-//! Not here: operations of SCSI alone (`scsi_medium`), the names of exports (`export_registry`).
+//! Operations that only SCSI needs are in `scsi_medium`, the names of exports in `export_registry`.
 //!
-//! Invariant: a connection counts for its export until it ends.
+//! Invariant: an export counts a connection until the connection ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,23 +11,23 @@ use weir_base::BLOCK_BYTES;
 use weir_block::{Block, ExportError, ExportFuture, Extent};
 use weir_dataset::{DatasetError, Engine, Volume};
 
-/// One volume as the clients of a protocol see it.
+/// A volume that clients of a block protocol have open.
 pub struct OpenVolume {
     pub(crate) engine: Arc<Engine>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) read_only: bool,
-    /// Counts it while it is open.
+    /// Counts the connection while it is open.
     pub(crate) _connection: Option<Connected>,
 }
 
 impl OpenVolume {
-    /// One that no connection of an export holds.
+    /// Opens a volume without a connection to count.
     pub fn new(engine: Arc<Engine>, volume: Arc<Volume>) -> Self {
         Self { engine, volume, read_only: false, _connection: None }
     }
 }
 
-/// Counts a connection while it lasts.
+/// Counts a connection until it is dropped.
 pub(crate) struct Connected(Arc<AtomicU32>);
 
 impl Connected {
@@ -52,7 +52,7 @@ pub(crate) fn refused(error: DatasetError) -> ExportError {
     ExportError::new(error.kind(), error.to_string())
 }
 
-/// Which way a request moved data.
+/// Direction of a request's data.
 #[derive(Clone, Copy)]
 enum Way {
     Read,
@@ -60,7 +60,7 @@ enum Way {
 }
 
 impl OpenVolume {
-    /// Counts a request if it is done now.
+    /// Counts a request if it has completed.
     fn count(
         &self,
         way: Way,
@@ -141,8 +141,8 @@ impl weir_block::Export for OpenVolume {
     }
 
     fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
-        // A thin volume stores no zeros, so keeping the space (NO_HOLE) has nothing to keep; a
-        // later write is admitted like any other.
+        // A thin volume stores no zeros, so there is no space to keep for NO_HOLE; a later write is
+        // admitted like any other.
         self.volume.try_zero(offset, len_bytes).map_err(refused)
     }
 

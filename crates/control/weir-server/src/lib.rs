@@ -1,8 +1,8 @@
 //! The server: pools, their exports and targets, schedules, replication, and the management calls.
 //!
-//! Not here: the command line of `weir serve` (bin/weir), storage and protocols (their crates).
+//! The command line of `weir serve` is in bin/weir; storage and protocols have their own crates.
 //!
-//! Invariant: options that arrive in [`run`] are complete and checked; `start/run.rs` states the
+//! Invariant: the options that [`run`] receives are complete and checked. `start/run.rs` states the
 //! order of start and stop.
 
 mod verbs;

@@ -1,11 +1,11 @@
-//! The first words of the command line. The server names commands in its errors and must know which
-//! words of another server's text are commands.
+//! The verbs (first words) of the command line. The server names commands in its errors, and
+//! recognizes commands in the error texts of other servers.
 //!
-//! Not here: the commands (bin/weir, whose tests compare its command line with this list).
+//! The commands are in bin/weir, whose tests compare its command line with this list.
 //!
 //! Invariant: the list is sorted.
 
-/// Every first word of the command line, sorted.
+/// All verbs of the command line, sorted.
 pub const VERBS: &[&str] = &[
     "bench",
     "bookmark",

@@ -1,6 +1,6 @@
 //! Checks of calls that touch more than they name ([`Reach::Looked`](crate::Reach::Looked)).
 //!
-//! Not here: the check of the names in the request (`gate`).
+//! `gate` checks the names in the request.
 //!
 //! A server calls one of these functions in [`Handle::authorize`].
 //!

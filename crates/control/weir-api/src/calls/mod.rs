@@ -1,6 +1,6 @@
 //! The management calls: a row for each, and the places of its fields in an HTTP request.
 //!
-//! Not here: the types of requests and answers (`types`), the handlers (the server).
+//! The types of requests and responses are in `types`, the handlers in the server.
 
 pub mod call;
 pub mod looked;

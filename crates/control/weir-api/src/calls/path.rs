@@ -1,6 +1,6 @@
 //! Paths of calls: which fields of a request become parts of the URL.
 //!
-//! Not here: the fields that travel in the query or in the body (`shape`, `client`).
+//! Fields in the query or in the body are in `shape` and `client`.
 //!
 //! Invariant: [`Path::fill`] and [`Path::route`] of one template agree: the server finds the route.
 

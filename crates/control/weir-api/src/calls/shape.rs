@@ -1,6 +1,6 @@
 //! Places of the fields of a request: the path, the query and the body.
 //!
-//! Not here: the meaning of the fields (`types`).
+//! The meaning of the fields is in `types`.
 //!
 //! The schema of a request says which of its fields are numbers, switches and lists. With it the
 //! texts of a path and a query become JSON, and one deserializer reads all requests.

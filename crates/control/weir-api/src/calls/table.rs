@@ -1,6 +1,6 @@
 //! The table of calls: their paths, the roles that may make them, their answers.
 //!
-//! Not here: the handlers of the calls (weir-server).
+//! The handlers of the calls are in weir-server.
 //!
 //! A row is `Request = "operation", METHOD "path", Role, Reach, Mode => statuses Answer`. In a path
 //! `{field}` is a field of the request, `{field:param}` a field whose parameter has another name,
@@ -103,7 +103,7 @@ calls! {
         /// rewrites bad copies from good ones.
         PoolScrub = "pool_scrub", POST "/v1/pools/{name:pool}/scrub", Operator, Named, Change
             => 200 PoolChange;
-        /// Takes a disk of a mirror offline until `pool_online` or the next import.
+        /// Takes a redundant disk offline until `pool_online` or the next import.
         PoolOffline = "pool_offline", POST "/v1/pools/{name:pool}/offline", Admin, Named, Change
             => 200 PoolChange;
         /// Brings a disk online, at its old path or a new one, and starts a resilver.

@@ -1,12 +1,12 @@
-//! The calling side of a stream that is sent: one answer, taken as it comes.
+//! Download of a sent stream, on the client.
 //!
-//! Not here: what is done with the bytes.
+//! The caller decides where the bytes go.
 //!
 //! Invariants:
-//! - a stream that waits for a slow disk is waited for, as long as the server says so;
-//! - a server that is gone, or a connection that lets nothing through, is noticed within the
-//!   client's timeout;
-//! - of a stream that broke the server's own error is told, where there is one.
+//! - a download waits for a slow disk as long as the server reports that it has sent no more data;
+//! - an absent server, or a connection that transfers nothing, is detected within the client's
+//!   timeout;
+//! - if a stream breaks, the error of the server is returned, if there is one.
 
 use tokio::time::Instant;
 use weir_base::ErrorKind;
@@ -21,19 +21,19 @@ use crate::stream::{Bytes, SendStream};
 use crate::types::ShowSend;
 use crate::wire::ApiError;
 
-/// A stream on its way here.
+/// A stream that is being downloaded.
 struct Arriving {
     client: Client,
     session: String,
-    /// Gone at the stream's end.
+    /// The response; absent after the end of the stream.
     answer: Option<Exchange>,
     received_bytes: u64,
-    /// When all was here that the server had given.
+    /// Last time at which the client had received all data that the server had sent.
     level_at: Instant,
 }
 
 impl Client {
-    /// Begins to take the stream of a session.
+    /// Starts to download the stream of a session.
     pub(super) async fn arriving(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let call =
             Outgoing { content: JSON, ..of_session(&SEND_STREAM, session.clone(), Bytes::new()) };
@@ -76,11 +76,11 @@ impl Arriving {
         }
     }
 
-    /// Asks the server, over another connection, why nothing comes.
+    /// Asks the server, over another connection, why no data arrives.
     async fn check_alive(&mut self) -> Result<(), ApiError> {
         let on_its_way = match self.client.call(self.show()).await {
             Ok(told) => told.sent_bytes > self.received_bytes,
-            // It ended, and the end must come.
+            // The session has ended, so the end of the stream must arrive.
             Err(error) if error.kind == ErrorKind::NotFound => true,
             Err(error) => return Err(error),
         };
@@ -92,7 +92,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// What broke the stream: the server knows, if it lives.
+    /// Asks a live server for the error that broke the stream.
     async fn why_broken(&self, error: hyper::Error) -> ApiError {
         match self.client.answered(outgoing(ShowSend::OPERATION, fields(&self.show()))).await {
             Ok((status, answer)) if !status.is_success() => self.client.refusal(status, &answer),

@@ -1,10 +1,10 @@
-//! The calling side of TLS: another server, with the secret in a header, or a management interface.
+//! TLS client: the connection to a peer, with the secret in a header, or to a management interface.
 //!
-//! Not here: which calls (client), keeping a connection between them (connection).
+//! The calls are in `client`, reuse of connections is in `connection`.
 //!
 //! Invariants:
-//! - nothing is sent before the other side has proven its name by a certificate of the given CA;
-//! - the secret goes to nobody else.
+//! - nothing is sent before the server has proved its name with a certificate of the given CA;
+//! - the secret is sent to no other server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::connection::{Exchange, Kept};
 use crate::place::Address;
 use crate::tls::{certificates, unusable};
 
-/// The way to another server.
+/// Connection to another server.
 pub(crate) struct PeerLink {
     place: Address,
     name: ServerName<'static>,
     connector: TlsConnector,
-    /// What another server asks for; a management interface asks for the token of the client.
+    /// Secret for a peer; a management interface requires the token of the client instead.
     secret: Option<Secret>,
     kept: Kept,
 }
@@ -42,7 +42,7 @@ impl std::fmt::Debug for PeerLink {
 }
 
 impl PeerLink {
-    /// The way to a server whose certificate one in the file `ca` vouches for.
+    /// For a server whose certificate was signed by one in the file `ca`.
     pub(crate) fn new(
         host: &str,
         port: u16,
@@ -81,7 +81,8 @@ impl PeerLink {
         self.connector.connect(self.name.clone(), stream).await.map_err(failed)
     }
 
-    /// Sends a request over the connection that is there, or a new one; its answer begins.
+    /// Sends a request over the idle connection or a new one, and waits for the header of the
+    /// response.
     pub(crate) async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,

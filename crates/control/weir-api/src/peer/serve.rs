@@ -1,12 +1,13 @@
-//! The answering side of two servers.
+//! Server for peers.
 //!
-//! Not here: the calls (`calls`).
+//! The calls are in `calls`.
 //!
 //! Invariants:
-//! - a connection has a slot among strangers until its secret is right, and one among peers after:
-//!   strangers take no slot of peers, and one address has a share of both;
-//! - a connection ends with its first request that has no right secret;
-//! - nothing is read of a request before its secret is right.
+//! - a connection has a slot for unauthenticated peers until it sends the right secret, and then
+//!   one for authenticated peers: the former take no slots of the latter, and each address has a
+//!   limit for both;
+//! - the server closes a connection at its first request without the right secret;
+//! - the server reads no request body before it has checked the secret.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -38,7 +39,7 @@ use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
 
-/// Servers try again by themselves, so none waits for a slot.
+/// Peers retry by themselves, so no connection waits for a slot.
 const NO_QUEUE: Most = Most {
     all: 0,
     of_one: 0,
@@ -48,7 +49,7 @@ const NO_QUEUE: Most = Most {
     grace: std::time::Duration::ZERO,
 };
 
-/// A socket that listens for peers.
+/// A listening socket for peers.
 pub struct PeerListener {
     address: Address,
     socket: TcpListener,
@@ -57,7 +58,7 @@ pub struct PeerListener {
 }
 
 impl PeerListener {
-    /// Listens on a TCP address; port 0 picks a free one.
+    /// Listens on a TCP address; port 0 selects a free one.
     ///
     /// # Errors
     /// [`Error::File`] or [`Error::Private`] for a secret that cannot be used; as
@@ -80,16 +81,16 @@ impl PeerListener {
         Ok(Self { address, socket, acceptor, secret })
     }
 
-    /// Where it listens, with the port that was picked.
+    /// The address, with the selected port.
     pub fn address(&self) -> &Address {
         &self.address
     }
 }
 
-/// Serves peers until `stop` is ready; then lets running calls finish for a few seconds.
+/// Serves peers until `stop` is ready, then gives running calls up to [`STOP_TIMEOUT`] to finish.
 ///
 /// # Errors
-/// [`Error::Listen`] when the socket cannot be handed to the runtime.
+/// [`Error::Listen`] if the socket cannot be registered with the runtime.
 pub async fn serve_peers<S: Control>(
     listener: PeerListener,
     control: Arc<S>,
@@ -146,13 +147,13 @@ pub async fn serve_peers<S: Control>(
     Ok(())
 }
 
-/// The secret of peers, and the slots of connections that proved it.
+/// The secret of peers, and the slots of authenticated connections.
 struct Entry {
     secret: Secret,
     peers: Arc<Slots>,
 }
 
-/// Tells the log of a stranger, unless it told of many.
+/// Logs an unauthenticated peer, at a limited rate.
 fn turned_away(who: &dyn std::fmt::Display, why: &str) {
     static TOLD: Sieve<()> = Sieve::new(STRANGERS_TOLD_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -160,7 +161,7 @@ fn turned_away(who: &dyn std::fmt::Display, why: &str) {
     }
 }
 
-/// Lets a request through that carries the secret.
+/// Admits requests that contain the secret.
 async fn ask_for_secret(
     State(entry): State<Arc<Entry>>,
     request: Request<Body>,
@@ -181,7 +182,7 @@ async fn ask_for_secret(
     last((StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response())
 }
 
-/// An answer with which the connection ends.
+/// A response that closes the connection.
 fn last(mut answer: Response) -> Response {
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer

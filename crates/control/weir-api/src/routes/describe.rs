@@ -1,9 +1,10 @@
-//! The OpenAPI document: written from the table of calls and the schemas of requests and answers.
+//! The OpenAPI document: generated from the table of calls and the schemas of requests and
+//! responses.
 //!
-//! Not here: serving it (`routes`).
+//! `routes` serves it.
 //!
 //! Invariants:
-//! - each operation states its role, a request, an answer and an error;
+//! - each operation has its role, a request, a response and an error;
 //! - the document passes the rules of `recommended` of the linter Redocly (tests/all/documents.rs).
 
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ use crate::wire::ErrorBody;
 
 const JSON: &str = "application/json";
 
-/// Name of the way in which a call carries its token.
+/// Name of the security scheme for tokens.
 const BEARER: &str = "bearer";
 
 /// The OpenAPI 3.1 document of the interface.
@@ -71,7 +72,7 @@ pub fn openapi() -> OpenApi {
         .build()
 }
 
-/// The unfinished document.
+/// The document while it is generated.
 #[derive(Default)]
 struct Document {
     paths: Paths,
@@ -97,7 +98,7 @@ impl Visit for Document {
     }
 }
 
-/// The body of the answer to a call that succeeded.
+/// Body of a successful response.
 struct Success {
     description: String,
     content_type: &'static str,
@@ -122,7 +123,7 @@ impl Document {
         Success { description, content_type: JSON, content: reference_to(reference) }
     }
 
-    /// The body of a request, if it has one.
+    /// Body of a request, if it has one.
     fn body<C: Call>(&mut self, shape: &Shape) -> Option<RequestBody> {
         if shape.uses_query() {
             return None;
@@ -257,7 +258,7 @@ fn parameters(shape: &Shape) -> Vec<Parameter> {
     parameters
 }
 
-/// The parameters of a page, where the request has no such fields.
+/// The parameters for pages, unless the request has these fields itself.
 fn page_parameters(shape: &Shape) -> Vec<Parameter> {
     let text = Object::with_type(SchemaType::Type(Type::String));
     let mut number = Object::with_type(SchemaType::Type(Type::Integer));
@@ -299,7 +300,7 @@ fn session_parameter() -> Parameter {
         .build()
 }
 
-/// The schema of the bytes of a stream.
+/// Schema of the bytes of a stream.
 fn bytes() -> RefOr<Schema> {
     let mut byte = Object::with_type(SchemaType::Type(Type::Integer));
     byte.format = Some(SchemaFormat::KnownFormat(KnownFormat::Int32));

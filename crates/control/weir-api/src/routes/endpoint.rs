@@ -1,14 +1,14 @@
-//! The one endpoint that all calls share: it reads the request, authorizes and makes the call, and
-//! writes the answer.
+//! The endpoint that all calls share: it parses the request, authorizes and makes the call, and
+//! serializes the response.
 //!
-//! Not here: places of fields (`calls::shape`), the handlers (the server).
+//! Places of fields are in `calls::shape`, the handlers are in the server.
 //!
-//! Only [`Endpoint::new`] and the functions that it calls are compiled for each call; the rest
-//! works on the row of the table and on bytes.
+//! Only [`Endpoint::new`] and the functions that it calls are compiled once per call; the rest
+//! operates on the row of the table and on bytes.
 //!
 //! Invariants:
-//! - a request passes its check and the gate before the server sees it;
-//! - an answer to a caller with a scope passes [`Answer::keep`].
+//! - a request passes its check and the gate before its handler runs;
+//! - a response to a caller with a scope passes [`Answer::keep`].
 
 use std::sync::Arc;
 
@@ -31,20 +31,20 @@ use crate::types::{Answer, Outcome, Page};
 use crate::wire::ApiError;
 use crate::{caller, gate};
 
-/// Status and JSON of an answer.
+/// Status and JSON of a response.
 pub(super) type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
 
-/// Answers the JSON of a request.
+/// Makes the call of a request in JSON.
 type Answering = dyn Fn(&[u8], Page) -> BoxFuture<'static, Answered> + Send + Sync;
 
-/// A call as a part of the HTTP interface.
+/// A call as part of the HTTP interface.
 pub(super) struct Endpoint {
     shape: Shape,
     answer: Box<Answering>,
 }
 
 impl Endpoint {
-    /// An endpoint that makes calls with `make`.
+    /// Creates an endpoint that makes calls with `make`.
     pub(super) fn new<S, C, F>(control: &Arc<S>, make: F) -> Self
     where
         S: Send + Sync + 'static,
@@ -83,7 +83,7 @@ impl Endpoint {
     }
 }
 
-/// The endpoints as a service.
+/// HTTP service of the endpoints.
 pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
     let mut router = Router::new();
     for endpoint in endpoints {
@@ -99,8 +99,8 @@ pub(super) fn router(endpoints: Vec<Endpoint>) -> Router {
     router
 }
 
-/// Makes a call of the current caller within its rights, and cuts the answer to its scope and to
-/// the page.
+/// Makes a call of the current caller within its rights, and limits the response to its scope and
+/// to the page.
 pub(super) async fn authorized<S, C>(control: Arc<S>, call: C, page: Page) -> Answered
 where
     S: Control + Handle<C>,
@@ -124,7 +124,7 @@ where
     made.await.map_err(|error| gate::keep_error(&error, &scope))
 }
 
-/// Makes a call for its answer.
+/// Makes a call and returns its response.
 pub(super) async fn perform<S, C>(control: Arc<S>, call: C) -> Result<C::Answer, ApiError>
 where
     S: Control + Handle<C>,
@@ -133,9 +133,9 @@ where
     perform_as(control, call, Ok).await
 }
 
-/// Makes a call: it runs to its end, also when its caller disconnects. `finish` runs in the task of
-/// the call, so that only its result waits for the caller: 60 calls for a list have one whole list
-/// in memory.
+/// Makes a call, which runs to its end even if its caller disconnects. `finish` runs in the task of
+/// the call, so that only its result is held for the caller: otherwise 60 calls for a list would
+/// hold 60 whole lists in memory.
 pub(super) async fn perform_as<S, C, T>(
     control: Arc<S>,
     call: C,
@@ -165,7 +165,7 @@ where
     finished.take()
 }
 
-/// Status and JSON of an answer: of a list, the page that was asked for.
+/// Status and JSON of a response; of a list, the requested page.
 pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
         answer = answer.page(page)?;
@@ -174,7 +174,7 @@ pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     Ok((status, serde_json::to_vec(&answer).map_err(|error| broken(&error))?))
 }
 
-/// The part of [`perform_as`] that is the same for all calls.
+/// The part of [`perform_as`] that does not depend on the type of the call.
 async fn run(
     control: Arc<dyn Run>,
     line: Option<AuditLine>,
@@ -190,7 +190,7 @@ async fn run(
     .await
 }
 
-/// Runs a call to its end: dropped half-way, it could leave a change half made.
+/// Runs a call to its end. A call that was dropped midway could leave an incomplete change.
 pub(super) async fn to_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -200,7 +200,7 @@ pub(super) async fn to_end<T: Send + 'static>(
     })
 }
 
-/// Reads a request.
+/// Parses a request.
 fn read<C: DeserializeOwned>(text: &[u8]) -> Result<C, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let call = serde_path_to_error::deserialize(&mut reader)
@@ -222,7 +222,7 @@ fn broken(error: &serde_json::Error) -> ApiError {
     ApiError::new(ErrorKind::Internal, format!("the answer cannot be written: {error}"))
 }
 
-/// The page that a query asks for.
+/// The page that a query requests.
 fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     let value = |name: &str| {
         let found = query.iter().find(|(known, _)| known == name);
@@ -234,13 +234,13 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// Whether a list is answered whole: servers of earlier versions replicate to this one and know of
-/// no pages.
+/// Whether the response is the whole list: servers of earlier versions, which replicate to this
+/// one, do not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
 }
 
-/// Status of a call that succeeded.
+/// HTTP status of a successful call.
 fn success(operation: &Operation, outcome: Option<Outcome>) -> StatusCode {
     let status = match operation.statuses {
         [made, _] if outcome == Some(Outcome::Created) => *made,

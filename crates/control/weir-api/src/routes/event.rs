@@ -1,8 +1,8 @@
-//! The call that waits for events.
+//! The long poll for events.
 //!
-//! Not here: which events are kept, and for how long (the server).
+//! The server stores the events.
 //!
-//! Invariant: a call that waits holds no turn, and yields its connection when another call needs
+//! Invariant: a waiting call holds no permit, and yields its connection when another call needs
 //! one.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::slots::Slot;
 use crate::types::{ListEvents, Page};
 use crate::{caller, slots, turns};
 
-/// Calls that wait for events for long, by the account of their callers.
+/// Number of long polls for events, by the account of their callers.
 static EVENT_WAITS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-/// The right to wait for long.
+/// Permit for a long poll.
 struct Wait(String);
 
 impl Wait {
@@ -58,11 +58,11 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -
     if call.wait_ms == 0 {
         return authorized(control, now, page).await;
     }
-    // Where many wait already, short waits leave their connections free in between.
+    // If many polls wait already, this one waits briefly, so that connections are free in between.
     let wait = Wait::take();
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
     call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
-    // A call that waits takes no turn, and gives its connection up for a call of others.
+    // A waiting call holds no permit, and yields its connection to other callers.
     turns::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
@@ -95,7 +95,7 @@ mod tests {
             assert!(take(account).await.is_none(), "{account} has its share");
         }
         assert!(take("e").await.is_none(), "{} wait", held.len());
-        // One of the last account.
+        // A wait of the last account.
         held.pop();
         drop(take("d").await.expect("its wait was given back"));
         assert!(take("e").await.is_some());

@@ -1,17 +1,17 @@
-//! The paths that another server may call.
+//! The HTTP service for peers.
 //!
-//! Not here: who is one (`peer`).
+//! Authentication of peers is in `peer`.
 //!
-//! A volume that a peer's stream makes, and each snapshot that it ends with, is marked with the
-//! address of the peer: the user property [`RECEIVED_FROM`], set in the same txg. The mark is what
-//! gives a peer its rights, and people can change it.
+//! The server marks a volume that a peer's stream creates, and each snapshot that a stream
+//! completes, with the address of the peer: it sets the user property [`RECEIVED_FROM`] in the same
+//! txg. The mark gives the peer its rights, and administrators can change it.
 //!
 //! Invariants:
-//! - a peer makes new volumes; it sends to, and gives up streams into, volumes with its mark;
-//! - it holds and releases snapshots that are marked themselves, with its own tag; it destroys such
-//!   snapshots unless a user of this server renamed them;
+//! - a peer may create volumes; it may send to volumes with its mark and abort receives into them;
+//! - it may hold and release snapshots that have its mark themselves, with its own tag; it may
+//!   destroy such snapshots unless a user of this server renamed them;
 //! - it sees only volumes with its mark, and their snapshots;
-//! - so it changes nothing that people, this server or other peers made.
+//! - so it changes no object that users, this server or other peers created.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -36,10 +36,10 @@ use crate::types::{
 use crate::wire::ApiError;
 use crate::{caller, guard};
 
-/// A check of a request of a peer; the request as this server makes it.
+/// A check of a peer's request, which returns the request that this server executes.
 type Checked<'a, C> = BoxFuture<'a, Result<C, ApiError>>;
 
-/// The interface for peers as a service.
+/// The HTTP service for peers.
 pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
     let lists = Endpoint::new(control, |control, call: ListSnapshots, page| {
         Box::pin(async move {
@@ -93,7 +93,7 @@ pub(crate) fn peer_router<S: Control>(control: &Arc<S>) -> Router {
         .layer(axum::middleware::map_response(guard::uniform_errors))
 }
 
-/// An endpoint that makes a call of a peer after a check.
+/// An endpoint that checks and then makes a call of a peer.
 fn checked<S, C>(control: &Arc<S>, check: for<'a> fn(&'a Arc<S>, C) -> Checked<'a, C>) -> Endpoint
 where
     S: Control + Handle<C>,
@@ -112,16 +112,16 @@ fn forbidden(what: &str) -> ApiError {
         .with_action("do it on this server")
 }
 
-/// The address of the peer that calls.
+/// Address of the calling peer.
 fn peer() -> Result<IpAddr, ApiError> {
     caller::current().peer().ok_or_else(|| forbidden("call without an address"))
 }
 
-/// The marks of volumes and snapshots: names, and what counts of the property.
+/// The marks of volumes and snapshots that give rights: names, and values of the property.
 async fn marks<S: Control>(control: &Arc<S>, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
     let query = GetProperties { of, properties: vec![RECEIVED_FROM.to_owned()] };
     let mut found = perform(Arc::clone(control), query).await?.properties;
-    // A snapshot of users inherits the mark of its volume, and is theirs.
+    // A user's snapshot inherits the mark of its volume, which gives the peer no right to it.
     found.retain(|mark| !mark.name.contains('@') || mark.source == PropertySource::Local);
     Ok(found)
 }
@@ -130,7 +130,7 @@ fn is_of(mark: &Property, peer: IpAddr) -> bool {
     mark.value.split(',').any(|address| address.trim().parse() == Ok(peer))
 }
 
-/// Checks that a volume or snapshot has the mark of the peer that calls.
+/// Checks that a volume or snapshot has the mark of the calling peer.
 async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let peer = peer()?;
     if marks(control, vec![name.to_owned()]).await?.iter().any(|mark| is_of(mark, peer)) {
@@ -144,7 +144,8 @@ async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiE
 /// Checks that a stream created the snapshot, and that no user of this server renamed it.
 async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let list = perform(Arc::clone(control), ListSnapshots::from(Some(name.to_owned()))).await?;
-    // An older server recorded nothing; an admin gave the mark to a snapshot of this server.
+    // An older server did not record the creator. An admin may have marked a snapshot of this
+    // server.
     let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
     if list.snapshots.iter().all(came_so) {
         return Ok(());
@@ -152,7 +153,7 @@ async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), A
     Err(forbidden("destroy snapshots that this one took or its users renamed"))
 }
 
-/// Lists the snapshots of volumes that the peer sent.
+/// Lists the snapshots of volumes with the mark of the peer.
 async fn list_snapshots<S: Control>(
     control: Arc<S>,
     call: ListSnapshots,
@@ -163,7 +164,7 @@ async fn list_snapshots<S: Control>(
     let mut list = perform(Arc::clone(&control), call).await?;
     let volumes: BTreeSet<String> = list.snapshots.iter().map(|one| one.volume.clone()).collect();
     if volumes.is_empty() {
-        // A query of nothing would be one of everything.
+        // An empty list of names would query the properties of all objects.
         return Ok(list);
     }
     let peer = peer()?;
@@ -174,7 +175,7 @@ async fn list_snapshots<S: Control>(
     Ok(list)
 }
 
-/// The tag that a peer means, which is another one here.
+/// Translates the tag of a peer, which has another name on this server.
 fn tag_of_peer(tag: &str) -> Result<String, ApiError> {
     if tag != REPLICATION_TAG && tag != REPLICA_TAG {
         return Err(forbidden("use tags of people"));

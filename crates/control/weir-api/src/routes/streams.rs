@@ -1,11 +1,11 @@
 //! The two calls whose body is a stream.
 //!
-//! Not here: the calls that begin and end a stream: they are rows of the table.
+//! The calls that start and end a stream are rows of the table.
 //!
 //! Invariants:
-//! - a received part has the size that the guard allows;
-//! - a sent stream breaks the connection where it breaks: an answer that ends well is a whole
-//!   stream.
+//! - `guard` limits the size of a received part;
+//! - if a sent stream breaks, the server breaks the connection, so that a response with a regular
+//!   end is a complete stream.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::{gate, slots};
 /// Content type of parts of streams.
 pub(crate) const PART_TYPE: &str = "application/octet-stream";
 
-/// Both calls as a service.
+/// HTTP service of both calls.
 pub(super) fn router<S: Control>(control: Arc<S>) -> Router {
     let route = |operation: &Operation| path::Path::parse(operation.path).route();
     Router::new()
@@ -47,7 +47,7 @@ async fn send_stream<S: Streams>(
     Path(session): Path<String>,
 ) -> Result<Response, ApiError> {
     authorize(&SEND_STREAM)?;
-    // Not to its end: a dropped stream ends its session.
+    // Not run to its end: dropping the stream must end its session.
     let stream = control.send_stream(session).await?;
     if let Some(slot) = slots::current() {
         slot.set_stall_limit(STREAM_STALL_LIMIT);
@@ -64,7 +64,7 @@ async fn receive_part<S: Streams>(
     take_part(control, session, part).await
 }
 
-/// Takes a part of a stream, without a look at the rights of the caller.
+/// Receives a part of a stream, without a check of the caller's rights.
 pub(super) async fn take_part<S: Streams>(
     State(control): State<Arc<S>>,
     Path(session): Path<String>,

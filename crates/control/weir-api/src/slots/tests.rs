@@ -1,8 +1,8 @@
-//! Admission to slots, eviction and the queue.
+//! Tests of admission, eviction and the queue.
 //!
-//! Not here: connections (tests/all/http.rs).
+//! Tests with real connections are in tests/all/http.rs.
 //!
-//! Invariant: the clock is paused, so that a test takes no time.
+//! Invariant: the clock is paused, so that tests take no time.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oldest_silent_connection_gives_way() {
+async fn oldest_idle_connection_is_evicted() {
     let slots = Arc::new(Slots::default());
     let half = CONNECTIONS_MAX / 2;
     let held: Vec<Taken> = (0..CONNECTIONS_MAX)
@@ -60,7 +60,7 @@ async fn oldest_silent_connection_gives_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_waits_is_answered_early_and_an_answer_not_taken_is_dropped() {
+async fn waiting_call_finishes_early_and_unread_response_is_evicted() {
     let most = Most { all: 2, of_one: 2, of_root: 0, waiting: 2, waiting_of_one: 2, grace: GRACE };
     let slots = Arc::new(Slots::with(most));
     let [polls, stalls] = [1, 2].map(|n| take(&slots, peer(n)).expect("a free slot"));
@@ -82,7 +82,7 @@ async fn call_that_waits_is_answered_early_and_an_answer_not_taken_is_dropped() 
 }
 
 #[test]
-fn slot_moves_to_another_table_if_that_has_one() {
+fn slot_moves_to_another_table_with_a_free_one() {
     let grace = Duration::ZERO;
     let most = Most { all: 2, of_one: 1, of_root: 0, waiting: 0, waiting_of_one: 0, grace };
     let [strangers, proven] = [0; 2].map(|_| Arc::new(Slots::with(most)));
@@ -97,11 +97,11 @@ fn slot_moves_to_another_table_if_that_has_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_are_shared_among_peers_and_root_keeps_its_own() {
+async fn slots_are_limited_by_peer_and_reserved_for_root() {
     let slots = Arc::new(Slots::default());
     let mut held = Vec::new();
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
-    // Root's own slots first: they take none from others.
+    // Root's own slots are used first, and are not available to other users.
     for _ in 0..ROOT_SLOTS {
         held.push(busy(Who::Root).expect("a slot of root"));
     }
@@ -121,7 +121,7 @@ async fn slots_are_shared_among_peers_and_root_keeps_its_own() {
     assert!(is_empty(&slots));
 }
 
-// Of 200 calls at once, 104 connections were broken off after the request was sent.
+// Of 200 calls at once, 104 connections broke after the request was sent.
 #[tokio::test(start_paused = true)]
 async fn queue_admits_peers_with_few_connections_first() {
     let slots = Arc::new(Slots::default());
@@ -142,14 +142,14 @@ async fn queue_admits_peers_with_few_connections_first() {
     let first = first.await.expect("no panic").expect("the first of its peer");
     let calls = [&root, &late, &first].map(|taken| taken.slot.call());
     assert!(first.slot.rank(Instant::now(), GRACE).is_none(), "it did not wait for its client");
-    // No slot comes free for the others.
+    // No slot becomes free for the others.
     assert!(many.next().expect("there are many").taken().await.is_none());
     drop((many, held, calls, root, late, first));
     assert!(is_empty(&slots));
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_of_all_peers_is_limited_and_its_refusals_are_told_once() {
+async fn queue_is_limited_and_refusals_are_logged_once() {
     let slots = Arc::new(Slots::default());
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
     let mut held: Vec<_> = (0..PEER_CONNECTIONS_MAX).map_while(|_| busy(peer(1))).collect();

@@ -1,12 +1,12 @@
-//! Forecasts: what other settings would make of a volume, and what dedupe would find.
+//! Forecasts: the effect of other settings on a volume, and the savings of dedupe.
 //!
-//! Not here: how they are measured (weir-dataset).
+//! weir-dataset does the measurements.
 //!
-//! A forecast takes longer than a call may. The first call starts it and answers within a second or
-//! two with what is known by then, and with a number; the next ones name that number. One that
-//! nobody asks about any more ends by itself.
+//! A forecast takes longer than a call may. The first call starts a job and returns within one or
+//! two seconds, with partial results and the number of the job. Later calls pass that number. The
+//! server cancels a job that no client polls.
 //!
-//! Invariant: an answer without a number is the last one.
+//! Invariant: a response without a job number is the final one.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,29 +17,29 @@ use super::{Answer, Compression, Request};
 use crate::Error;
 use crate::access::Scope;
 
-/// Most volumes that one forecast is of.
+/// Maximum number of volumes in one estimate.
 const VOLUMES_MAX: usize = 256;
 
-/// A volume to be measured.
+/// Request to measure a volume under other settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeAdvise {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// The number an earlier answer gave, to go on.
+    /// Job number of an earlier response, to continue that job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
 }
 
 one_name!(names::volume, name: VolumeAdvise);
 
-/// Volumes that dedupe is considered for.
+/// Request to estimate the savings of dedupe for volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DedupeEstimate {
-    /// Full names, of one pool: content is shared inside a pool.
+    /// Full names of volumes of one pool: dedupe shares blocks only within a pool.
     pub names: Vec<String>,
-    /// The number an earlier answer gave, to go on.
+    /// Job number of an earlier response, to continue that job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
 }
@@ -66,84 +66,85 @@ impl Request for DedupeEstimate {
     }
 }
 
-/// A share of what is written, from a sample: in 95 of 100 samples it is within `margin`.
+/// Fraction of the written data, estimated from samples: `share` plus or minus `margin` at 95 %
+/// confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SampledShare {
-    /// The share: 0.5 is half.
+    /// The fraction: 0.5 is half.
     pub share: f64,
-    /// How far off it may be.
+    /// Half the width of the confidence interval.
     pub margin: f64,
 }
 
-/// Times of an operation on this machine, for each 4 KiB of a record.
+/// Durations of an operation on this machine, per 4 KiB of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SampledTime {
-    /// Half took less.
+    /// Median.
     pub median_us: f64,
-    /// One in twenty took less.
+    /// 5th percentile.
     pub low_us: f64,
-    /// One in twenty took more.
+    /// 95th percentile.
     pub high_us: f64,
 }
 
-/// What a setting of `compression` would make of a volume.
+/// Forecast for one value of `compression`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SettingForecast {
-    /// The setting.
+    /// The value of `compression`.
     pub compression: Compression,
-    /// What would be stored.
+    /// Stored size, as a fraction of the written data.
     pub stored: SampledShare,
-    /// How many times smaller that is.
+    /// Compression ratio.
     pub ratio: f64,
-    /// What compressing adds to a write.
+    /// Time that compression adds to a write.
     pub write: SampledTime,
-    /// What decompressing adds to a read from disk.
+    /// Time that decompression adds to a read from disk.
     pub read: SampledTime,
 }
 
-/// What records of some size would make of a volume.
+/// Forecast for one record size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordForecast {
-    /// The setting.
+    /// The value of `compression`.
     pub compression: Compression,
-    /// Bytes that are compressed as one.
+    /// The record size.
     pub record_bytes: u64,
-    /// What would be stored.
+    /// Stored size, as a fraction of the written data.
     pub stored: SampledShare,
-    /// How many times smaller that is.
+    /// Compression ratio.
     pub ratio: f64,
-    /// A write of 4 KiB writes so many times as much.
+    /// Size of a record as a multiple of 4 KiB: a write of 4 KiB stores a whole record.
     pub write_amplification: u64,
 }
 
-/// What dedupe would find.
+/// Estimated savings of dedupe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DedupeForecast {
     /// Full names of the volumes.
     pub names: Vec<String>,
-    /// To ask again; without it this is the end.
+    /// Job number for the next call; absent in the final response.
     pub job: Option<String>,
-    /// How far it is, of 1000.
+    /// Progress of the job, out of 1000.
     pub progress_permille: u32,
-    /// Records with data, each place on disk once.
+    /// Records with data; references to the same physical address count once.
     pub blocks: u64,
-    /// Contents that they have.
+    /// Distinct contents of these records.
     pub unique: u64,
-    /// Records whose content another one has too.
+    /// Records that dedupe would not store: all but one of each content.
     pub duplicates: u64,
-    /// What all take now.
+    /// Current stored size of all these records.
     pub stored_bytes: u64,
-    /// What would be saved of it.
+    /// Part of `stored_bytes` that dedupe would save.
     pub saved_bytes: u64,
-    /// How many times smaller it would be.
+    /// Dedupe ratio.
     pub ratio: f64,
-    /// In 95 of 100 samples the ratio is not below this...
+    /// Lower limit of the ratio at 95 % confidence.
     pub ratio_low: f64,
-    /// ... and not above this.
+    /// Upper limit of the ratio at 95 % confidence.
     pub ratio_high: f64,
-    /// RAM for an index of all unique records.
+    /// RAM for a dedupe index of all unique records.
     pub index_bytes: u64,
-    /// One content in so many was counted; 1: all of them.
+    /// Sampling rate: the job counted one in this many contents; 1 if it counted all.
     pub one_in: u64,
 }
 
@@ -153,35 +154,35 @@ impl Answer for DedupeForecast {
     }
 }
 
-/// What other settings would make of a volume.
+/// Forecasts for a volume under other settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeAdvice {
     /// Full name of the volume.
     pub name: String,
-    /// To ask again; without it this is the end.
+    /// Job number for the next call; absent in the final response.
     pub job: Option<String>,
-    /// How far it is, of 1000.
+    /// Progress of the job, out of 1000.
     pub progress_permille: u32,
-    /// Samples drawn, each of up to 1 MiB around a block with data.
+    /// Number of samples, each of up to 1 MiB around a block with data.
     pub samples: u64,
-    /// Data in the volume, before compression.
+    /// Size of the data in the volume, before compression.
     pub data_bytes: u64,
-    /// The setting it has.
+    /// Current value of `compression`.
     pub compression: Compression,
-    /// The record size it has.
+    /// Current record size.
     #[serde(default = "super::volume_size::one_block")]
     pub record_bytes: u64,
-    /// What is stored of what was written, as it is.
+    /// Current compression ratio.
     pub ratio: f64,
-    /// What other settings would do, with records of the size it has.
+    /// Forecasts for other values of `compression`, at the current record size.
     pub settings: Vec<SettingForecast>,
-    /// What records of other sizes would do.
+    /// Forecasts for other record sizes.
     pub records: Vec<RecordForecast>,
-    /// What dedupe would do; absent while that is not known.
+    /// Estimated savings of dedupe; absent until they are known.
     pub dedupe: Option<DedupeForecast>,
-    /// The setting to choose.
+    /// The recommended value of `compression`.
     pub recommended: Compression,
-    /// Why.
+    /// Reason for the recommendation.
     pub why: String,
 }
 

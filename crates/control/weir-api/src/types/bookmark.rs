@@ -1,8 +1,8 @@
-//! Bookmarks: moments of volumes that streams can be differences to, also without the snapshot.
+//! Bookmarks: points in time of volumes as sources of incremental streams, without the snapshot.
 //!
-//! Not here: sending from one (`transfer`).
+//! Sending from a bookmark is in `transfer`.
 //!
-//! Invariant: a bookmark is of the volume whose snapshot it was made of.
+//! Invariant: a bookmark belongs to the volume of its snapshot.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,9 +22,9 @@ pub struct Bookmark {
     pub name: String,
     /// Full name of the volume.
     pub volume: String,
-    /// Identity of the snapshot that it was made of.
+    /// Identity of the snapshot that it was created from.
     pub guid: String,
-    /// When that snapshot was asked for.
+    /// Time of the request that created this snapshot.
     pub created_unix_ms: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Bookmark {
 pub struct BookmarkList {
     /// The bookmarks: by volume, oldest first.
     pub bookmarks: Vec<Bookmark>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Answer for BookmarkList {
 
 paged!(BookmarkList, bookmarks: Bookmark, |entry| &entry.name);
 
-/// A bookmark to be made.
+/// Request to create a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BookmarkCreate {
@@ -82,7 +82,7 @@ impl Request for BookmarkCreate {
     }
 }
 
-/// A bookmark to be destroyed.
+/// Request to destroy a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BookmarkDestroy {
@@ -92,11 +92,11 @@ pub struct BookmarkDestroy {
 
 one_name!(names::bookmark, name: BookmarkDestroy);
 
-/// Which bookmarks to list.
+/// Request to list bookmarks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListBookmarks {
-    /// Only the bookmarks of this pool or volume.
+    /// List only bookmarks of this pool or volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
 }
@@ -111,18 +111,18 @@ impl Request for ListBookmarks {
     }
 }
 
-/// The answer of a call that makes a bookmark.
+/// Response of the call that creates a bookmark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BookmarkChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The bookmark as it is now.
+    /// The bookmark after the call.
     pub bookmark: Bookmark,
 }
 
 outcome_and_no_other_name!(BookmarkChange);
 
-/// Finds what is wrong with the name of what bookmarks are listed of: a pool or a volume.
+/// Checks a filter of the list of bookmarks: the name of a pool or volume.
 pub fn check_marked(of: &str) -> Result<(), Error> {
     if of.contains('/') {
         names::volume(of)?;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bookmark_is_of_the_volume_of_its_snapshot() {
+    fn bookmark_belongs_to_the_volume_of_its_snapshot() {
         let create = |snapshot: &str, name: &str| {
             BookmarkCreate { snapshot: snapshot.into(), name: name.into() }.check()
         };

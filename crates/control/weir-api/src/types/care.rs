@@ -1,8 +1,8 @@
-//! Looking after a pool: scrub and resilver, and disks that go out of use and come back.
+//! Disk maintenance: scrub and resilver, offline and online, detach, and clearing errors.
 //!
-//! Not here: a pool's layout and life (`pool`).
+//! Creation, import and state of a pool are in `pool`.
 //!
-//! Invariant: a disk is named by its path, its path's last part or its guid.
+//! Invariant: a request names a disk by its path, the last part of its path or its guid.
 
 use std::path::Path;
 
@@ -14,75 +14,75 @@ use super::Request;
 use crate::Error;
 use crate::access::Reach;
 
-/// What a scan is for.
+/// Type of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanKind {
-    /// Verify every copy of everything.
+    /// Verifies every copy of all data.
     Scrub,
-    /// Write to disks what they missed.
+    /// Writes to disks the data that they missed.
     Resilver,
 }
 
-/// How far a scan is.
+/// State of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanState {
     /// Under way.
     Running,
-    /// Waits to be continued.
+    /// Paused, until an administrator continues it.
     Paused,
-    /// It saw everything.
+    /// The scan examined all data.
     Finished,
-    /// It ended before it saw everything.
+    /// The scan ended before it had examined all data.
     Stopped,
 }
 
-/// The scan of a pool that is under way, or the last one since the pool was opened.
+/// The running scan of a pool, or the last one since the pool was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScanStatus {
-    /// What it is for.
+    /// Type of the scan.
     pub kind: ScanKind,
-    /// How far it is.
+    /// State of the scan.
     pub state: ScanState,
-    /// When it began.
+    /// Start time.
     pub started_unix_ms: u64,
-    /// When it ended.
+    /// End time.
     pub ended_unix_ms: Option<u64>,
-    /// Time it ran, pauses left out.
+    /// Running time, without pauses.
     pub ran_ms: u64,
-    /// Stored bytes it has to look at; an estimate, data changes meanwhile.
+    /// Stored bytes to examine; an estimate, because the data changes during the scan.
     pub total_bytes: u64,
-    /// Stored bytes it looked at.
+    /// Stored bytes examined.
     pub examined_bytes: u64,
-    /// Bytes written to disks whose copy was bad or missing.
+    /// Bytes of bad or missing copies that the scan rewrote.
     pub repaired_bytes: u64,
-    /// Blocks without any good copy, and copies that could not be written.
+    /// Blocks without an intact copy, and copies that could not be written.
     pub errors: u64,
-    /// Time it still needs at its speed so far, while it runs.
+    /// Estimated time to the end at the average speed so far; absent unless the scan runs.
     pub left_ms: Option<u64>,
 }
 
-/// What to do with the scrub of a pool.
+/// Action on the scrub of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrubAction {
-    /// Start one, or continue the paused one.
+    /// Start a scrub, or continue a paused one.
     #[default]
     Start,
-    /// Let it wait.
+    /// Pause the scrub.
     Pause,
-    /// End it.
+    /// Stop the scrub.
     Stop,
 }
 
-/// A scrub to be started, paused or stopped.
+/// Request to start, pause or stop a scrub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolScrub {
     /// Name of the pool.
     pub name: String,
-    /// What to do.
+    /// The action.
     #[serde(default)]
     pub action: ScrubAction,
 }
@@ -106,7 +106,7 @@ impl Request for PoolScrub {
     }
 }
 
-/// A disk of a mirror to be taken out of use.
+/// Request to take a redundant disk offline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOffline {
@@ -130,7 +130,7 @@ impl Request for PoolOffline {
     }
 }
 
-/// A disk to be taken out of a mirror for good.
+/// Request to detach a disk from a mirror permanently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDetach {
@@ -154,7 +154,7 @@ impl Request for PoolDetach {
     }
 }
 
-/// A disk of a pool that is to be used again.
+/// Request to bring a disk online.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolOnline {
@@ -162,8 +162,7 @@ pub struct PoolOnline {
     pub name: String,
     /// Path, last part of the path, or guid of the disk.
     pub disk: String,
-    /// Absolute path of the disk now, where that is another one than before. The label there says
-    /// which disk it is.
+    /// Absolute path of the disk, if the path has changed. The label on the disk identifies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
@@ -183,12 +182,12 @@ impl Request for PoolOnline {
     }
 
     fn reach(&self, operations: Reach) -> Reach {
-        // `at` names any disk of the machine.
+        // `at` can name any disk of the machine.
         if self.at.is_some() { Reach::Machine } else { operations }
     }
 }
 
-/// Errors of a pool to be forgotten.
+/// Request to clear the errors of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolClear {
@@ -197,8 +196,8 @@ pub struct PoolClear {
     /// The disk, named as in [`PoolOffline`]; without it, all disks of the pool.
     #[serde(default)]
     pub disk: Option<String>,
-    /// Also give up the datasets with unreadable records: their space becomes free, so that no
-    /// later import can restore them.
+    /// Also give up datasets with unreadable records: the pool frees their space, so no later
+    /// import can restore them.
     #[serde(default)]
     pub lost: bool,
 }

@@ -1,8 +1,9 @@
-//! How the blocks of a volume are compressed, by the words people use.
+//! Compression settings of volumes, with their names.
 //!
-//! Not here: the values (weir-base), the choice of blocks to compress (weir-pool).
+//! The values are in weir-base; weir-pool chooses the blocks to compress.
 //!
-//! Invariant: JSON, tables and the command line have one word for each value, and read it back.
+//! Invariant: each value has one name in JSON, in tables and on the command line, and the name
+//! parses back to the value.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -15,13 +16,13 @@ use weir_base::property::COMPRESSION;
 
 use crate::Error;
 
-/// How blocks are compressed, where that saves enough.
+/// Compression of blocks, applied if it saves enough space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>", into = "&'static str")]
 pub struct Compression(pub weir_base::Compression);
 
 impl Compression {
-    /// The value as JSON and tables print it.
+    /// Name of the value in JSON and in tables.
     pub const fn name(self) -> &'static str {
         self.0.name()
     }
@@ -41,7 +42,7 @@ impl Default for Compression {
 impl FromStr for Compression {
     type Err = Error;
 
-    /// Reads the word for a value; `zstd` alone is `zstd-3`.
+    /// Parses the name of a value; `zstd` alone means `zstd-3`.
     ///
     /// # Errors
     /// [`Error::PropertyValue`] with the known values.
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_one_word_that_reads_back() {
+    fn every_value_parses_from_its_name() {
         for value in Compression::all() {
             assert_eq!(value.name().parse::<Compression>().ok(), Some(value));
             let json = serde_json::to_string(&value).unwrap();

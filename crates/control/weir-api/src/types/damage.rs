@@ -1,36 +1,36 @@
-//! What of a pool has no good copy on any disk.
+//! Permanent errors: data of a pool without an intact copy on any disk.
 //!
-//! Not here: copies that are bad where another is good (error counts of disks).
+//! Bad copies of data that another disk has intact are in the error counts of disks.
 //!
-//! Invariant: names are those of the moment of the answer; the list itself knows numbers.
+//! Invariant: names are those at the time of the response; the stored list contains numbers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Everything that a pool has no good copy of. It is kept over restarts. An entry goes when its
-/// data is overwritten or freed, or when a scrub reads it from disk.
+/// All known data of a pool without an intact copy. The list persists across restarts. The pool
+/// removes an entry when its data is overwritten, freed, or read successfully by a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Damage {
-    /// Ranges of volumes and snapshots, by name and place.
+    /// Ranges of volumes and snapshots, by name and offset.
     pub ranges: Vec<DamagedRange>,
-    /// Bytes of all ranges.
+    /// Total bytes of all ranges.
     pub bytes: u64,
-    /// Volumes that have any, themselves or by their snapshots.
+    /// Number of volumes with damage, in the volume or in its snapshots.
     pub volumes: u64,
-    /// Parts of the pool's own structures.
+    /// Damaged metadata of the pool.
     pub parts: Vec<DamagedPart>,
-    /// Damage that was found and has no room on the list, at least so much.
+    /// Minimum amount of damage that was found but did not fit in the list.
     pub more: u64,
 }
 
 impl Damage {
-    /// Whether everything has a good copy, as far as that is known.
+    /// Whether no permanent errors are known.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.parts.is_empty() && self.more == 0
     }
 }
 
-/// A range that cannot be read.
+/// An unreadable range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DamagedRange {
     /// Full name of the volume.
@@ -39,19 +39,19 @@ pub struct DamagedRange {
     pub offset_bytes: u64,
     /// Length of the range.
     pub len_bytes: u64,
-    /// Whether the volume as it is has this range; if not, its snapshots alone.
+    /// Whether the current volume contains this range; if not, only its snapshots do.
     pub in_volume: bool,
-    /// Snapshots of the volume that have this range, without the volume's name, oldest first; of
-    /// many the first few.
+    /// Snapshots of the volume with this range, without the volume's name, oldest first; only the
+    /// first few of many.
     pub snapshots: Vec<String>,
-    /// How many snapshots have it.
+    /// Number of snapshots with this range.
     pub snapshot_count: u64,
-    /// When it was found.
+    /// Time at which the damage was found.
     pub found_unix_ms: u64,
 }
 
 impl DamagedRange {
-    /// Where it is, as it is read: the volume, or one of its snapshots.
+    /// Full name to read the range from: the volume, or one of its snapshots.
     pub fn place(&self) -> String {
         match (self.in_volume, self.snapshots.first()) {
             (false, Some(first)) => format!("{}@{first}", self.volume),
@@ -59,14 +59,14 @@ impl DamagedRange {
         }
     }
 
-    /// Whether another range is a part of this one.
+    /// Whether this range contains another one.
     pub fn covers(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes <= other.offset_bytes
             && other.end() <= self.end()
     }
 
-    /// Whether two ranges have anything in common.
+    /// Whether two ranges overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.volume == other.volume
             && self.offset_bytes < other.end()
@@ -77,7 +77,7 @@ impl DamagedRange {
         self.offset_bytes.saturating_add(self.len_bytes)
     }
 
-    /// The range in one sentence's part.
+    /// Describes the range as part of a sentence.
     pub fn describe(&self) -> String {
         let (len, at) = (self.len_bytes, self.offset_bytes);
         let what = format!("{len} bytes at {at} of {}", self.place());
@@ -89,7 +89,8 @@ impl DamagedRange {
         }
     }
 
-    /// Snapshots that share it beside [`Self::place`], those named and those that are not.
+    /// Snapshots that share the range in addition to [`Self::place`]: the listed ones, and the
+    /// number of others.
     pub fn shared_by(&self) -> (&[String], u64) {
         let named = if self.in_volume {
             &self.snapshots[..]
@@ -100,13 +101,13 @@ impl DamagedRange {
     }
 }
 
-/// A part of the pool's own structures that cannot be read.
+/// Unreadable metadata of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DamagedPart {
-    /// Which structure.
+    /// Type of the metadata.
     pub part: String,
     /// Number of the dataset, segment or log batch.
     pub number: u64,
-    /// When it was found.
+    /// Time at which the damage was found.
     pub found_unix_ms: u64,
 }

@@ -1,10 +1,10 @@
-//! What happened: events of the server, and the history of a pool.
+//! Events of the server, and the history of a pool.
 //!
-//! Not here: where they are kept (the server).
+//! The server stores both.
 //!
 //! Invariants:
-//! - events of one run of the server are numbered without a gap; what was dropped is counted;
-//! - a history entry is written when the call it tells of has ended.
+//! - the events of one run of the server have consecutive numbers, and dropped events are counted;
+//! - the server writes a history entry at the end of its call.
 
 use std::io::{self, Write};
 
@@ -18,20 +18,20 @@ use super::{Answer, Page, page};
 use crate::access::Scope;
 use crate::wire::ApiError;
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventLevel {
-    /// Something was done or is well again.
+    /// A change was made, or a problem ended.
     Info,
-    /// Somebody should look at it.
+    /// An administrator should check it.
     Warning,
-    /// Somebody must look at it now.
+    /// An administrator must act now.
     Error,
 }
 
 impl EventLevel {
-    /// The level as tables print it.
+    /// Name of the level in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -41,33 +41,33 @@ impl EventLevel {
     }
 }
 
-/// Something that happened.
+/// An event of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Number, from 1 in each run of the server.
+    /// Sequence number, from 1 in each run of the server.
     pub seq: u64,
-    /// When.
+    /// Time of the event.
     pub unix_ms: u64,
-    /// How much it matters.
+    /// Severity.
     pub level: EventLevel,
-    /// What sort of event, such as `disk_faulted` or `pool_create`.
+    /// Type of the event, such as `disk_faulted` or `pool_create`.
     pub kind: String,
-    /// The pool it is about.
+    /// The affected pool.
     pub pool: Option<String>,
-    /// The disk it is about.
+    /// The affected disk.
     pub disk: Option<String>,
-    /// What happened, for people.
+    /// Description of the event for users.
     pub message: String,
 }
 
-/// Which events to tell.
+/// Request to list events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListEvents {
-    /// Only events with a higher number.
+    /// Return only events with a higher number.
     #[serde(default)]
     pub after: u64,
-    /// How long to wait for the next one if there is none; at most 4000.
+    /// If there are no such events, wait this long for the next one; at most 4000.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -77,11 +77,11 @@ no_rules!(ListEvents);
 /// Events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
-    /// Identity of the server's run: numbers start anew with each.
+    /// Identity of the server's run: numbers restart at 1 in each run.
     pub run: String,
-    /// Events after the one asked for that are kept no more.
+    /// Number of dropped events after the requested one.
     pub lost: u64,
-    /// Number of the newest event there is, 0 before the first.
+    /// Number of the newest event; 0 before the first one.
     pub newest: u64,
     /// The events, oldest first.
     pub events: Vec<Event>,
@@ -95,32 +95,32 @@ impl Answer for EventList {
     }
 }
 
-/// The pool whose history to tell.
+/// Request to list the history of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListHistory {
-    /// Name of the pool, which may be destroyed or exported.
+    /// Name of the pool; it may be destroyed or exported.
     pub name: String,
 }
 
 one_name!(names::pool, name: ListHistory);
 
-/// One administrative call.
+/// A call that changed a pool, or failed to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HistoryEntry {
-    /// When it was made.
+    /// Time of the call.
     pub unix_ms: u64,
-    /// How long it took.
+    /// Duration of the call.
     pub took_ms: u64,
-    /// Who made it: a process of this machine or a network address.
+    /// The caller: a process of this machine or a network address.
     pub who: String,
-    /// The pool it was about.
+    /// Name of the pool.
     pub pool: String,
-    /// What was asked, such as `volume create tank/vm1 size=10GiB`.
+    /// The request, such as `volume create tank/vm1 size=10GiB`.
     pub call: String,
-    /// What came of it: `created`, `changed`, `removed`, `unchanged`, or the kind of error.
+    /// Result: `created`, `changed`, `removed`, `unchanged`, or the kind of the error.
     pub outcome: String,
-    /// What went wrong, if anything.
+    /// The error, if the call failed.
     pub error: Option<String>,
     /// Number of calls in this entry. Failed calls share an entry per caller, call and error, with
     /// the time and the error of the last call.
@@ -128,19 +128,19 @@ pub struct HistoryEntry {
     pub times: u64,
 }
 
-/// Times of an entry that an older server wrote.
+/// Value of `times` for an entry of an older server.
 const fn once() -> u64 {
     1
 }
 
-/// The administrative calls of one pool.
+/// The changing calls of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HistoryList {
     /// Name of the pool.
     pub pool: String,
     /// The calls, oldest first.
     pub entries: Vec<HistoryEntry>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -170,7 +170,7 @@ impl Paged for HistoryList {
     /// Entries have no names, so the key is a checksum of all fields.
     fn key(entry: &HistoryEntry) -> String {
         let mut sum = Sum(0xcbf2_9ce4_8422_2325);
-        // A sum takes every byte.
+        // Writing to `Sum` never fails.
         drop(serde_json::to_writer(&mut sum, entry));
         format!("{}-{:016x}", entry.unix_ms, sum.0)
     }
@@ -183,7 +183,7 @@ impl Paged for HistoryList {
     const GROWS: bool = true;
 }
 
-/// FNV-1a, which is enough to tell entries of one millisecond apart.
+/// FNV-1a hash, strong enough to distinguish entries of the same millisecond.
 struct Sum(u64);
 
 impl Write for Sum {

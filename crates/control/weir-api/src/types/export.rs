@@ -1,8 +1,8 @@
-//! Exports: the volumes and snapshots that clients of a block protocol may connect to.
+//! Exports: volumes and snapshots that clients of a block protocol may connect to.
 //!
-//! Not here: the protocols.
+//! The protocols are in their own crates.
 //!
-//! Invariant: an export is known by protocol and name together.
+//! Invariant: protocol and name together identify an export.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,7 +15,7 @@ use crate::Error;
 use crate::access::Scope;
 use crate::wire::ApiError;
 
-/// How an export is served.
+/// Protocol of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The protocol's name as JSON and tables print it.
+    /// Name of the protocol in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nbd => "nbd",
@@ -32,13 +32,13 @@ impl Protocol {
     }
 }
 
-/// What names one export.
+/// Identity of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportKey {
     /// Protocol of the export.
     pub protocol: Protocol,
-    /// Name clients ask for.
+    /// Name that clients ask for.
     pub name: String,
 }
 
@@ -48,28 +48,28 @@ impl ExportKey {
     }
 }
 
-/// An export to be made.
+/// Request to export a volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportCreate {
-    /// How to serve it.
+    /// Protocol of the export.
     pub protocol: Protocol,
     /// Full name of the volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
     pub volume: String,
-    /// Name clients ask for; the volume's or snapshot's full name unless given.
+    /// Name that clients ask for; absent: the full name of the volume or snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Refuse writes; of a snapshot they always are.
+    /// Refuse writes. An export of a snapshot always refuses them.
     #[serde(default)]
     pub read_only: bool,
-    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) whose clients may open it over TCP;
-    /// without any, all clients that the server takes. Clients of unix sockets always may.
+    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) whose clients may open the export over
+    /// TCP. Empty: all addresses that the server accepts. Clients of unix sockets always may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
 }
 
 impl ExportCreate {
-    /// The key of the export.
+    /// The identity of the export.
     pub fn key(&self) -> ExportKey {
         let name = self.name.clone().unwrap_or_else(|| self.volume.clone());
         ExportKey { protocol: self.protocol, name }
@@ -84,8 +84,8 @@ impl Request for ExportCreate {
     }
 
     fn names(&self) -> Vec<&str> {
-        // Clients ask for the export by its name. A name in the form of a volume's name must be in
-        // the scope too.
+        // Clients ask for the export by its name. A name in the form of a volume's name must also
+        // be in the scope.
         std::iter::once(&self.volume).chain(&self.name).map(String::as_str).collect()
     }
 
@@ -95,7 +95,7 @@ impl Request for ExportCreate {
     }
 }
 
-/// New addresses for an export.
+/// Request to change the allowed addresses of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSet {
@@ -125,13 +125,13 @@ impl Request for ExportSet {
 }
 
 impl ExportSet {
-    /// The key of the export.
+    /// The identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
 }
 
-/// An export to be deleted.
+/// Request to delete an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExportDelete {
@@ -139,7 +139,7 @@ pub struct ExportDelete {
     pub protocol: Protocol,
     /// Name of the export; write `/` as `%2F`.
     pub name: String,
-    /// Cut connected clients off.
+    /// Disconnect its clients.
     #[serde(default)]
     pub force: bool,
 }
@@ -159,13 +159,13 @@ impl Request for ExportDelete {
 }
 
 impl ExportDelete {
-    /// The key of the export.
+    /// The identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
 }
 
-/// The export to be shown.
+/// Request to show an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowExport {
@@ -186,20 +186,20 @@ impl Request for ShowExport {
 }
 
 impl ShowExport {
-    /// The key of the export.
+    /// The identity of the export.
     pub fn key(&self) -> ExportKey {
         ExportKey { protocol: self.protocol, name: self.name.clone() }
     }
 }
 
-/// All exports.
+/// Request to list all exports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListExports {}
 
 no_rules!(ListExports);
 
-/// Most addresses of an export: every handshake looks through them.
+/// Maximum number of addresses of an export: every handshake searches them.
 const ALLOW_MAX: usize = 256;
 
 fn check_allow(allow: &[String]) -> Result<(), Error> {
@@ -213,20 +213,20 @@ fn check_allow(allow: &[String]) -> Result<(), Error> {
 /// An export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Export {
-    /// Name clients ask for.
+    /// Name that clients ask for.
     pub name: String,
     /// Protocol of the export.
     pub protocol: Protocol,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Writes are refused.
+    /// Whether the server refuses writes.
     pub read_only: bool,
-    /// Addresses and networks whose clients may open it over TCP; all that the server takes if
-    /// empty.
+    /// Addresses and networks whose clients may open the export over TCP. Empty: all addresses that
+    /// the server accepts.
     pub allow: Vec<String>,
-    /// Where clients find it, such as `nbd://127.0.0.1/tank/vm1`.
+    /// URIs for clients, such as `nbd://127.0.0.1/tank/vm1`.
     pub uris: Vec<String>,
-    /// Clients connected now.
+    /// Number of connected clients.
     pub connections: u32,
 }
 
@@ -237,7 +237,7 @@ names_nothing_else!(Export);
 pub struct ExportList {
     /// The exports, by name.
     pub exports: Vec<Export>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -256,12 +256,12 @@ impl Answer for ExportList {
 
 paged!(ExportList, exports: Export, |entry| &entry.name);
 
-/// The answer of a call that makes an export.
+/// Response of the call that creates an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExportChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The export as it is now.
+    /// The export after the call.
     pub export: Export,
 }
 

@@ -1,6 +1,6 @@
-//! What was measured of a disk's flushes when a pool was made.
+//! Flush latencies of disks, measured at the creation of a pool.
 //!
-//! Not here: measuring and judging (weir-device).
+//! weir-device measures and classifies them.
 //!
 //! Invariant: times are medians of several measurements, in microseconds.
 
@@ -10,22 +10,22 @@ use utoipa::ToSchema;
 use super::{Answer, Outcome, PoolChange};
 use crate::access::Scope;
 
-/// What the times of a disk say.
+/// Verdict on the flush latencies of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlushVerdict {
-    /// As quick as such a disk can be, or it declares that it has nothing to flush.
+    /// As fast as such a disk can be, or the disk declares that it has no volatile cache.
     Plausible,
-    /// Quicker than a disk with a volatile cache can make anything durable.
+    /// Faster than a disk with a volatile cache can make data durable.
     TooFast,
-    /// What the times should be is not known: a virtual, remote or stacked disk.
+    /// No expected latency is known: a virtual, remote or stacked disk.
     NotJudged,
-    /// There is nothing durable: it keeps its data in memory.
+    /// The disk keeps its data in memory, so no data is durable.
     NotDurable,
 }
 
 impl FlushVerdict {
-    /// The verdict as tables print it.
+    /// Name of the verdict in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plausible => "plausible",
@@ -36,14 +36,14 @@ impl FlushVerdict {
     }
 }
 
-/// How long one disk took to make 4 KiB durable, before the pool was made.
+/// Time to make 4 KiB durable on one disk, measured before the pool was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FlushCheck {
     /// Path of the disk.
     pub disk: String,
-    /// What it keeps its data on, as far as the kernel tells.
+    /// Medium of the disk, as far as the kernel reports it.
     pub medium: String,
-    /// How often each time was measured.
+    /// Number of measurements of each latency.
     pub samples: u64,
     /// A write into the disk's cache.
     pub write_us: u64,
@@ -51,23 +51,23 @@ pub struct FlushCheck {
     pub flush_us: u64,
     /// A write that is durable when it returns.
     pub sync_write_us: u64,
-    /// What these times say.
+    /// Verdict on these latencies.
     pub verdict: FlushVerdict,
 }
 
-/// The answer of the call that makes a pool.
+/// Response of the call that creates a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
-    /// As every call that changes a pool answers.
+    /// Fields of all calls that change a pool.
     #[serde(flatten)]
     pub change: PoolChange,
-    /// What was measured of each disk; empty if the pool was there already.
+    /// Measurements of each disk; empty if the pool already existed.
     #[serde(default)]
     pub flush_checks: Vec<FlushCheck>,
 }
 
 impl Answer for PoolCreated {
-    // The call is refused to every scope.
+    // A caller with a scope may not make this call.
     fn keep(&mut self, _scope: &Scope) {}
 
     fn outcome(&self) -> Option<Outcome> {
@@ -76,7 +76,7 @@ impl Answer for PoolCreated {
 }
 
 impl PoolCreated {
-    /// What the call did.
+    /// The outcome of the call.
     pub fn outcome(&self) -> Outcome {
         self.change.outcome
     }

@@ -1,34 +1,34 @@
-//! What disks did and how long it took; what clients asked for.
+//! I/O counters and latencies of disks, and I/O counters of clients.
 //!
-//! Not here: rates, which take two looks (`weir pool iostat`).
+//! `weir pool iostat` computes rates from two polls.
 //!
-//! Invariant: counts only grow until the pool is opened anew.
+//! Invariant: counters never decrease until the next import of the pool.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One kind of operation of a disk since the pool was opened.
+/// Counters and latencies of one kind of disk operation, since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpIo {
-    /// Operations completed, failed ones included.
+    /// Completed operations, including failed ones.
     pub count: u64,
     /// Bytes moved.
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// Sum of their times.
+    /// Sum of the latencies.
     pub total_us: u64,
-    /// Mean time of late, newer operations weighing more.
+    /// Mean recent latency; newer operations have more weight.
     pub recent_us: u64,
-    /// Half of them took no longer, within 6 %.
+    /// Median latency, within 6 %.
     pub p50_us: u64,
-    /// 99 of 100 took no longer, within 6 %.
+    /// 99th percentile of the latency, within 6 %.
     pub p99_us: u64,
-    /// The longest.
+    /// Maximum latency.
     pub max_us: u64,
 }
 
-/// What one disk did since the pool was opened.
+/// I/O of one disk since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskIo {
     /// Reads.
@@ -39,22 +39,22 @@ pub struct DiskIo {
     pub sync_write: OpIo,
     /// Flushes of the disk's cache.
     pub flush: OpIo,
-    /// Operations under way.
+    /// Operations in flight.
     pub in_flight: u64,
-    /// For how long none was completed, though some are under way.
+    /// Time since the disk last completed an operation; absent unless operations are in flight.
     pub silent_ms: Option<u64>,
-    /// Reads for which another disk was asked too, because this one took too long.
+    /// Reads that the pool also sent to another disk, because this disk was slow.
     pub bypassed: u64,
 }
 
-/// What clients asked of a pool's volumes since the pool was opened.
+/// I/O of clients on the volumes of a pool since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientIo {
     /// Reads.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes; TRIM and zeroing do not count.
+    /// Writes, without TRIM and zeroing.
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,

@@ -1,12 +1,12 @@
-//! Lists that are answered a page at a time.
+//! Pagination of lists.
 //!
-//! Not here: which entries a list has (the calls), memory of answers (`answers`).
+//! The calls produce the entries; `answers` limits the memory of responses.
 //!
 //! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. Its `next` names the
-//! last entry, and the call with `after` of that value begins behind it. No state is kept between
-//! two pages.
+//! last entry, and a call with this value as `after` starts behind that entry. The server keeps no
+//! state between two pages.
 //!
-//! Invariant: each page but the last has an entry at least, so that a client comes to the end.
+//! Invariant: each page except the last has at least one entry, so that a client reaches the end.
 
 use std::io::{self, Write};
 
@@ -17,15 +17,15 @@ use super::request::Page;
 use crate::limits::{PAGE_BYTES, PAGE_ENTRIES_MAX};
 use crate::wire::ApiError;
 
-/// A list that is answered a page at a time.
+/// A list that the server returns in pages.
 pub(crate) trait Paged {
     /// Type of the entries.
     type Entry: Serialize;
 
-    /// Its entries, and where it continues.
+    /// The entries, and the `next` field.
     fn parts(&mut self) -> (&mut Vec<Self::Entry>, &mut Option<String>);
 
-    /// Text that tells an entry from the others.
+    /// Key of an entry, unique within the list.
     fn key(entry: &Self::Entry) -> String;
 
     /// Whether an entry has this key.
@@ -33,8 +33,8 @@ pub(crate) trait Paged {
         Self::key(entry) == key
     }
 
-    /// True if the list grows at its end and loses entries at its beginning only: where the entry
-    /// of `after` is gone, all others are newer.
+    /// True if the list grows only at its end and loses entries only at its beginning: if the entry
+    /// of `after` is gone, all remaining entries are newer.
     const GROWS: bool = false;
 }
 
@@ -58,7 +58,7 @@ macro_rules! paged {
 
 pub(super) use paged;
 
-/// Counts bytes of JSON without keeping them.
+/// Counts bytes of JSON without storing them.
 struct Length(usize);
 
 impl Write for Length {
@@ -72,7 +72,7 @@ impl Write for Length {
     }
 }
 
-/// The page of a list that was asked for.
+/// Cuts the requested page out of a list.
 ///
 /// # Errors
 /// `NotFound` if the entry of `after` is no longer in the list.
@@ -102,7 +102,7 @@ pub(crate) fn cut<L: Paged>(mut list: L, page: &Page) -> Result<L, ApiError> {
     Ok(list)
 }
 
-/// The error of a page behind an entry that was removed.
+/// The error for a page that starts behind a removed entry.
 pub fn gone(after: &str) -> ApiError {
     let message = format!("{after} is no longer in the list");
     ApiError::new(ErrorKind::NotFound, message).with_action("begin the list again, without `after`")
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_long_entries_ends_early_and_has_one_at_least() {
+    fn page_of_long_entries_ends_early_with_at_least_one_entry() {
         let mut list = history(0..3);
         list.entries[0].call = "y".repeat(2 * PAGE_BYTES);
         let first = cut(list, &Page::default()).unwrap();

@@ -1,6 +1,6 @@
-//! Pools: their layout, state and the calls that change them.
+//! Pools: their layout, their state and the requests that change them.
 //!
-//! Not here: the words of the layout grammar (the command line turns them into [`VdevSpec`]s).
+//! The command line parses the layout grammar into [`VdevSpec`]s.
 //!
 //! Invariant: a [`PoolCreate`] that passes its check names each path once and mixes vdevs of
 //! different redundancy only with `force`.
@@ -21,7 +21,7 @@ use crate::Error;
 use crate::access::Scope;
 use crate::limits::SEARCH_MAX;
 
-/// What a vdev is made of.
+/// Type of a vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VdevKind {
@@ -38,7 +38,7 @@ pub enum VdevKind {
 }
 
 impl VdevKind {
-    /// The kind's name as JSON and tables print it.
+    /// Name of the kind in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
@@ -49,7 +49,7 @@ impl VdevKind {
         }
     }
 
-    /// Disks that may fail of a raidz vdev.
+    /// Number of disks of a raidz vdev that may fail.
     const fn parity(self) -> usize {
         match self {
             Self::Disk | Self::Mirror => 0,
@@ -60,21 +60,21 @@ impl VdevKind {
     }
 }
 
-/// What a vdev is for.
+/// Use of a vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VdevRole {
-    /// Holds data; data is striped over all of them.
+    /// Holds data, striped over all data vdevs.
     #[default]
     Data,
-    /// Holds the intent log: synchronous writes wait for it alone.
+    /// Holds the intent log: synchronous writes wait for these vdevs alone.
     Log,
-    /// Waits to take the place of a disk that fails.
+    /// Replaces a disk that fails.
     Spare,
 }
 
 impl VdevRole {
-    /// The role's name as JSON and layouts have it.
+    /// Name of the role in JSON and in layouts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -84,33 +84,33 @@ impl VdevRole {
     }
 }
 
-/// Most disks of a raidz vdev.
+/// Maximum number of disks of a raidz vdev.
 const RAIDZ_DISKS_MAX: usize = 32;
 
-/// One vdev of a pool to be made.
+/// One vdev of a new pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VdevSpec {
-    /// What the vdev is.
+    /// Type of the vdev.
     pub kind: VdevKind,
-    /// What it is for.
+    /// Use of the vdev.
     #[serde(default)]
     pub role: VdevRole,
-    /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and for
-    /// raidz at least one more than its parity.
+    /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and at
+    /// least one more than the parity for raidz.
     pub disks: Vec<String>,
 }
 
-/// A pool to be made.
+/// Request to create a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolCreate {
     /// Name of the pool.
     pub name: String,
-    /// The vdevs; data is striped over them.
+    /// The vdevs; the pool stripes data over the data vdevs.
     pub vdevs: Vec<VdevSpec>,
-    /// Also use disks that hold another pool or a file system, and mix vdevs of different
-    /// redundancy. What such disks hold is lost.
+    /// Also use disks that hold another pool or a file system, whose data is lost; and allow vdevs
+    /// of different redundancy.
     #[serde(default)]
     pub force: bool,
     /// Properties of the pool.
@@ -139,7 +139,7 @@ impl Request for PoolCreate {
     }
 }
 
-/// Checks the width of each vdev, and that every disk is named once, by its absolute path.
+/// Checks the width of each vdev, that each path is absolute, and that no disk is named twice.
 pub(super) fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for vdev in vdevs {
@@ -172,7 +172,8 @@ fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
     Err(Error::VdevWidth { kind: vdev.kind.name(), disks, why })
 }
 
-/// A pool survives what its weakest vdev survives, so a mix is most likely a mistake.
+/// Refuses a mix of redundancies: a pool is as redundant as its weakest vdev, so a mix is most
+/// likely a mistake.
 fn check_uniform(vdevs: &[&VdevSpec]) -> Result<(), Error> {
     let sort = |vdev: &&VdevSpec| match vdev.kind {
         VdevKind::Disk => "single disks".to_owned(),
@@ -187,13 +188,13 @@ fn check_uniform(vdevs: &[&VdevSpec]) -> Result<(), Error> {
     }
 }
 
-/// A pool to be destroyed.
+/// Request to destroy a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolDestroy {
     /// Name of the pool.
     pub name: String,
-    /// The pool's name once more: nothing is destroyed by a single mistyped word.
+    /// The pool's name again, so that one mistyped word destroys no pool.
     #[serde(default)]
     #[schema(required = true)]
     pub confirm: String,
@@ -213,12 +214,12 @@ impl Request for PoolDestroy {
     }
 }
 
-/// Where to look for pools that could be imported.
+/// Request to search for pools that can be imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolScan {
-    /// Absolute paths of directories, block devices or files, at most 64; none means the usual
-    /// places.
+    /// Absolute paths of directories, block devices or files to search, at most 64. If empty: the
+    /// default directories.
     #[serde(default)]
     pub search: Vec<String>,
 }
@@ -235,18 +236,17 @@ impl Request for PoolScan {
     }
 }
 
-/// A pool to be imported.
+/// Request to import a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolImport {
-    /// Name of the pool, or its guid where several have one name.
+    /// Name of the pool, or its guid if several pools have the same name.
     pub pool: String,
-    /// Absolute paths of directories, block devices or files, at most 64; none means the usual
-    /// places.
+    /// Absolute paths of directories, block devices or files to search, at most 64. If empty: the
+    /// default directories.
     #[serde(default)]
     pub search: Vec<String>,
-    /// Import from the newest state that can still be read, though newer, acknowledged data is
-    /// lost with it.
+    /// Import the newest state that is still readable, although newer, acknowledged data is lost.
     #[serde(default)]
     pub force: bool,
 }
@@ -269,13 +269,13 @@ impl Request for PoolImport {
     }
 }
 
-/// A pool to be closed.
+/// Request to close a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolExport {
     /// Name of the pool.
     pub name: String,
-    /// Also when its volumes are exported: those exports go away first.
+    /// Also close a pool whose volumes are exported; the server removes these exports first.
     #[serde(default)]
     pub force: bool,
 }
@@ -294,14 +294,14 @@ impl Request for PoolExport {
     }
 }
 
-/// All imported pools.
+/// Request to list all imported pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListPools {}
 
 no_rules!(ListPools);
 
-/// The pool to be shown.
+/// Request to show a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowPool {
@@ -311,12 +311,12 @@ pub struct ShowPool {
 
 one_name!(names::pool, name: ShowPool);
 
-/// Words of the record for a forced call.
+/// The `force` flag in the audit record.
 fn told_force(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-/// Words of the record for vdevs.
+/// The vdevs in the audit record.
 pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
     let mut words = vec![told_force(force).to_owned()];
     for vdev in vdevs {
@@ -336,20 +336,21 @@ pub(super) fn told_vdevs(force: bool, vdevs: &[VdevSpec]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// Everything works.
+    /// All disks work.
     Online,
-    /// Data is whole, redundancy is not.
+    /// All data is intact, but redundancy is reduced.
     Degraded,
-    /// Too many errors: not used any more.
+    /// Failed and no longer in use. A disk: a write or flush failed. A vdev: it lacks too many
+    /// disks. A pool: it is suspended.
     Faulted,
-    /// A person took it out of use.
+    /// Taken offline by an administrator.
     Offline,
     /// Cannot be opened.
     Unavailable,
 }
 
 impl Health {
-    /// The state as tables print it.
+    /// Name of the state in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Online => "ONLINE",
@@ -361,44 +362,44 @@ impl Health {
     }
 }
 
-/// Errors seen since the pool was imported.
+/// Errors since the pool was imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorCounts {
     /// Reads that failed.
     pub read: u64,
     /// Writes that failed.
     pub write: u64,
-    /// Reads that gave other data than was written.
+    /// Reads that returned other data than was written.
     pub checksum: u64,
 }
 
 /// State of one disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiskStatus {
-    /// Where the disk is, or was last seen.
+    /// Path of the disk, or its last known path.
     pub path: String,
     /// Identity of the disk.
     pub guid: String,
     /// Health of the disk.
     pub state: Health,
-    /// Errors of this disk, those healed from another leg included.
+    /// Errors of this disk, including those repaired from another leg.
     pub errors: ErrorCounts,
-    /// What is the matter, if anything.
+    /// Problem with the disk; absent if there is none.
     pub note: Option<String>,
-    /// Whether it is far slower than the pool's other disks, or does not answer.
+    /// Whether the disk is far slower than the pool's other disks, or unresponsive.
     #[serde(default)]
     pub slow: bool,
-    /// What it did and how long that took; none while it is not there.
+    /// I/O counters and latencies; absent while the disk is not open.
     #[serde(default)]
     pub io: Option<DiskIo>,
 }
 
-/// How far the removal of a vdev is.
+/// Progress of the removal of a vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Leaving {
-    /// Bytes of data that are still on it.
+    /// Bytes of data still on the vdev.
     pub live_bytes: u64,
-    /// Segments that cannot be moved because something in them is damaged on every disk.
+    /// Segments that cannot be moved, because a block in them has no intact copy.
     pub stuck_segments: u64,
 }
 
@@ -407,19 +408,19 @@ pub struct Leaving {
 pub struct VdevStatus {
     /// Name inside the pool, such as `mirror-0`.
     pub name: String,
-    /// What the vdev is.
+    /// Type of the vdev.
     pub kind: VdevKind,
-    /// What it is for.
+    /// Use of the vdev.
     #[serde(default)]
     pub role: VdevRole,
-    /// What is left on it, if it is being removed.
+    /// Progress of the removal; absent if the vdev is not being removed.
     #[serde(default)]
     pub leaving: Option<Leaving>,
     /// Health of the vdev.
     pub state: Health,
-    /// Errors the vdev could not hide.
+    /// Errors that the redundancy of the vdev could not correct.
     pub errors: ErrorCounts,
-    /// Its disks: one for a disk vdev, else its legs.
+    /// The disks: one for a disk vdev, otherwise the legs.
     pub disks: Vec<DiskStatus>,
 }
 
@@ -432,81 +433,83 @@ pub struct PoolStatus {
     pub guid: String,
     /// Health of the pool.
     pub state: Health,
-    /// What is the matter, if anything.
+    /// Problem with the pool; absent if there is none.
     pub status: Option<String>,
-    /// What to do about it.
+    /// Recommended action.
     pub action: Option<String>,
-    /// Where that is explained.
+    /// Document that explains the problem.
     pub see: Option<String>,
-    /// Room for data.
+    /// Space for data.
     pub size_bytes: u64,
-    /// The part of the room in use.
+    /// Space in use.
     pub allocated_bytes: u64,
-    /// The rest of the room.
+    /// Free space.
     pub free_bytes: u64,
-    /// Where the room in use goes.
+    /// Space in use, by owner.
     #[serde(default)]
     pub allocated: Allocated,
-    /// What its volumes hold before compression by what that takes after it, one copy, snapshots
-    /// not counted; 1 without data.
+    /// Uncompressed size of the data in the volumes divided by its stored size: one copy, without
+    /// snapshots; 1 without data.
     #[serde(default = "uncompressed")]
     pub compression_ratio: f64,
-    /// What the room in use would be if no block were shared, by the room in use; 1 without any.
+    /// Space that the data would use without shared blocks, divided by the space in use; 1 without
+    /// shared blocks.
     #[serde(default = "unshared")]
     pub dedupe_ratio: f64,
-    /// Room that the pool would gain if all of every disk were used.
+    /// Space that the pool would gain by using the full size of all disks.
     #[serde(default)]
     pub expandable_bytes: u64,
     /// The last committed transaction group.
     pub txg: u64,
     /// Properties of the pool.
     pub properties: BTreeMap<String, String>,
-    /// Errors of its vdevs.
+    /// Sum of the errors of all vdevs.
     pub errors: ErrorCounts,
-    /// What no disk has a good copy of.
+    /// Permanent errors: data without an intact copy on any disk.
     #[serde(default)]
     pub damage: Damage,
-    /// What clients asked for.
+    /// I/O of clients.
     #[serde(default)]
     pub client: ClientIo,
-    /// What was written to segments.
+    /// Bytes written to segments.
     #[serde(default)]
     pub written: SegmentIo,
-    /// What was read of them.
+    /// Bytes read from segments.
     #[serde(default)]
     pub read: PointerIo,
-    /// What brings space back; none while the pool is not open.
+    /// State of the cleaner; absent while the pool is not open.
     #[serde(default)]
     pub cleaner: Option<CleanerStatus>,
-    /// For how long all this was counted: since the pool was opened.
+    /// Period of all these counters: the time since the pool was opened.
     #[serde(default)]
     pub counted_ms: u64,
-    /// The scrub or resilver under way, or the last one since the pool was opened.
+    /// The running scrub or resilver, or the last one since the pool was opened.
     pub scan: Option<ScanStatus>,
-    /// The vdevs; data is striped over them.
+    /// The vdevs; the pool stripes data over the data vdevs.
     pub vdevs: Vec<VdevStatus>,
 }
 
 impl Answer for PoolStatus {
     fn keep(&mut self, scope: &Scope) {
-        // It is shown to scopes that cover the pool, and with that everything in it.
+        // Only a scope that covers the pool may see its status, and such a scope covers all its
+        // objects.
         assert!(scope.covers(&self.name), "the status of a pool passed the gate");
     }
 }
 
-/// Where the room in use of a pool goes; the parts, less what is saved, sum up to it.
+/// Space in use of a pool, by owner. The sum of the parts, less `saved_bytes`, is the space in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocated {
-    /// What volumes lead to; what clones share with their origin counts once, what is shared by
-    /// dedupe and copies counts for each.
+    /// Blocks that volumes reference. A block shared by clones and their origin counts once; a
+    /// block shared by dedupe or by copies counts for each reference.
     pub volumes_bytes: u64,
-    /// What only snapshots lead to.
+    /// Blocks that only snapshots reference.
     pub snapshots_bytes: u64,
-    /// What was destroyed and is given back with the next commits.
+    /// Blocks of destroyed datasets, which the next commits free.
     pub freeing_bytes: u64,
-    /// The pool's own tables.
+    /// Metadata of the pool.
     pub pool_bytes: u64,
-    /// What dedupe and copies by reference save.
+    /// Space that dedupe and copies by reference save.
     #[serde(default)]
     pub saved_bytes: u64,
 }
@@ -519,7 +522,7 @@ pub(super) const fn unshared() -> f64 {
     1.0
 }
 
-/// All imported pools.
+/// Imported pools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolList {
     /// The pools, by name.
@@ -532,15 +535,15 @@ impl Answer for PoolList {
     }
 }
 
-/// The answer of a call that changes a pool.
+/// Response of a call that changes a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// What the caller may not expect, such as disks used only in part.
+    /// Limitations for the caller to know, such as disks that the pool uses only in part.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// The pool as it is now.
+    /// State of the pool after the call.
     pub pool: PoolStatus,
 }
 
@@ -554,31 +557,31 @@ impl Answer for PoolChange {
     }
 }
 
-/// A pool that was found on disks and is not imported.
+/// A pool that a search found on disks and that is not imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportablePool {
     /// Name of the pool.
     pub name: String,
     /// Identity of the pool.
     pub guid: String,
-    /// Health it would have.
+    /// Health that the pool would have after an import.
     pub state: Health,
-    /// What is the matter, if anything.
+    /// Problem with the pool; absent if there is none.
     pub status: Option<String>,
-    /// What to do.
+    /// Recommended action.
     pub action: Option<String>,
-    /// The vdevs as found.
+    /// The vdevs as the search found them.
     pub vdevs: Vec<VdevStatus>,
 }
 
-/// All pools that were found on disks and are not imported.
+/// All pools that a search found on disks and that are not imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportableList {
     /// The pools, by name.
     pub pools: Vec<ImportablePool>,
 }
 
-// The call is refused to every scope.
+// A caller with a scope may not make this call.
 names_nothing_else!(ImportableList);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Properties: the calls that tell, set and inherit them.
+//! Properties: the requests that get, set and inherit them.
 //!
-//! Not here: their table (weir-base), their effects (weir-dataset).
+//! The table of properties is in weir-base, their effects are in weir-dataset.
 //!
-//! Invariant: a value that passes [`Setting::parse`] means something; whether there is room for it
-//! the pool says.
+//! Invariant: a value that passes [`Setting::parse`] is valid; the pool checks whether it has the
+//! space for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,13 +22,13 @@ pub use weir_base::property::{
     Kind as PropertyKind, Property as PropertySpec, TABLE as PROPERTIES,
 };
 
-/// The property of this name.
+/// Returns the property of this name.
 ///
 /// # Errors
-/// [`Error::Property`], with the name that is nearest.
+/// [`Error::Property`] with the most similar name.
 pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     PROPERTIES.iter().copied().find(|spec| spec.name == name).ok_or_else(|| {
-        /// Closer than this is a typing mistake.
+        /// Minimum similarity of a suggestion.
         const NEAR: f64 = 0.75;
         let near = |spec: &PropertySpec| strsim::jaro_winkler(spec.name, name);
         let nearest = PROPERTIES.iter().map(|spec| (near(spec), spec.name));
@@ -45,31 +45,31 @@ pub fn find_property(name: &str) -> Result<&'static PropertySpec, Error> {
     })
 }
 
-/// Whether a name is one of users' own properties: those have a colon.
+/// Whether a name is that of a user property: those contain a colon.
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
 }
 
-/// A property with a value that was read.
+/// A property with its parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// A property that records store, with the stored bytes of its value.
+    /// A property of the dataset's record on disk, with the encoded value.
     Stored(&'static PropertySpec, Vec<u8>),
     /// `size`, in bytes.
     Size(u64),
-    /// One of users' own.
+    /// A user property: name and value.
     User(String, String),
 }
 
-/// Longest name and value of a property of users: what records have room for.
+/// Maximum length of the name and the value of a user property, as records on disk allow.
 const USER_NAME_BYTES_MAX: usize = 128;
 const USER_VALUE_BYTES_MAX: usize = 1024;
 
 impl Setting {
-    /// Reads a value.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What is wrong with name or value, and what there is.
+    /// An error with the cause and the valid names or values.
     pub fn parse(name: &str, value: &str) -> Result<Self, Error> {
         if is_user_property(name) {
             check_user_name(name)?;
@@ -87,13 +87,13 @@ impl Setting {
         if spec.id > 0 {
             return spec.parse(value).map(|bytes| Self::Stored(spec, bytes)).ok_or_else(bad);
         }
-        // The size belongs to the volume, not to its stored properties.
+        // The size is a field of the volume, not one of its stored properties.
         let mut bytes = size::parse(value).map_err(|_| bad())?;
         if size::is_rounded(value) {
-            // As it is printed, it may be no whole number of blocks.
+            // A size as Weir prints it is rounded and may not be a whole number of blocks.
             bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
         }
-        // With larger records the volume itself allows fewer.
+        // The volume itself checks the size against its own record size.
         check_volume_size(bytes, RecordSize::BLOCK)?;
         Ok(Self::Size(bytes))
     }
@@ -116,18 +116,18 @@ fn check_user_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks a name of a property, also of users' own.
+/// Checks the name of a property, including user properties.
 fn check_property(name: &str) -> Result<(), Error> {
     if is_user_property(name) { check_user_name(name) } else { find_property(name).map(drop) }
 }
 
-/// Values of properties by their names, as people write them: `{"quota": "10GiB"}`.
+/// Property values by name, in the form that users write: `{"quota": "10GiB"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct PropertyValues(pub BTreeMap<String, String>);
 
 impl fmt::Display for PropertyValues {
-    /// As the record has them: `quota=10GiB compression=lz4`.
+    /// The form of the audit record: `quota=10GiB compression=lz4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(name, value): (&String, &String)| format!("{name}={value}");
         f.write_str(&self.0.iter().map(one).collect::<Vec<_>>().join(" "))
@@ -135,10 +135,10 @@ impl fmt::Display for PropertyValues {
 }
 
 impl PropertyValues {
-    /// Reads all values for something.
+    /// Parses all values for an object of this type.
     ///
     /// # Errors
-    /// The first that cannot be, or not there.
+    /// The first value that is invalid, or whose property the type does not have.
     pub fn settings(&self, of: PropertyOf) -> Result<Vec<Setting>, Error> {
         let read = |(name, value): (&String, &String)| {
             let setting = Setting::parse(name, value)?;
@@ -159,7 +159,7 @@ impl PropertyValues {
     }
 }
 
-/// Properties to be set on something.
+/// Request to set properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PropertySet {
@@ -187,7 +187,7 @@ impl Request for PropertySet {
     }
 }
 
-/// A property to be inherited again.
+/// Request to inherit a property again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PropertyInherit {
@@ -195,7 +195,7 @@ pub struct PropertyInherit {
     pub name: String,
     /// The property.
     pub property: String,
-    /// Also on everything in it: the volumes of a pool, the snapshots of a volume.
+    /// Also on its children: the volumes of a pool, the snapshots of a volume.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -225,11 +225,12 @@ impl Request for PropertyInherit {
     }
 }
 
-/// Which properties to tell.
+/// Request to get properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetProperties {
-    /// Full names of pools, volumes and snapshots, with commas between; else all pools and volumes.
+    /// Full names of pools, volumes and snapshots, separated by commas. Empty: all pools and
+    /// volumes.
     #[serde(default)]
     pub of: Vec<String>,
     /// Names of properties, separated by commas. Empty: all properties.
@@ -248,22 +249,22 @@ impl Request for GetProperties {
     }
 }
 
-/// Where the value of a property comes from.
+/// Source of the value of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PropertySource {
-    /// It was set there.
+    /// Set on the object itself.
     Local,
-    /// Nobody set it.
+    /// The default: no value is set.
     Default,
-    /// From what `inherited_from` names.
+    /// Inherited from the object in `inherited_from`.
     Inherited,
-    /// It cannot be set.
+    /// The property is read-only.
     None,
 }
 
 impl PropertySource {
-    /// The word for it.
+    /// Name of the source in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -277,24 +278,24 @@ impl PropertySource {
     pub const ALL: [Self; 4] = [Self::Local, Self::Default, Self::Inherited, Self::None];
 }
 
-/// A property of something, with its value.
+/// A property of an object, with its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Property {
-    /// Full name of what has it.
+    /// Full name of the object.
     pub name: String,
     /// Name of the property.
     pub property: String,
-    /// The value, exact: bytes, seconds since 1970, 0 for no limit, `-` where there is none.
+    /// The exact value: bytes, seconds since 1970, 0 for no limit, `-` for no value.
     pub value: String,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: PropertySource,
-    /// Full name of what it is inherited from.
+    /// Full name of the object that it is inherited from.
     #[serde(default)]
     pub inherited_from: Option<String>,
 }
 
 impl Property {
-    /// Removes from the value the names outside of the scope.
+    /// Removes from the value the names outside the scope.
     fn keep(&mut self, scope: &Scope) {
         if matches!(self.property.as_str(), "origin" | "clones") {
             let inside: Vec<&str> =
@@ -312,7 +313,7 @@ fn keep_properties(properties: &mut Vec<Property>, scope: &Scope) {
 /// Properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PropertyList {
-    /// In the order asked for, or of the table of properties.
+    /// The properties in the order of the request, or of the table of properties.
     pub properties: Vec<Property>,
 }
 
@@ -322,12 +323,12 @@ impl Answer for PropertyList {
     }
 }
 
-/// The answer of a call that sets properties.
+/// Response of a call that sets properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PropertyChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The properties it was about, as they are now.
+    /// The affected properties after the call.
     pub properties: Vec<Property>,
 }
 
@@ -346,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_can_be_set_can_be_read_and_nothing_else() {
+    fn only_settable_properties_parse() {
         for spec in PROPERTIES {
             let value = match spec.name {
                 "size" => "8KiB",
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_the_table_says() {
+    fn values_parse_as_in_the_property_table() {
         for (name, value, wanted) in [
             ("quota", "10GiB", "10737418240"),
             ("quota", "none", "0"),
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_is_set_where_it_means_something() {
+    fn property_is_refused_on_objects_that_lack_it() {
         let set = |name: &str, property: &str, value: &str| {
             let values = BTreeMap::from([(property.to_owned(), value.to_owned())]);
             PropertySet { name: name.into(), properties: PropertyValues(values) }.check()
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_says_so() {
+    fn only_inheritable_properties_can_be_inherited() {
         let inherit = |name: &str, property: &str| {
             let (name, property) = (name.to_owned(), property.to_owned());
             PropertyInherit { name, property, recursive: false }.check()
@@ -447,7 +448,7 @@ mod tests {
         }
     }
 
-    /// An error with its advice, as a caller sees both.
+    /// An error with its action, as a caller sees both.
     struct ApiText(String);
 
     impl ApiText {

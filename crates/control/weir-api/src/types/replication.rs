@@ -1,8 +1,8 @@
-//! Replication: a volume that the server sends to another server by itself, again and again.
+//! Replication: the server sends a volume to another server at regular intervals.
 //!
-//! Not here: when one is due (the server), the streams (transfer).
+//! The server schedules the runs; `transfer` has the streams.
 //!
-//! Invariant: a secret may come in, and never goes out.
+//! Invariant: requests may contain secrets, responses never do.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,44 +17,46 @@ use crate::peer::PeerAddress;
 use crate::token::SecretText;
 use crate::wire::ApiError;
 
-/// What names of snapshots begin with that replication takes by itself.
+/// Prefix of the names of snapshots that replication takes.
 pub const REPLICATION_PREFIX: &str = "repl-";
 
-/// The tag that holds the newest snapshot that both sides have.
+/// Hold tag on the newest snapshot that exists on both sides.
 pub const REPLICATION_TAG: &str = "replication";
 
-/// Tag of the holds that another server has on what it sent here. It is not that of this server's
-/// own replications: neither side releases what the other one needs.
+/// Tag of the holds that another server has on snapshots that it sent here. It differs from the tag
+/// of this server's own replications, so that neither side releases the holds of the other.
 pub const REPLICA_TAG: &str = "replica";
 
-/// User property of the volumes and snapshots that other servers sent: their addresses, with commas
-/// between them. Such a server may send more to the volume, give up what it sent half, and hold and
-/// destroy the snapshot.
+/// User property of volumes and snapshots received from other servers: the addresses of these
+/// servers, separated by commas. Such a server may send more streams to the volume, abort its own
+/// unfinished stream, and hold and destroy the snapshot.
 pub const RECEIVED_FROM: &str = "weir:received-from";
 
-/// Shortest time between two runs.
+/// Minimum interval between two runs.
 const EVERY_SECONDS_MIN: u64 = 5;
 
-/// A volume to be replicated from now on.
+/// Request to replicate a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicationCreate {
     /// Full name of the volume, such as `tank/vm1`.
     pub volume: String,
-    /// Where to, such as `https://host:7118/backup/vm1`.
+    /// Destination, such as `https://host:7118/backup/vm1`.
     pub to: String,
-    /// Seconds from the start of one run to that of the next.
+    /// Seconds from the start of one run to the start of the next.
     pub every_seconds: u64,
-    /// Most bytes of streams per second; no limit without it.
+    /// Bandwidth limit of the streams in bytes per second; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes: Option<u64>,
-    /// The certificate that the other server's was signed with (PEM); this, or `ca_file`.
+    /// CA certificate that signed the other server's certificate (PEM). Give either this or
+    /// `ca_file`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
     /// File on the server with that certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<String>,
-    /// The secret that the other server asks for; this, or `secret_file`. No call shows it again.
+    /// The secret that the other server requires. Give either this or `secret_file`. No call
+    /// returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only)]
     pub secret: Option<SecretText>,
@@ -86,7 +88,7 @@ impl Request for ReplicationCreate {
     }
 }
 
-/// Checks that something was either sent or named.
+/// Checks that a request contains either a value or the name of a file with it.
 pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(), Error> {
     if sent != named {
         return Ok(());
@@ -95,27 +97,27 @@ pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(),
     Err(Error::Field { field, why })
 }
 
-/// What to do with a replication.
+/// Action on a replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationAction {
     /// Start a run now.
     Run,
-    /// Start no run, and cut one under way off; what came of it is kept.
+    /// Stop the current run and start no other. The destination keeps the data that it received.
     Pause,
-    /// Go on.
+    /// Start runs again.
     Resume,
     /// Compare the newest replicated snapshot on both sides.
     Verify,
 }
 
-/// An action for one replication.
+/// Request for an action on a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicationAct {
     /// Full name of the volume.
     pub volume: String,
-    /// What to do.
+    /// The action.
     pub action: ReplicationAction,
 }
 
@@ -139,7 +141,7 @@ impl Request for ReplicationAct {
     }
 }
 
-/// A replication to be deleted.
+/// Request to delete a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicationDelete {
@@ -149,33 +151,33 @@ pub struct ReplicationDelete {
 
 one_name!(names::volume, volume: ReplicationDelete);
 
-/// All replications.
+/// Request to list all replications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListReplications {}
 
 no_rules!(ListReplications);
 
-/// What a replication is doing.
+/// State of a replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationState {
     /// The next run is not due yet.
     Waiting,
-    /// A run is due: it begins within a second, or when another one to the same server ends.
+    /// A run is due. It starts within a second, or when another run to the same server ends.
     Queued,
-    /// A stream is under way.
+    /// A run sends a stream.
     Sending,
-    /// Both sides are being compared.
+    /// A comparison of both sides is running.
     Verifying,
-    /// The last run failed; it is tried again.
+    /// The last run failed; the server will retry it.
     Failing,
-    /// Until somebody resumes it.
+    /// Paused until an administrator resumes it.
     Paused,
 }
 
 impl ReplicationState {
-    /// The word as JSON and tables have it.
+    /// Name of the state in JSON and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -188,72 +190,72 @@ impl ReplicationState {
     }
 }
 
-/// What a comparison of both sides found.
+/// Result of a comparison of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Verification {
-    /// The snapshot's own name.
+    /// Name of the snapshot without the volume.
     pub snapshot: String,
-    /// When it ended.
+    /// End time of the comparison.
     pub unix_ms: u64,
     /// Bytes of the volume that were compared.
     pub compared_bytes: u64,
-    /// Whether both sides hold the same.
+    /// Whether both sides have the same data.
     pub is_same: bool,
-    /// Where they first differ, in bytes of the volume.
+    /// Offset in the volume of the first difference, in bytes.
     #[serde(default)]
     pub differs_at: Option<u64>,
 }
 
-/// A comparison of both sides that did not come to its end.
+/// A comparison of both sides that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerifyFailure {
-    /// When it failed.
+    /// Time of the failure.
     pub unix_ms: u64,
-    /// Why.
+    /// Cause of the failure.
     pub error: String,
-    /// What to do about it: the next command to type.
+    /// Remedy: the next command to type.
     pub action: String,
 }
 
-/// A volume that is replicated.
+/// A replicated volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Replication {
     /// Full name of the volume.
     pub volume: String,
-    /// Where to.
+    /// Destination.
     pub to: String,
-    /// Seconds from the start of one run to that of the next.
+    /// Seconds from the start of one run to the start of the next.
     pub every_seconds: u64,
-    /// Most bytes of streams per second.
+    /// Bandwidth limit of the streams in bytes per second.
     pub bandwidth_bytes: Option<u64>,
-    /// What it is doing.
+    /// State of the replication.
     pub state: ReplicationState,
-    /// The newest snapshot that both sides have: its own name.
+    /// Name without the volume of the newest snapshot that exists on both sides.
     pub snapshot: Option<String>,
-    /// Age of that snapshot: the time of writes that a loss of this side would cost now (RPO).
-    /// Unknown while the clock of this server is behind the time of the snapshot.
+    /// Age of that snapshot: the period of writes that a loss of this side would lose now (RPO).
+    /// Absent while the clock of this server is behind the creation time of the snapshot.
     pub lag_ms: Option<u64>,
-    /// Bytes of the stream under way that were sent.
+    /// Bytes sent of the current stream.
     pub sent_bytes: u64,
-    /// About how long it is.
+    /// Approximate length of the current stream.
     pub estimate_bytes: u64,
-    /// The other server's answer that the run waits for; absent while it waits for none.
+    /// The response of the other server that the run is waiting for; absent if it waits for none.
     #[serde(default)]
     pub waits_for: Option<ReplicationWait>,
-    /// Why the last run failed.
+    /// Error of the last run, if it failed.
     pub error: Option<String>,
-    /// What to do about that error: the next command to type.
+    /// Remedy for that error: the next command to type.
     #[serde(default)]
     pub action: Option<String>,
-    /// The last comparison of both sides that came to its end.
+    /// Result of the last completed comparison of both sides.
     pub verified: Option<Verification>,
-    /// A newer comparison, if it failed.
+    /// A later comparison, if it failed.
     #[serde(default)]
     pub verify_failed: Option<VerifyFailure>,
 }
 
 impl Replication {
-    /// Removes from its texts the names outside of the scope.
+    /// Removes from the texts the names outside the scope.
     fn keep(&mut self, scope: &Scope) {
         for text in [&mut self.error, &mut self.action].into_iter().flatten() {
             *text = scope.cut_text(text);
@@ -261,25 +263,25 @@ impl Replication {
     }
 }
 
-/// An answer of the other server that a run waits for.
+/// A response of the other server that a run is waiting for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationWait {
-    /// What the other server was asked to do, such as "list its snapshots".
+    /// The requested operation, such as "list its snapshots".
     pub call: String,
-    /// When it was asked, ms since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// How long ago that is.
+    /// Time since the request.
     pub waited_ms: u64,
 }
 
-/// The answer of a call that deletes a replication.
+/// Response of the call that deletes a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationRemoved {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// Full name of the volume.
     pub name: String,
-    /// Holds of its snapshots that could not be released, with the calls that release them.
+    /// Holds on its snapshots that could not be released, with the commands that release them.
     pub warnings: Vec<String>,
 }
 
@@ -298,9 +300,9 @@ impl Answer for ReplicationRemoved {
 /// Replicated volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationList {
-    /// By name of the volume.
+    /// The replications, by name of the volume.
     pub replications: Vec<Replication>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -320,12 +322,12 @@ impl Answer for ReplicationList {
 
 paged!(ReplicationList, replications: Replication, |entry| &entry.volume);
 
-/// The answer of a call that changes a replication.
+/// Response of a call that changes a replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The replication as it is now.
+    /// The replication after the call.
     pub replication: Replication,
 }
 
@@ -339,15 +341,16 @@ impl Answer for ReplicationChange {
     }
 }
 
-/// A part of a snapshot to be digested.
+/// Request for digests of ranges of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DigestRequest {
     /// Full name of the snapshot.
     pub snapshot: String,
-    /// Number of the first range.
+    /// Index of the first range.
     pub first: u64,
-    /// Ranges; fewer come where the volume ends, or where that would take long.
+    /// Number of ranges; the response has fewer at the end of the volume, or if more would take
+    /// long.
     pub count: u64,
 }
 
@@ -358,10 +361,10 @@ one_name!(names::snapshot, snapshot: DigestRequest);
 pub struct DigestList {
     /// Size of the volume at the snapshot.
     pub size_bytes: u64,
-    /// Bytes of the volume that each digest is of.
+    /// Bytes of the volume that each digest covers.
     pub range_bytes: u64,
-    /// XXH3-128 of all blocks of a range that are not zeros, each behind its number (u64, little
-    /// endian), in hexadecimal.
+    /// XXH3-128 of all non-zero blocks of a range, in hexadecimal. Each block follows its number
+    /// (u64, little endian).
     pub digests: Vec<String>,
 }
 

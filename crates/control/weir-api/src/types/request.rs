@@ -1,13 +1,13 @@
-//! The traits of requests and answers.
+//! The traits of requests and responses.
 //!
-//! Not here: the requests and answers (the other files of `types`), how they travel (`calls`).
+//! The requests and responses are in the other files of `types`, their transport is in `calls`.
 //!
 //! Invariants:
-//! - [`Request::check`] looks at the request alone, not at any state;
-//! - an answer to a caller with a scope passes [`Answer::keep`], which has no default: a new type
-//!   of answer does not compile without one;
-//! - a kept answer names no pool, volume, snapshot, bookmark or export outside of the scope, and
-//!   has no state, size or property of one; texts for people lose only the names outside.
+//! - [`Request::check`] depends on the request alone, not on any state;
+//! - a response to a caller with a scope passes [`Answer::keep`], which has no default: a new
+//!   response type does not compile without it;
+//! - a kept response contains no name of a pool, volume, snapshot, bookmark or export outside the
+//!   scope, and no state, size or property of one; messages lose only the names outside the scope.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,63 +17,63 @@ use crate::Error;
 use crate::access::{Reach, Role, Scope};
 use crate::wire::ApiError;
 
-/// A request: what one call is made with.
+/// A request: the arguments of one call.
 pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'static {
-    /// Checks the request without a look at any state.
+    /// Checks the request without reading any state.
     ///
     /// # Errors
     /// The first rule that the request breaks.
     fn check(&self) -> Result<(), Error>;
 
-    /// Full names that the request is about: the scope of the caller must cover all of them.
+    /// Full names of the objects of the request. The scope of the caller must cover all of them.
     fn names(&self) -> Vec<&str> {
         Vec::new()
     }
 
-    /// The name that the record has for the subject. Its first part is the pool that the entry
-    /// belongs to.
+    /// The subject in the audit record. Its first part is the pool that the entry belongs to.
     fn about(&self) -> String {
         self.names().first().copied().unwrap_or_default().to_owned()
     }
 
-    /// The rest of the entry in the record, such as the tag of a hold.
+    /// The rest of the entry in the audit record, such as the tag of a hold.
     fn details(&self) -> String {
         String::new()
     }
 
-    /// Kind of the event that records the call, where that is not the name of the operation.
+    /// Kind of the event that records the call, if it is not the name of the operation.
     fn kind(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether the call changes nothing although its operation does: it is not recorded.
+    /// Whether this request changes nothing although its operation does. The server does not record
+    /// it.
     fn is_dry_run(&self) -> bool {
         false
     }
 
-    /// The role that this request needs; `operations` is the role of its row.
+    /// The role that this request needs; `operations` is the role of the operation.
     fn role(&self, operations: Role) -> Role {
         operations
     }
 
-    /// The reach of this request; `operations` is the reach of its row.
+    /// The reach of this request; `operations` is the reach of the operation.
     fn reach(&self, operations: Reach) -> Reach {
         operations
     }
 
-    /// The request with the limits of one answer applied.
+    /// Returns the request with the limits of one response applied.
     #[must_use]
     fn limited(self) -> Self {
         self
     }
 }
 
-/// An answer of a call.
+/// A response of a call.
 pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
-    /// Field with the entries of a list that is answered a page at a time.
+    /// Name of the field with the entries of a paginated list.
     const ENTRIES: Option<&'static str> = None;
 
-    /// Removes the names outside of the scope with their state and properties.
+    /// Removes the names outside the scope, with their state and properties.
     fn keep(&mut self, scope: &Scope);
 
     /// The outcome of a changing call. None for calls that change nothing.
@@ -81,7 +81,7 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
         None
     }
 
-    /// The page of a list that was asked for.
+    /// Returns the requested page of a list.
     ///
     /// # Errors
     /// `NotFound` if the entry that the page begins behind is no longer in the list.
@@ -90,17 +90,17 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     }
 }
 
-/// Which part of a list to answer.
+/// The requested page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// `next` of the page before.
+    /// `next` of the previous page.
     pub after: Option<String>,
     /// At most this many entries.
     pub limit: Option<usize>,
 }
 
-/// Implements [`Answer`] for answers that name only objects of the request, which the gate checked,
-/// or no object of a pool.
+/// Implements [`Answer`] for responses that name only objects of the request, which the gate has
+/// checked, or no object of a pool.
 macro_rules! names_nothing_else {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -109,7 +109,7 @@ macro_rules! names_nothing_else {
     };
 }
 
-/// The same for answers with the field `outcome`.
+/// The same for responses with the field `outcome`.
 macro_rules! outcome_and_no_other_name {
     ($($answer:ty),* $(,)?) => {
         $(impl crate::types::request::Answer for $answer {
@@ -165,7 +165,7 @@ pub enum Outcome {
     Unchanged,
 }
 
-/// The answer of a call that removes an object.
+/// Response of a call that removes an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Removed {
     /// The outcome of the call.

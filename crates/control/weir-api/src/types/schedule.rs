@@ -1,6 +1,7 @@
-//! Schedules: snapshots the server takes by itself, and how many of each sort it keeps.
+//! Snapshot schedules: the snapshots that the server takes by itself, and how many of each sort it
+//! keeps.
 //!
-//! Not here: when one is due (the server).
+//! The server decides when a snapshot is due.
 //!
 //! Invariant: a schedule ignores absent sorts; it takes no snapshots of a sort with the count 0 and
 //! destroys the existing ones.
@@ -16,10 +17,10 @@ use crate::Error;
 use crate::access::Scope;
 use crate::wire::ApiError;
 
-/// Most snapshots of one sort that a schedule keeps: a year and more of hourly ones.
+/// Maximum number of snapshots of one sort: more than a year of hourly snapshots.
 const KEPT_MAX: u32 = 10_000;
 
-/// How often a snapshot is taken, all in UTC.
+/// Interval of a sort of snapshots, in UTC.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -33,18 +34,18 @@ pub enum Every {
     Daily,
     /// Each Monday at 00:00.
     Weekly,
-    /// Each first of a month at 00:00.
+    /// On the first day of each month at 00:00.
     Monthly,
-    /// Each first of January at 00:00.
+    /// On 1 January of each year at 00:00.
     Yearly,
 }
 
 impl Every {
-    /// From the shortest to the longest.
+    /// All sorts, from the shortest interval to the longest.
     pub const ALL: [Self; 6] =
         [Self::Frequently, Self::Hourly, Self::Daily, Self::Weekly, Self::Monthly, Self::Yearly];
 
-    /// The word as JSON, the command line and the names of snapshots have it.
+    /// Name of the sort in JSON, on the command line and in the names of snapshots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frequently => "frequently",
@@ -62,28 +63,28 @@ impl Every {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
-    /// Of each quarter of an hour.
+    /// Number of quarter-hourly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequently: Option<u32>,
-    /// Of each hour.
+    /// Number of hourly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hourly: Option<u32>,
-    /// Of each day.
+    /// Number of daily snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily: Option<u32>,
-    /// Of each week.
+    /// Number of weekly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weekly: Option<u32>,
-    /// Of each month.
+    /// Number of monthly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monthly: Option<u32>,
-    /// Of each year.
+    /// Number of yearly snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yearly: Option<u32>,
 }
 
 impl Keep {
-    /// How many of this sort.
+    /// Number of snapshots to keep of this sort.
     pub const fn of(&self, every: Every) -> Option<u32> {
         match every {
             Every::Frequently => self.frequently,
@@ -106,16 +107,16 @@ impl Keep {
         }
     }
 
-    /// The sorts of the schedule, with how many are kept of each.
+    /// The sorts of the schedule, with the number of snapshots to keep of each.
     pub fn wanted(&self) -> impl Iterator<Item = (Every, u32)> {
         let keep = *self;
         Every::ALL.into_iter().filter_map(move |every| Some((every, keep.of(every)?)))
     }
 
-    /// Reads `hourly=24,daily=7`.
+    /// Parses `hourly=24,daily=7`.
     ///
     /// # Errors
-    /// [`Error::Schedule`] with the part that cannot be read.
+    /// [`Error::Schedule`] with the invalid part.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut keep = Self::default();
         for part in text.split(',') {
@@ -160,16 +161,16 @@ impl std::fmt::Display for Keep {
     }
 }
 
-/// A schedule to be made, or to take the place of the one there is.
+/// Request to create or replace a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSet {
-    /// A volume such as `tank/vm1`, or a pool: all its volumes that have no schedule of their own.
+    /// A volume such as `tank/vm1`, or a pool: all its volumes without a schedule of their own.
     pub name: String,
-    /// What to take and keep.
+    /// Number of snapshots to keep, for each sort.
     pub keep: Keep,
-    /// Take no snapshots, only destroy excess ones, for example on a volume that receives snapshots
-    /// from another server.
+    /// Take no snapshots and only destroy excess ones, for example on a volume that receives
+    /// snapshots from another server.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune_only: bool,
 }
@@ -194,7 +195,7 @@ impl Request for ScheduleSet {
     }
 }
 
-/// A schedule to be forgotten.
+/// Request to delete a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleClear {
@@ -212,14 +213,14 @@ impl Request for ScheduleClear {
     }
 }
 
-/// All schedules.
+/// Request to list all schedules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSchedules {}
 
 no_rules!(ListSchedules);
 
-/// Finds what is wrong with the name of a volume or a pool.
+/// Checks the name of a volume or a pool.
 pub fn check_scheduled(name: &str) -> Result<(), Error> {
     if name.contains('/') {
         names::volume(name)?;
@@ -234,12 +235,12 @@ pub fn check_scheduled(name: &str) -> Result<(), Error> {
 pub struct Schedule {
     /// The volume or the pool.
     pub name: String,
-    /// What is taken and kept.
+    /// Number of snapshots to keep, for each sort.
     pub keep: Keep,
     /// Whether the schedule takes no snapshots.
     #[serde(default)]
     pub prune_only: bool,
-    /// When the next snapshot is due; none while the pool is closed or if the schedule only prunes.
+    /// Time of the next snapshot; absent while the pool is closed or if the schedule only prunes.
     pub next_unix_ms: Option<u64>,
 }
 
@@ -248,7 +249,7 @@ pub struct Schedule {
 pub struct ScheduleList {
     /// The schedules, by name.
     pub schedules: Vec<Schedule>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -267,12 +268,12 @@ impl Answer for ScheduleList {
 
 paged!(ScheduleList, schedules: Schedule, |entry| &entry.name);
 
-/// The answer of a call that sets a schedule.
+/// Response of the call that sets a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The schedule as it is now.
+    /// The schedule after the call.
     pub schedule: Schedule,
 }
 
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_read_as_they_print() {
+    fn schedules_parse_as_they_print() {
         let text = "frequently=4,hourly=24,daily=7,weekly=4,monthly=12,yearly=1";
         assert_eq!(Keep::parse(text).expect("all sorts").to_string(), text);
         let keep = Keep::parse("daily=7,hourly=24").expect("any order");

@@ -1,9 +1,9 @@
-//! Snapshots of volumes: what a volume was at one moment, read-only.
+//! Snapshots of volumes: read-only copies of a volume at one point in time.
 //!
-//! Not here: schedules of them (`schedule`), volumes that begin as one (`volume`).
+//! Snapshot schedules are in `schedule`, volumes in `volume`.
 //!
-//! Invariant: the snapshots of one request are of one pool, so that one change of the pool makes or
-//! takes away all of a volume.
+//! Invariant: the snapshots of one request are in one pool, so that a single change of the pool
+//! creates or destroys all snapshots of a volume.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ use crate::{Error, caller};
 /// Value of [`Snapshot::taken_by`] for snapshots of replication runs.
 pub const TAKEN_BY_REPLICATION: &str = "replication";
 
-/// Value of [`Snapshot::taken_by`] for snapshots from streams that kept their names.
+/// Value of [`Snapshot::taken_by`] for received snapshots that kept their names.
 pub const TAKEN_BY_STREAM: &str = "stream";
 
 /// A snapshot.
@@ -29,19 +29,19 @@ pub struct Snapshot {
     pub name: String,
     /// Full name of the volume.
     pub volume: String,
-    /// Tells it apart from every other one, on other pools too.
+    /// Identity of the snapshot, unique across pools.
     pub guid: String,
-    /// Size of the volume at that time.
+    /// Size of the volume at the snapshot.
     pub size_bytes: u64,
-    /// What destroying it alone would free.
+    /// Space that destroying this snapshot alone would free.
     pub used_bytes: u64,
-    /// What it leads to: data and tree nodes, one copy, as stored.
+    /// Space of the blocks that it references: data and tree nodes, one copy, as stored.
     pub referenced_bytes: u64,
-    /// Of that, what was written since the snapshot before it.
+    /// Part of `referenced_bytes` that was written since the previous snapshot.
     pub written_bytes: u64,
-    /// When it was asked for.
+    /// Time of the request that created it.
     pub created_unix_ms: u64,
-    /// Tags that keep it from being destroyed.
+    /// Hold tags, which prevent its destruction.
     pub holds: Vec<String>,
     /// Full names of the volumes cloned from it.
     pub clones: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Removes the names outside of the scope.
+    /// Removes the names outside the scope.
     fn keep(&mut self, scope: &Scope) {
         self.clones.retain(|clone| scope.covers(clone));
     }
@@ -70,7 +70,7 @@ fn keep_snapshots(snapshots: &mut Vec<Snapshot>, scope: &Scope) {
 pub struct SnapshotList {
     /// The snapshots: by volume, oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -89,14 +89,14 @@ impl Answer for SnapshotList {
 
 paged!(SnapshotList, snapshots: Snapshot, |entry| &entry.name);
 
-/// Which snapshots to list.
+/// Request to list snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSnapshots {
-    /// Only the snapshots of this pool or volume, or only this snapshot.
+    /// List only snapshots of this pool or volume, or only this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// `next` of the page before.
+    /// `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// At most this many entries, up to 1000.
@@ -113,7 +113,7 @@ impl Request for ListSnapshots {
         self.of.as_deref().into_iter().collect()
     }
 
-    /// The space of each snapshot takes reads, so that the server looks up one page only.
+    /// Limits the request to one page: computing the space of each snapshot reads from disk.
     fn limited(self) -> Self {
         let all = self.after.is_none() && self.limit.is_none();
         let is_peer = caller::current().peer().is_some();
@@ -123,20 +123,20 @@ impl Request for ListSnapshots {
 }
 
 impl From<Option<String>> for ListSnapshots {
-    /// All snapshots of this pool or volume, or this one.
+    /// Lists all snapshots of this pool or volume, or this one snapshot.
     fn from(of: Option<String>) -> Self {
         Self { of, ..Self::default() }
     }
 }
 
-/// Snapshots to be taken at one moment.
+/// Request to take snapshots at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotCreate {
-    /// Full names, at most 4096, such as `tank/vm1@monday`; with `recursive` one such as
+    /// Full names, at most 4096, such as `tank/vm1@monday`. With `recursive`: one name such as
     /// `tank@monday`.
     pub names: Vec<String>,
-    /// Take one of each volume of the pool.
+    /// Take a snapshot of each volume of the pool.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -173,14 +173,15 @@ impl Request for SnapshotCreate {
     }
 }
 
-/// Snapshots to be destroyed.
+/// Request to destroy snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotDestroy {
-    /// Full names; also lists and ranges of one volume's snapshots, such as `tank/vm1@a,c%e`, where
-    /// a range without one end reaches to the oldest or the newest. At most 4096 names and ranges.
+    /// Full names, at most 4096. A name may contain a list and ranges of snapshots of one volume,
+    /// such as `tank/vm1@a,c%e`; a range without one end extends to the oldest or the newest
+    /// snapshot. Each entry of a list counts.
     pub names: Vec<String>,
-    /// Only tell what would go and what that would free.
+    /// Return the snapshots and the space that the call would free, without destroying any.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -207,14 +208,14 @@ impl Request for SnapshotDestroy {
     }
 }
 
-/// What was, or would be, destroyed.
+/// Snapshots that the call destroyed, or would destroy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotsDestroyed {
-    /// What the call did; `unchanged` for a dry run.
+    /// Outcome of the call; `unchanged` for a dry run.
     pub outcome: Outcome,
     /// Full names of the snapshots: by volume, oldest first.
     pub names: Vec<String>,
-    /// What that frees, over the next commits.
+    /// Space that the next commits free.
     pub freed_bytes: u64,
 }
 
@@ -228,13 +229,13 @@ impl Answer for SnapshotsDestroyed {
     }
 }
 
-/// A tag that shall keep a snapshot.
+/// Request to hold a snapshot, which prevents its destruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotHold {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
-    /// The tag.
+    /// Tag of the hold.
     pub tag: String,
 }
 
@@ -253,13 +254,13 @@ impl Request for SnapshotHold {
     }
 }
 
-/// A tag that shall keep a snapshot no longer.
+/// Request to release a hold on a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRelease {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
-    /// The tag.
+    /// Tag of the hold.
     pub tag: String,
 }
 
@@ -278,13 +279,13 @@ impl Request for SnapshotRelease {
     }
 }
 
-/// A snapshot to get another name.
+/// Request to rename a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRename {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
-    /// The new full name; of the same volume.
+    /// The new full name, of the same volume.
     pub to: String,
 }
 
@@ -307,13 +308,13 @@ impl Request for SnapshotRename {
     }
 }
 
-/// A volume to become what it was at a snapshot.
+/// Request to roll a volume back to a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotRollback {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
-    /// Also destroy the snapshots that are newer.
+    /// Also destroy newer snapshots.
     #[serde(default)]
     pub destroy_newer: bool,
 }
@@ -333,13 +334,13 @@ impl Request for SnapshotRollback {
     }
 }
 
-/// A volume to be made that begins as a snapshot.
+/// Request to clone a snapshot into a new volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotClone {
     /// Full name of the snapshot, such as `tank/vm1@monday`.
     pub name: String,
-    /// Full name of the new volume; of the same pool.
+    /// Full name of the new volume, in the same pool.
     pub volume: String,
 }
 
@@ -363,12 +364,12 @@ impl Request for SnapshotClone {
     }
 }
 
-/// The answer of a call that changes snapshots.
+/// Response of a call that changes snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The snapshots as they are now.
+    /// The snapshots after the call.
     pub snapshots: Vec<Snapshot>,
 }
 
@@ -382,8 +383,7 @@ impl Answer for SnapshotChange {
     }
 }
 
-/// Finds what is wrong with the name of what snapshots are listed of: a pool, a volume, or one of
-/// them.
+/// Checks a filter of the list of snapshots: the name of a pool, volume or snapshot.
 pub fn check_listed(of: &str) -> Result<(), Error> {
     if of.contains(['/', '@']) {
         names::dataset(of)?;
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_is_about_one_pool_and_each_volume_once() {
+    fn request_names_one_pool_and_each_volume_once() {
         create(&["tank/a@m", "tank/b@m"], false).expect("one moment of two volumes");
         create(&["tank@m"], true).expect("one moment of all");
         for (names, recursive, part) in [
@@ -438,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_that_one_call_names_are_limited() {
+    fn number_of_names_in_one_request_is_limited() {
         let many = |count: usize| (0..count).map(|n| format!("tank/{n}@m")).collect::<Vec<_>>();
         let take = |count: usize| SnapshotCreate { names: many(count), recursive: false }.check();
         let destroy = |names: Vec<String>| SnapshotDestroy { names, dry_run: true }.check();
         take(SNAPSHOT_NAMES_MAX).expect("as many as there may be");
         destroy(many(SNAPSHOT_NAMES_MAX)).expect("as many as there may be");
-        // Names in one list count as much.
+        // Each name in a list counts.
         let list = format!("tank/a@{}", vec!["m"; SNAPSHOT_NAMES_MAX].join(","));
         destroy(vec![list.clone()]).expect("as many as there may be");
         for refused in [
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_stays_where_it_is() {
+    fn rename_stays_in_its_volume_and_clone_in_its_pool() {
         let rename = |to: &str| SnapshotRename { name: "tank/a@m".into(), to: to.into() }.check();
         rename("tank/a@n").expect("the same volume");
         assert!(rename("tank/b@n").expect_err("another").to_string().contains("same volume"));

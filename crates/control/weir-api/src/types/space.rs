@@ -1,14 +1,14 @@
-//! Where written bytes go and how the cleaner brings space back.
+//! Bytes written to and read from segments, and the state of the cleaner.
 //!
-//! Not here: how full the pool is (`pool`), rates between two looks (`weir pool iostat`).
+//! Free space is in `pool`; `weir pool iostat` computes rates from two polls.
 //!
-//! Invariant: counts only grow until the pool is opened anew.
+//! Invariant: counters never decrease until the next import of the pool.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Bytes written to segments since the pool was opened: one copy, without parity, with padding. The
-/// intent log is not among them.
+/// Bytes written to segments since the pool was opened: one copy, with padding, without parity and
+/// without the intent log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIo {
     /// Blocks of volumes, as stored.
@@ -17,12 +17,12 @@ pub struct SegmentIo {
     pub node_bytes: u64,
     /// Segment table, dataset directory, remap tables, bootstrap table.
     pub root_bytes: u64,
-    /// What the cleaner moved.
+    /// Blocks that the cleaner moved.
     pub cleaner_bytes: u64,
 }
 
-/// Bytes read from disks since the pool was opened to follow pointers, with what lay between
-/// neighbours. What scrubs, resilvers and tables of segments read is not among them.
+/// Bytes read from disks to follow pointers since the pool was opened, including gaps between
+/// neighbouring blocks. Scrubs, resilvers and reads of segment tables are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PointerIo {
     /// Blocks of volumes, as stored.
@@ -31,35 +31,36 @@ pub struct PointerIo {
     pub node_bytes: u64,
 }
 
-/// How the cleaner brings back the space of overwritten and trimmed blocks.
+/// State of the cleaner, which reclaims the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {
-    /// Whether it cleaned anything lately.
+    /// Whether it cleaned any segment in the last `lately_ms`.
     pub working: bool,
-    /// What lately is; at most ten seconds.
+    /// Length of the recent period; at most ten seconds.
     pub lately_ms: u64,
-    /// Segments it cleaned lately.
+    /// Segments cleaned in the recent period.
     pub lately_segments: u64,
-    /// Bytes of the blocks it moved out of them, one copy.
+    /// Bytes of the blocks moved out of those segments, one copy.
     pub lately_moved_bytes: u64,
-    /// Segments it cleaned since the pool was opened.
+    /// Segments cleaned since the pool was opened.
     pub cleaned_segments: u64,
-    /// Bytes of the blocks it moved out of them, one copy.
+    /// Bytes of the blocks moved out of those segments, one copy.
     pub moved_bytes: u64,
     /// Segments that can be written now.
     pub free_segments: u64,
-    /// Dead and cleaned ones that come back within a few transaction groups.
+    /// Dead and cleaned segments that become free within a few transaction groups.
     pub pending_segments: u64,
     /// All segments.
     pub segments: u64,
-    /// With fewer free and pending segments than this it cleans mostly dead ones.
+    /// If fewer segments are free or pending, the cleaner cleans mostly dead segments.
     pub clean_below_segments: u64,
-    /// As `clean_below_segments`, while clients are idle.
+    /// The same limit while clients are idle.
     pub clean_idle_below_segments: u64,
-    /// With fewer than this it cleans whatever gains anything: live data never takes these.
+    /// If fewer segments are free or pending, the cleaner cleans every segment that yields space.
+    /// Live data never uses these segments.
     pub reserve_segments: u64,
-    /// With no more free segments than this, writes wait for it.
+    /// If this many or fewer segments are free, writes wait for the cleaner.
     pub writers_wait_segments: u64,
-    /// RAM of the tables that lead to moved blocks.
+    /// RAM of the remap tables, which point to moved blocks.
     pub remap_bytes: u64,
 }

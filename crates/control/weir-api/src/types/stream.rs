@@ -1,8 +1,8 @@
-//! Streams that are sent and received at this moment, for those who look after the server.
+//! Streams that the server currently sends or receives, for administrators.
 //!
-//! Not here: sending and receiving (`transfer`).
+//! Sending and receiving are in `transfer`.
 //!
-//! Invariant: the name of a session, with which its bytes are taken and given, is not shown.
+//! Invariant: responses do not contain the session id, which gives access to the data of a stream.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,18 +11,18 @@ use super::Answer;
 use super::request::no_rules;
 use crate::access::Scope;
 
-/// Whether a stream leaves the server.
+/// Direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamDirection {
-    /// A snapshot is sent.
+    /// The server sends a snapshot.
     Send,
-    /// A stream is received into a volume.
+    /// The server receives a stream into a volume.
     Receive,
 }
 
 impl StreamDirection {
-    /// The direction as tables print it.
+    /// Name of the direction in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -31,29 +31,29 @@ impl StreamDirection {
     }
 }
 
-/// A stream that is sent or received.
+/// A stream that the server sends or receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stream {
-    /// Its number in this run of the server.
+    /// Number of the stream in this run of the server.
     pub id: u64,
-    /// Whether it leaves the server.
+    /// Direction of the stream.
     pub direction: StreamDirection,
-    /// Full name of the snapshot that is sent, or of the volume that is received into.
+    /// Full name of the sent snapshot, or of the receiving volume.
     pub name: String,
-    /// The token, user or server that began it.
+    /// The token, user or server that started the stream.
     pub caller: String,
-    /// When that was.
+    /// Start time.
     pub begun_unix_ms: u64,
-    /// Bytes that were sent or came.
+    /// Bytes sent or received.
     pub moved_bytes: u64,
-    /// Time since the caller last took or gave a part.
+    /// Time since the caller last downloaded or uploaded a part.
     pub idle_ms: u64,
 }
 
 /// Streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamList {
-    /// The oldest first.
+    /// The streams, oldest first.
     pub streams: Vec<Stream>,
 }
 
@@ -63,7 +63,7 @@ impl Answer for StreamList {
     }
 }
 
-/// A stream to be cancelled.
+/// Request to cancel a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamCancel {
@@ -73,7 +73,7 @@ pub struct StreamCancel {
 
 no_rules!(StreamCancel);
 
-/// All streams.
+/// Request to list all streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListStreams {}

@@ -1,11 +1,11 @@
-//! iSCSI targets: what initiators log in to, who may, and the logical units that they find there.
+//! iSCSI targets with their logical units, allowed initiators and sessions.
 //!
-//! Not here: the protocol.
+//! The protocol is in weir-iscsi.
 //!
 //! Invariants:
-//! - a target is known by its iSCSI name; a name without `iqn.`, `eui.` or `naa.` is short for one
-//!   under [`NAME_PREFIX`];
-//! - a secret may come in, and never goes out.
+//! - the iSCSI name identifies a target; a name without `iqn.`, `eui.` or `naa.` is short for a
+//!   name under [`NAME_PREFIX`];
+//! - requests may contain secrets, responses never do.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,16 +20,16 @@ use crate::access::Scope;
 use crate::token::SecretText;
 use crate::wire::ApiError;
 
-/// What stands before a short name of a target.
+/// Prefix of a short target name.
 pub const NAME_PREFIX: &str = "iqn.2026-01.org.weir:";
 
-/// In the place of an initiator's name: all of them.
+/// Initiator name that matches all initiators.
 pub const ANYBODY: &str = "*";
 
-/// Largest logical unit number: what one level of addressing has room for (SAM-5 4.7.7.4).
+/// Largest logical unit number that fits in single-level addressing (SAM-5 4.7.7.4).
 pub const LUN_MAX: u16 = 16383;
 
-/// The whole name of a target, from a short one or itself; names are compared in lower case.
+/// Expands a short target name and returns a full one in lower case, as names are compared.
 pub fn target_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let is_whole = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));
@@ -44,11 +44,11 @@ fn check_known_initiator(name: &str) -> Result<(), Error> {
     if name == ANYBODY { Ok(()) } else { Ok(names::known_iscsi(name)?) }
 }
 
-/// A target to be made.
+/// Request to create a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetCreate {
-    /// Its iSCSI name, such as `iqn.2026-01.org.weir:vms`.
+    /// iSCSI name, such as `iqn.2026-01.org.weir:vms`.
     pub name: String,
 }
 
@@ -62,7 +62,7 @@ impl Request for TargetCreate {
     }
 }
 
-/// The target to be shown.
+/// Request to show a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowTarget {
@@ -76,7 +76,7 @@ impl Request for ShowTarget {
     }
 }
 
-/// A target to be deleted.
+/// Request to delete a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetDelete {
@@ -97,40 +97,41 @@ impl Request for TargetDelete {
     }
 }
 
-/// All targets.
+/// Request to list all targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListTargets {}
 
 no_rules!(ListTargets);
 
-/// A name and its secret, as CHAP wants them.
+/// CHAP name and secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChapAccount {
     /// CHAP_N: any text.
     pub user: String,
-    /// The secret: 12 to 255 bytes; this, or `secret_file`. No call shows it again.
+    /// The secret: 12 to 255 bytes. Give either this or `secret_file`. No call returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only)]
     pub secret: Option<SecretText>,
-    /// File on the server's machine that holds the secret, a newline at the end not counted.
+    /// File on the server's machine with the secret; a newline at the end is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<String>,
 }
 
-/// Lets an initiator log in to a target; again: on other conditions.
+/// Request to allow an initiator to log in to a target. It replaces an existing entry of that
+/// initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitiatorAllow {
-    /// The target.
+    /// iSCSI name of the target.
     pub target: String,
-    /// The initiator's iSCSI name; `*` for any that no other entry names.
+    /// iSCSI name of the initiator; `*` for all initiators without an entry of their own.
     pub initiator: String,
-    /// What it must prove; nothing unless given.
+    /// CHAP account with which the initiator must authenticate; absent: no authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapAccount>,
-    /// What the target proves to it; it must ask for that then.
+    /// CHAP account with which the target authenticates. The initiator must request that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapAccount>,
 }
@@ -160,7 +161,7 @@ impl Request for InitiatorAllow {
     }
 }
 
-/// An initiator that may log in to a target no longer.
+/// Request to deny an initiator further logins to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitiatorDeny {
@@ -181,27 +182,28 @@ impl Request for InitiatorDeny {
     }
 }
 
-/// A logical unit to be shown at a target.
+/// Request to add a logical unit to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LunAdd {
-    /// The target.
+    /// iSCSI name of the target.
     pub target: String,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Its number there; the lowest that is free unless given.
+    /// Logical unit number; absent: the lowest free number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u16>,
-    /// Bytes of its logical blocks, 512 or 4096; what other targets show, or 512, unless given.
+    /// Logical block size, 512 or 4096. Absent: the same as at other targets, or 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
-    /// Whether writes may be answered before they are durable, until initiators synchronize; as at
-    /// other targets, or not, unless given. An initiator that goes on with its session after this
-    /// server was killed is then told that writes are synchronized which were lost.
+    /// Whether the server may acknowledge writes before they are durable, until the initiator
+    /// synchronizes the cache. Absent: the same as at other targets, or false. If the server is
+    /// killed and an initiator continues its session afterwards, its next synchronization succeeds
+    /// although earlier writes may be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
-    /// Whether it may be used by clients of another protocol at the same time. They must know of
-    /// each other: nothing keeps their writes apart.
+    /// Whether clients of another protocol may use the volume at the same time. These clients must
+    /// coordinate: the server does not order their writes.
     #[serde(default)]
     pub shared: bool,
 }
@@ -229,7 +231,7 @@ impl Request for LunAdd {
     }
 }
 
-/// A logical unit to be removed from a target.
+/// Request to remove a logical unit from a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LunRemove {
@@ -237,7 +239,7 @@ pub struct LunRemove {
     pub target: String,
     /// Logical unit number.
     pub number: u16,
-    /// Also while initiators are logged in.
+    /// Remove it even if initiators are logged in.
     #[serde(default)]
     pub force: bool,
 }
@@ -252,20 +254,20 @@ impl Request for LunRemove {
     }
 }
 
-/// What initiators did with a logical unit, since it is shown by this run of the server.
+/// Counters of a logical unit, since this run of the server exports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LunCounters {
     /// READ commands.
     pub reads: u64,
     /// WRITE commands.
     pub writes: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Bytes that were given back by UNMAP and WRITE SAME.
+    /// Bytes deallocated by UNMAP and WRITE SAME.
     pub unmapped_bytes: u64,
-    /// Bytes filled by WRITE SAME otherwise.
+    /// Bytes written by other WRITE SAME commands.
     pub zeroed_bytes: u64,
     /// Bytes copied by EXTENDED COPY.
     pub cloned_bytes: u64,
@@ -275,87 +277,87 @@ pub struct LunCounters {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a field of its own in JSON")]
 pub struct TargetLun {
-    /// Its number.
+    /// Logical unit number.
     pub number: u16,
     /// Full name of the volume or snapshot.
     pub volume: String,
-    /// Whether it is there: its pool is open.
+    /// Whether the volume is available: its pool is open.
     pub is_available: bool,
-    /// Its size.
+    /// Size of the volume.
     pub size_bytes: u64,
-    /// Bytes of a logical block.
+    /// Logical block size.
     pub block_bytes: u32,
-    /// Whether writes are answered before they are durable.
+    /// Whether writes may be acknowledged before they are durable.
     pub write_cache: bool,
-    /// Whether writes are refused.
+    /// Whether the server refuses writes.
     pub read_only: bool,
-    /// Whether clients of another protocol may use it as well.
+    /// Whether clients of another protocol may use the volume at the same time.
     pub shared: bool,
-    /// How initiators know it again, through every path: 32 hexadecimal digits.
+    /// NAA identifier, the same on every path: 32 hexadecimal digits.
     pub naa: String,
-    /// Initiators that hold registrations of persistent reservations.
+    /// Number of initiators with registrations for persistent reservations.
     pub registrations: u32,
-    /// What was done with it.
+    /// Counters of the logical unit.
     pub counters: LunCounters,
 }
 
-/// Who may log in.
+/// An initiator that may log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetInitiator {
-    /// Name, or `*`.
+    /// iSCSI name, or `*`.
     pub initiator: String,
-    /// CHAP_N of what it must prove; nothing without.
+    /// `CHAP_N` of the initiator's account; absent: no authentication.
     pub chap_user: Option<String>,
-    /// CHAP_N of what the target proves.
+    /// `CHAP_N` of the target's account; absent: the target does not authenticate.
     pub mutual_user: Option<String>,
 }
 
-/// A session with a target.
+/// A session of an initiator with a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetSession {
-    /// The initiator's name.
+    /// iSCSI name of the initiator.
     pub initiator: String,
-    /// Its part of the session's identity: 12 hexadecimal digits.
+    /// ISID, the initiator's part of the session identifier: 12 hexadecimal digits.
     pub isid: String,
-    /// Where it comes from.
+    /// Network address of the initiator.
     pub address: String,
-    /// When it logged in, in milliseconds since 1970.
+    /// Login time, in milliseconds since 1970.
     pub since_unix_ms: u64,
-    /// Whether it proved itself by CHAP.
+    /// Whether the initiator authenticated by CHAP.
     pub chap: bool,
-    /// Whether headers carry checksums.
+    /// Whether headers carry digests.
     pub header_digest: bool,
-    /// Whether data does.
+    /// Whether data carries digests.
     pub data_digest: bool,
-    /// Commands answered.
+    /// Number of completed commands.
     pub commands: u64,
-    /// Bytes sent to it.
+    /// Bytes sent to the initiator.
     pub read_bytes: u64,
-    /// Bytes it sent.
+    /// Bytes received from the initiator.
     pub written_bytes: u64,
 }
 
 /// A target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Target {
-    /// Its iSCSI name.
+    /// iSCSI name.
     pub name: String,
-    /// Where it answers: `ADDRESS:PORT,GROUP`.
+    /// Portals: `ADDRESS:PORT,GROUP`.
     pub portals: Vec<String>,
-    /// Its logical units, by number.
+    /// The logical units, by number.
     pub luns: Vec<TargetLun>,
-    /// Who may log in; nobody without an entry.
+    /// The initiators that may log in; if empty, none may.
     pub initiators: Vec<TargetInitiator>,
-    /// Who is logged in.
+    /// The current sessions.
     pub sessions: Vec<TargetSession>,
 }
 
-// The server authorizes each call for it.
+// The server authorizes each call that returns a target.
 names_nothing_else!(Target);
 
 impl Target {
-    /// Whether it may be shown. The initiators of its logical units share it, so that all of these
-    /// must be in the scope.
+    /// Whether a caller with this scope may see the target. Its initiators have access to all its
+    /// logical units, so all of them must be in the scope.
     pub fn is_in(&self, scope: &Scope) -> bool {
         let mut volumes = self.luns.iter().map(|lun| &lun.volume);
         scope.is_all() || (!self.luns.is_empty() && volumes.all(|name| scope.covers(name)))
@@ -365,9 +367,9 @@ impl Target {
 /// Targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetList {
-    /// By name.
+    /// The targets, by name.
     pub targets: Vec<Target>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -386,16 +388,16 @@ impl Answer for TargetList {
 
 paged!(TargetList, targets: Target, |entry| &entry.name);
 
-/// The answer of a call that changes a target.
+/// Response of a call that changes a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TargetChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The target as it is now.
+    /// The target after the call.
     pub target: Target,
 }
 
-// The calls are refused to every scope.
+// A caller with a scope may not make these calls.
 outcome_and_no_other_name!(TargetChange);
 
 #[cfg(test)]
@@ -403,12 +405,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_names_become_whole_ones() {
+    fn short_target_names_get_the_prefix() {
         assert_eq!(target_name("VMs"), "iqn.2026-01.org.weir:vms");
         for whole in ["iqn.1991-05.com.microsoft:host", "eui.02004567a425678d"] {
             assert_eq!(target_name(whole), whole);
         }
-        // A wrong name was taken for a short one.
+        // A full name with an invalid date was taken for a short name.
         let bad = TargetCreate { name: target_name("iqn.2026-13.org.example:vms") };
         assert_eq!(bad.name, "iqn.2026-13.org.example:vms");
         assert!(bad.check().is_err());

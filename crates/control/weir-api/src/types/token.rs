@@ -1,8 +1,8 @@
-//! Tokens: what a caller shows that is not a user of this machine, and what each may do.
+//! Tokens: credentials of callers that are not users of this machine, with a role and a scope.
 //!
-//! Not here: how a token is checked (the server), how it travels (`token`).
+//! The server verifies tokens; `token` has their form in HTTP.
 //!
-//! Invariant: the secret of a token is in the answer of the call that made it, and nowhere else.
+//! Invariant: only the response of the call that creates a token contains its secret.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,19 +14,19 @@ use crate::Error;
 use crate::access::{Role, Scope};
 use crate::token::SecretText;
 
-/// A token to be made.
+/// Request to create a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenCreate {
-    /// Its name: history and events call its holder so.
+    /// Name of the token, which history and events show as the caller.
     pub name: String,
-    /// What sort of calls it is good for.
+    /// Role: the calls that the token permits.
     pub role: Role,
-    /// What it may touch: pools (`tank`), volumes (`tank/vm1`) and prefixes of volumes
-    /// (`tank/k8s-*`); everything without.
+    /// Objects that the token permits access to: pools (`tank`), volumes (`tank/vm1`) and prefixes
+    /// of volumes (`tank/k8s-*`). Empty: all objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<String>,
-    /// When it ends; never without.
+    /// Expiry time; absent: the token does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<u64>,
 }
@@ -43,7 +43,7 @@ impl Request for TokenCreate {
     }
 }
 
-/// A token to be revoked.
+/// Request to revoke a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRevoke {
@@ -61,7 +61,7 @@ impl Request for TokenRevoke {
     }
 }
 
-/// All tokens.
+/// Request to list all tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListTokens {}
@@ -71,47 +71,47 @@ no_rules!(ListTokens);
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its name.
+    /// Name of the token.
     pub name: String,
-    /// What sort of calls it is good for.
+    /// Role: the calls that the token permits.
     pub role: Role,
-    /// What it may touch; everything if empty.
+    /// Objects that the token permits access to. Empty: all objects.
     pub scope: Vec<String>,
-    /// Who made it.
+    /// Caller that created the token.
     pub created_by: String,
-    /// When that was.
+    /// Creation time.
     pub created_unix_ms: u64,
-    /// When it ends.
+    /// Expiry time; absent: the token does not expire.
     pub expires_unix_ms: Option<u64>,
-    /// Whether that has come.
+    /// Whether the token has expired.
     pub is_expired: bool,
-    /// When it was used last, to a minute.
+    /// Time of the last use, accurate to a minute.
     pub last_used_unix_ms: Option<u64>,
-    /// From where.
+    /// Address of the last use.
     pub last_used_from: Option<String>,
 }
 
-/// The answer of a call that made a token.
+/// Response of the call that creates a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreated {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
     /// The token.
     pub token: Token,
-    /// What its holder shows. It is told this once: the server keeps only a hash of it.
+    /// The secret. No other call returns it, because the server stores only its hash.
     #[schema(value_type = String)]
     pub secret: SecretText,
 }
 
-// The calls are refused to every scope.
+// A caller with a scope may not make these calls.
 outcome_and_no_other_name!(TokenCreated);
 
 /// Tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
-    /// By name.
+    /// The tokens, by name.
     pub tokens: Vec<Token>,
-    /// Calls that this run of the server refused for a token that it does not know.
+    /// Number of calls that this run of the server refused because of an unknown token.
     pub refused: u64,
 }
 

@@ -1,11 +1,10 @@
-//! Sending snapshots as streams, and receiving them a part at a time.
+//! Requests that send snapshots as streams and receive streams in parts.
 //!
-//! Not here: the stream itself, which is bytes to this crate.
+//! This crate treats the stream itself as opaque bytes.
 //!
 //! Invariants:
-//! - a session is named by a random number and ends by itself when nobody uses it;
-//! - a part that is received is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX)
-//!   long.
+//! - a random number identifies a session, and an idle session ends by itself;
+//! - a received part has at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) bytes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -16,18 +15,18 @@ use super::{Answer, Outcome, Request};
 use crate::Error;
 use crate::access::{Role, Scope};
 
-/// A snapshot to be sent.
+/// Request to send a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendStart {
     /// Full name, such as `tank/vm1@tuesday`.
     pub snapshot: String,
-    /// Full name of an older one that the other side has, or of a bookmark of it such as
-    /// `tank/vm1#monday`: only what changed since is sent.
+    /// Full name of an older snapshot that the receiver has, or of its bookmark such as
+    /// `tank/vm1#monday`: the stream contains only the changes since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Where a stream that was cut off goes on, as the receiving side told it; it says by itself
-    /// what the stream is a difference to.
+    /// Resume token of an interrupted stream, from the receiver. It already contains the source of
+    /// an incremental stream, so `from` must be absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
@@ -53,61 +52,62 @@ impl Request for SendStart {
     }
 }
 
-/// A stream that can be fetched now, once.
+/// A stream that the caller can download now, once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendStarted {
-    /// Names the session.
+    /// Session id.
     pub session: String,
     /// Identity of the snapshot.
     pub guid: String,
-    /// Identity of the snapshot it is a difference to.
+    /// Identity of the snapshot that the stream is incremental to.
     pub from_guid: Option<String>,
-    /// Where it goes on, in bytes of the volume; 0 for a stream from the start.
+    /// Offset in the volume at which the stream starts, in bytes; 0 for a stream from the start.
     pub first_byte: u64,
     /// Size of the volume at the snapshot.
     pub size_bytes: u64,
-    /// About how long a stream from the start is.
+    /// Approximate length of a stream from the start.
     pub estimate_bytes: u64,
 }
 
-/// The session whose progress to show.
+/// Request to show the progress of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowSend {
-    /// The session.
+    /// Session id.
     pub session: String,
 }
 
 no_rules!(ShowSend);
 
-/// A session to be ended.
+/// Request to end a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendStop {
-    /// The session.
+    /// Session id.
     pub session: String,
 }
 
 no_rules!(SendStop);
 
-/// How far a stream is that is fetched.
+/// Progress of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendProgress {
-    /// Bytes of the stream that were given out; the last of them may still be on their way.
+    /// Bytes of the stream that the server has sent; the last of them may still be in transit.
     pub sent_bytes: u64,
 }
 
-/// A stream to be received.
+/// Request to receive a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveStart {
-    /// Full name of the volume, such as `tank/copy`. A stream that is no difference makes it.
+    /// Full name of the volume, such as `tank/copy`. A full stream creates it.
     pub volume: String,
-    /// Roll the volume back to the snapshot that the stream is a difference to, if it was changed
-    /// since; newer snapshots are destroyed.
+    /// If the volume has changed since the source snapshot of an incremental stream, roll it back
+    /// to that snapshot; this destroys newer snapshots.
     #[serde(default)]
     pub roll_back: bool,
-    /// Only read and check the stream: nothing is changed, and the end tells what would be.
+    /// Only read and check the stream, without any change. The response to `finish` describes the
+    /// changes that a receive would make.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -136,34 +136,34 @@ impl Request for ReceiveStart {
     }
 }
 
-/// A stream that can be given now.
+/// A session that is ready to receive a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveStarted {
-    /// Names the session.
+    /// Session id.
     pub session: String,
 }
 
-/// A session whose stream is at its end.
+/// Request to finish a session at the end of its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveFinish {
-    /// The session.
+    /// Session id.
     pub session: String,
 }
 
 no_rules!(ReceiveFinish);
 
-/// A session whose stream is cut off.
+/// Request to stop a session before the end of its stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveStop {
-    /// The session.
+    /// Session id.
     pub session: String,
 }
 
 no_rules!(ReceiveStop);
 
-/// The volume whose unfinished stream to show.
+/// Request to show the unfinished receive of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowReceive {
@@ -173,7 +173,7 @@ pub struct ShowReceive {
 
 one_name!(names::volume, volume: ShowReceive);
 
-/// The volume whose unfinished stream is given up.
+/// Request to abort the unfinished receive of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveAbort {
@@ -183,42 +183,42 @@ pub struct ReceiveAbort {
 
 one_name!(names::volume, volume: ReceiveAbort);
 
-/// How far a stream is.
+/// Progress of a receive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveProgress {
-    /// Bytes of the stream that were taken in.
+    /// Bytes of the stream that the server has received.
     pub received_bytes: u64,
 }
 
-/// A stream that was received whole, or would be.
+/// Result of a completed receive, or of its dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveDone {
-    /// Full name of the snapshot that is there now.
+    /// Full name of the new snapshot.
     pub snapshot: String,
-    /// Its identity, the same as on the sending side.
+    /// Identity of the snapshot, the same as on the sender.
     pub guid: String,
     /// Bytes of the stream.
     pub received_bytes: u64,
-    /// Blocks with data in it, in bytes of the volume.
+    /// Size of the blocks with data in the stream, in bytes of the volume.
     pub data_bytes: u64,
-    /// Holes in it, in bytes of the volume.
+    /// Size of the holes in the stream, in bytes of the volume.
     pub hole_bytes: u64,
-    /// Whether it was only read and checked.
+    /// Whether this was a dry run.
     pub dry_run: bool,
-    /// Whether the stream made the volume.
+    /// Whether the stream created the volume.
     pub is_new: bool,
-    /// Whether the volume was rolled back first; of a stream that went on after a cut, false.
+    /// Whether the volume was rolled back first; false for a resumed stream.
     pub rolled_back: bool,
 }
 
-/// Where the stream into a volume goes on.
+/// Resume token of the unfinished receive of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveToken {
     /// Full name of the volume.
     pub volume: String,
     /// Name of the snapshot that is being received.
     pub snapshot: String,
-    /// What to give to `weir send -t`.
+    /// The token for `weir send -t`.
     pub token: String,
 }
 

@@ -1,11 +1,11 @@
-//! Disks and vdevs that join a pool, take another's place or leave it, and larger disks.
+//! Requests that add, attach, replace and remove disks and vdevs, and that expand a pool.
 //!
-//! Not here: disks that go offline and online (`care`), the layout of a new pool (`pool`).
+//! Requests for offline and online are in `care`, the layout of a new pool is in `pool`.
 //!
 //! Invariants:
-//! - a disk of the pool is named by its path, the last part of its path or its guid; a vdev as its
-//!   state names it, `mirror-0` or the path of its only disk;
-//! - new disks are named by absolute paths, each once.
+//! - a request names a disk of the pool by its path, the last part of its path or its guid, and a
+//!   vdev by its name in the pool's state: `mirror-0`, or the path of its only disk;
+//! - a request names new disks by absolute paths, each once.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,13 +17,13 @@ use super::request::one_name;
 use super::{Request, VdevSpec};
 use crate::Error;
 
-/// A disk to be added to a disk or mirror.
+/// Request to attach a disk to a disk or mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolAttach {
     /// Name of the pool.
     pub name: String,
-    /// A disk of the vdev.
+    /// Any disk of the vdev.
     pub disk: String,
     /// Absolute path of the new disk.
     pub new: String,
@@ -47,15 +47,15 @@ impl Request for PoolAttach {
     }
 }
 
-/// A disk to take another's place.
+/// Request to replace a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolReplace {
     /// Name of the pool.
     pub name: String,
-    /// The disk to be replaced.
+    /// The disk to replace.
     pub disk: String,
-    /// Absolute path of the new disk. Without it, the new disk has the path of the old one.
+    /// Absolute path of the new disk. If absent, the new disk has the path of the old one.
     #[serde(default)]
     pub new: Option<String>,
     /// Overwrite data on the new disk.
@@ -82,7 +82,7 @@ impl Request for PoolReplace {
     }
 }
 
-/// Vdevs to be added to a pool.
+/// Request to add vdevs to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolAdd {
@@ -90,8 +90,8 @@ pub struct PoolAdd {
     pub name: String,
     /// The new vdevs.
     pub vdevs: Vec<VdevSpec>,
-    /// Also use disks that hold another pool or a file system, and add vdevs of another redundancy
-    /// than the pool's. What such disks hold is lost.
+    /// Also use disks that hold another pool or a file system, whose data is lost; and allow vdevs
+    /// of another redundancy than the pool's.
     #[serde(default)]
     pub force: bool,
 }
@@ -114,15 +114,15 @@ impl Request for PoolAdd {
     }
 }
 
-/// A vdev to be removed from a pool, or to stay.
+/// Request to remove a vdev from a pool, or to stop its removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolRemove {
     /// Name of the pool.
     pub name: String,
-    /// The vdev: `mirror-0` and the like, or its only disk.
+    /// The vdev: a name such as `mirror-0`, or the path of its only disk.
     pub vdev: String,
-    /// End the removal that is under way: the vdev stays, with what is still on it.
+    /// Stop the running removal: the vdev stays, with the data that has not been moved.
     #[serde(default)]
     pub stop: bool,
 }
@@ -141,7 +141,7 @@ impl Request for PoolRemove {
     }
 }
 
-/// A pool that shall use all of its disks.
+/// Request to expand a pool to the full size of its disks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolExpand {

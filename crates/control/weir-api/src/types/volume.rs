@@ -1,8 +1,8 @@
 //! Volumes: thin block datasets of a pool.
 //!
-//! Not here: their data (data goes through exports).
+//! Clients read and write their data through exports.
 //!
-//! Invariant: a request to make or resize a volume passes [`check_volume_size`].
+//! Invariant: a request to create or resize a volume passes [`check_volume_size`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,19 +18,19 @@ use crate::Error;
 use crate::access::Scope;
 use crate::wire::ApiError;
 
-/// A volume to be made.
+/// Request to create a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeCreate {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// Size clients see; a multiple of `record_bytes`.
+    /// Size that clients see; a multiple of `record_bytes`.
     pub size_bytes: u64,
-    /// What is checksummed, compressed and stored as one: a power of two from 4096 (without any) to
-    /// 1048576. It is the volume's for ever.
+    /// Unit of checksums, compression and storage: a power of two from 4096 (the default) to
+    /// 1048576 bytes. It cannot be changed later.
     #[serde(default = "one_block")]
     pub record_bytes: u64,
-    /// Properties of the volume; it inherits the others.
+    /// Local properties of the volume; it inherits all others.
     #[serde(default)]
     pub properties: PropertyValues,
 }
@@ -55,7 +55,7 @@ impl Request for VolumeCreate {
     }
 }
 
-/// Properties of a volume to be changed.
+/// Request to change properties of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSet {
     /// Full name, such as `tank/vm1`.
@@ -86,7 +86,7 @@ impl Request for VolumeSet {
     }
 }
 
-/// A volume to get another size.
+/// Request to resize a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeResize {
@@ -99,7 +99,7 @@ pub struct VolumeResize {
 impl Request for VolumeResize {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
-        // With larger records the volume itself allows fewer.
+        // The volume itself checks the size against its own record size.
         check_volume_size(self.size_bytes, RecordSize::BLOCK)
     }
 
@@ -112,13 +112,13 @@ impl Request for VolumeResize {
     }
 }
 
-/// A volume to get another name.
+/// Request to rename a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRename {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// The new full name; of the same pool.
+    /// The new full name, in the same pool.
     pub to: String,
 }
 
@@ -141,13 +141,13 @@ impl Request for VolumeRename {
     }
 }
 
-/// A volume to be made that holds the same as another one, or a snapshot.
+/// Request to copy a volume or snapshot into a new volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeCopy {
     /// Full name of a volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
     pub name: String,
-    /// Full name of the new volume; of the same pool.
+    /// Full name of the new volume, in the same pool.
     pub to: String,
 }
 
@@ -171,7 +171,7 @@ impl Request for VolumeCopy {
     }
 }
 
-/// A volume to be destroyed.
+/// Request to destroy a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeDestroy {
@@ -197,11 +197,11 @@ impl Request for VolumeDestroy {
     }
 }
 
-/// Which volumes to list.
+/// Request to list volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListVolumes {
-    /// Only the volumes of this pool.
+    /// List only volumes of this pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 }
@@ -216,7 +216,7 @@ impl Request for ListVolumes {
     }
 }
 
-/// The volume to be shown.
+/// Request to show a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowVolume {
@@ -226,7 +226,7 @@ pub struct ShowVolume {
 
 one_name!(names::volume, name: ShowVolume);
 
-/// A clone to take over its origin.
+/// Request to promote a clone, so that its origin becomes its own snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePromote {
@@ -236,23 +236,23 @@ pub struct VolumePromote {
 
 one_name!(names::volume, name: VolumePromote);
 
-/// Where the space of a volume and its snapshots goes: data and tree nodes as stored, one copy, as
-/// of the last commit. What a clone shares with its origin counts for the origin's volume.
+/// Space of a volume and its snapshots: data and tree nodes as stored, one copy, as of the last
+/// commit. Blocks that a clone shares with its origin count for the volume of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSpace {
-    /// Room that it can still take.
+    /// Space that the volume can still use.
     pub available_bytes: u64,
-    /// What destroying it with all its snapshots would free.
+    /// Space that destroying the volume with all its snapshots would free.
     pub used_bytes: u64,
-    /// Of that, what only snapshots lead to.
+    /// Part of `used_bytes` that only snapshots reference.
     pub by_snapshots_bytes: u64,
-    /// Of that, what the volume itself leads to.
+    /// Part of `used_bytes` that the volume itself references.
     pub by_volume_bytes: u64,
-    /// What the volume leads to, what it shares with its origin included.
+    /// Space of the blocks that the volume references, including those it shares with its origin.
     pub referenced_bytes: u64,
-    /// Of that, what was written since its newest snapshot.
+    /// Part of `referenced_bytes` that was written since the newest snapshot.
     pub written_bytes: u64,
-    /// Of what is used, what its refreservation keeps back beside its data.
+    /// Part of `used_bytes` that the refreservation reserves in addition to the volume's data.
     #[serde(default)]
     pub by_refreservation_bytes: u64,
 }
@@ -262,45 +262,49 @@ pub struct VolumeSpace {
 pub struct Volume {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// Size clients see.
+    /// Size that clients see.
     pub size_bytes: u64,
-    /// Size of the unit that clients address; a write of a part of one costs a read of the rest.
+    /// Size of the unit that clients address. A write of a part of a block reads the rest of the
+    /// block.
     pub block_bytes: u32,
-    /// Size of the unit that is checksummed, compressed and stored as one. A write of a part of one
-    /// reads the rest of it and stores it anew.
+    /// Size of the unit of checksums, compression and storage. A write of a part of a record reads
+    /// the rest and stores the whole record again.
     #[serde(default = "one_block")]
     pub record_bytes: u64,
-    /// How blocks written from now on are compressed.
+    /// Compression of new blocks.
     pub compression: Compression,
-    /// Written blocks that hold data, before compression.
+    /// Size of the written blocks with data, before compression.
     pub used_bytes: u64,
-    /// Room those take in the pool after compression, one copy.
+    /// Size of these blocks in the pool after compression, one copy.
     pub stored_bytes: u64,
-    /// `used_bytes` by `stored_bytes`; 1 for an empty volume.
+    /// `used_bytes` divided by `stored_bytes`; 1 for an empty volume.
     pub compression_ratio: f64,
-    /// Whether blocks written from now on are looked for among those that are there.
+    /// Whether dedupe is on for new blocks.
     #[serde(default)]
     pub dedupe: bool,
-    /// Of `stored_bytes`, blocks that were there when they were written, copied or cloned here.
+    /// Part of `stored_bytes` that already existed in the pool when dedupe, a copy or a block clone
+    /// referenced it.
     #[serde(default)]
     pub shared_bytes: u64,
-    /// `stored_bytes` by what of it is not in `shared_bytes`, a block at least; 1 without any.
+    /// `stored_bytes` divided by its part outside `shared_bytes`, which counts as at least one
+    /// block; 1 without shared blocks.
     #[serde(default = "super::pool::unshared")]
     pub dedupe_ratio: f64,
-    /// When it was made.
+    /// Creation time.
     pub created_unix_ms: u64,
     /// Names of its exports.
     pub exports: Vec<String>,
     /// Full name of the snapshot it was cloned from.
     #[serde(default)]
     pub origin: Option<String>,
-    /// How many snapshots it has.
+    /// Number of its snapshots.
     #[serde(default)]
     pub snapshots: u64,
-    /// The snapshot that a stream into it will bring; nobody else changes it until then.
+    /// Name of the snapshot that the current receive will create. Until the receive ends, only its
+    /// stream changes the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<String>,
-    /// Where its space and that of its snapshots goes.
+    /// Space of the volume and its snapshots.
     #[serde(default)]
     pub space: VolumeSpace,
 }
@@ -316,7 +320,7 @@ impl Answer for Volume {
 pub struct VolumeList {
     /// The volumes, by name.
     pub volumes: Vec<Volume>,
-    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    /// Value of `after` for the call that returns the next entries; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -336,12 +340,12 @@ impl Answer for VolumeList {
 
 paged!(VolumeList, volumes: Volume, |entry| &entry.name);
 
-/// The answer of a call that changes a volume.
+/// Response of a call that changes a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeChange {
-    /// What the call did.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// The volume as it is now.
+    /// The volume after the call.
     pub volume: Volume,
 }
 
@@ -360,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_that_is_refused_comes_with_the_next_that_is_not() {
+    fn refused_size_error_names_the_next_valid_size() {
         let create = |size_bytes, record_bytes| {
             let properties = PropertyValues::default();
             VolumeCreate { name: "tank/a".into(), size_bytes, record_bytes, properties }.check()
@@ -376,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_no_record_size_gets_blocks() {
+    fn record_size_defaults_to_one_block() {
         let asked = r#"{"name": "tank/a", "size_bytes": 8192}"#;
         let request: VolumeCreate = serde_json::from_str(asked).expect("a request");
         assert_eq!(request.record_bytes, 4096);
@@ -384,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_are_known_ones() {
+    fn unknown_properties_and_values_are_refused() {
         let values =
             |name: &str, value: &str| PropertyValues([(name.to_owned(), value.to_owned())].into());
         let set = |properties| VolumeSet { name: "tank/a".into(), properties }.check();

@@ -1,10 +1,10 @@
-//! Sizes of volumes and of their records.
+//! Checks of volume sizes and record sizes.
 //!
-//! Not here: whether the segments of a pool are large enough for a record (the pool).
+//! The pool checks whether its segments are large enough for a record.
 //!
 //! Invariants:
 //! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
-//! - [`record_size`] returns only sizes that records of a volume can have.
+//! - [`record_size`] returns only valid record sizes.
 
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::size::Human;
@@ -15,8 +15,8 @@ use crate::Error;
 /// Checks the size of a volume with records of size `record`.
 ///
 /// # Errors
-/// [`Error::VolumeSize`] with the broken rule. For a size that is no multiple of the record size,
-/// it also names the next larger multiple.
+/// [`Error::VolumeSize`] with the broken rule. If the size is not a multiple of the record size,
+/// the error also names the next larger multiple.
 pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
     let record_bytes = record.bytes() as u64;
     let why = if bytes == 0 {
@@ -35,7 +35,7 @@ pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
 /// The record size of `bytes` bytes.
 ///
 /// # Errors
-/// [`Error::RecordSize`] for a size that no record can have.
+/// [`Error::RecordSize`] if `bytes` is not a valid record size.
 pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
     RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
 }

@@ -1,11 +1,11 @@
-//! The rights of every caller: every operation of the document, by every sort of caller, over real
+//! Tests of access rights: every operation of the document, by every kind of caller, over real
 //! sockets.
 //!
-//! Not here: what the operations do; a control that answers nothing stands behind the gate.
+//! A fake server behind the gate answers the calls.
 //!
 //! Invariants:
-//! - an operation that the document has and this walk does not know fails it;
-//! - a request of the walk reaches the control where it is allowed: no answer is `400`.
+//! - the walk fails if the document has an operation that the walk does not know;
+//! - an authorized request of the walk reaches its handler: no response is `400`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -26,11 +26,11 @@ use weir_api::{Address, ApiError, Listener, Operation, Reach};
 
 use crate::fake::Fake;
 
-/// A group and users that no machine gives to anything else in a test.
+/// A group and users that do not exist on any test machine.
 const GROUP: u32 = 54_321;
 const OTHER: u32 = 65_534;
 
-/// Tokens that are their own description: `ROLE` or `ROLE,SCOPE`.
+/// Tokens that describe themselves: `ROLE` or `ROLE,SCOPE`.
 #[derive(Default)]
 struct Tokens {
     refused: AtomicU64,
@@ -63,11 +63,11 @@ struct Server {
     _dir: tempfile::TempDir,
 }
 
-/// A server on a thread of its own, so that the walk may block.
+/// Starts a server on its own thread, so that the walk may block.
 fn start() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let unix = dir.path().join("api.sock");
-    // The user that runs the test is not the owner here, so that it can be told from others.
+    // The user that runs the test is not the owner here, so that the two are distinct.
     let door = Door::new(OTHER - 1, Some(GROUP));
     let by_socket = Listener::bind_behind(&unix, door).unwrap();
     let by_port = Listener::bind(&Address::loopback(0)).unwrap();
@@ -117,14 +117,14 @@ fn request(operation: &Call, who: Who, names: &Names) -> String {
 fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // A stream of a snapshot may break off: the status came before.
+    // A stream of a snapshot may break off; the status arrived before that.
     drop(stream.read_to_end(&mut answer));
     let text = String::from_utf8_lossy(&answer).into_owned();
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or_else(|| panic!("no answer to {request}")), text)
 }
 
-/// Connects as another user, by a thread that becomes one; none where the test may not.
+/// Connects as another user, on a thread that becomes that user; `None` without the privilege.
 fn as_user(socket: &Path, uid: u32, gid: u32, request: &str) -> Option<(u16, String)> {
     let (socket, request) = (socket.to_owned(), request.to_owned());
     let become_user = move || {
@@ -145,11 +145,11 @@ fn ask(server: &Server, who: Who, request: &str) -> Option<(u16, String)> {
     }
 }
 
-/// The names that a request is about.
+/// The names in a request.
 struct Names {
     pool: &'static str,
     volume: &'static str,
-    /// Where a call names two: the other one.
+    /// The second name, for calls with two names.
     second: &'static str,
 }
 
@@ -195,14 +195,14 @@ impl Call {
         (path.replace("{name}", &named) + &query, body(id, pool, &full, second).to_string())
     }
 
-    /// Whether the operation names two things.
+    /// Whether the operation has two names.
     fn names_two(&self) -> bool {
         let [one, other] = [&INSIDE, &HALF].map(|names| self.fill(names));
         one != other
     }
 }
 
-/// A right body for each call that has one.
+/// A valid body for each call that has one.
 fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     let (vdevs, target) = (json!([{"kind": "disk", "disks": ["/d"]}]), "iqn.2026-01.org.weir:vms");
     let snapshot = format!("{full}@s");
@@ -253,7 +253,7 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
     }
 }
 
-/// Every operation of the document, with what it says of the role.
+/// Every operation of the document, with its role in the document.
 fn calls() -> Vec<(Call, Role)> {
     let document = serde_json::to_value(weir_api::openapi()).unwrap();
     let mut calls = Vec::new();
@@ -271,7 +271,7 @@ fn calls() -> Vec<(Call, Role)> {
 }
 
 #[test]
-fn every_operation_says_its_role_and_none_is_left_out() {
+fn document_has_every_operation_with_its_role() {
     let mut in_document: Vec<&str> = calls().iter().map(|(call, _)| call.operation.name).collect();
     let mut in_table: Vec<&str> = Operation::all().map(|operation| operation.name).collect();
     in_document.sort_unstable();
@@ -281,7 +281,7 @@ fn every_operation_says_its_role_and_none_is_left_out() {
         let id = call.operation.name;
         assert_eq!(role, call.operation.role, "{id}");
         let looks = call.method == "GET";
-        // Who may call is no matter of those who only look.
+        // The list of tokens is read-only, but not for viewers.
         if id != "token_list" {
             assert_eq!(looks, role == Role::Viewer, "{id} is {} for a {role:?}", call.method);
         }
@@ -292,7 +292,7 @@ fn every_operation_says_its_role_and_none_is_left_out() {
     }
 }
 
-/// What an answer says of the caller's rights.
+/// Meaning of a status for the caller's rights.
 fn verdict(status: u16) -> &'static str {
     match status {
         401 => "unknown",
@@ -302,7 +302,7 @@ fn verdict(status: u16) -> &'static str {
 }
 
 #[test]
-fn every_operation_is_open_to_the_callers_of_its_role_and_to_no_others() {
+fn operations_are_open_only_to_callers_with_their_role() {
     let server = start();
     let is_root = rustix::process::geteuid().is_root();
     let callers = [
@@ -312,7 +312,7 @@ fn every_operation_is_open_to_the_callers_of_its_role_and_to_no_others() {
         (Who::Token("admin"), Some(Role::Admin)),
         (Who::User(0, 0), is_root.then_some(Role::Admin)),
         (Who::User(OTHER, GROUP), Some(Role::Admin)),
-        // A socket that was opened to all by hand still asks who it is.
+        // A socket with an open mode still authenticates the user.
         (Who::User(OTHER, OTHER), None),
     ];
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -340,7 +340,7 @@ fn every_operation_is_open_to_the_callers_of_its_role_and_to_no_others() {
 }
 
 #[test]
-fn scope_counts_for_every_name_that_a_call_touches() {
+fn scope_must_cover_every_name_of_a_call() {
     let server = start();
     let who = Who::Token("admin,tank/k8s-*");
     for (call, _) in calls() {
@@ -357,9 +357,9 @@ fn scope_counts_for_every_name_that_a_call_touches() {
         match reach {
             Reach::Machine => assert_eq!((inside, outside), ("refused", "refused"), "{id}"),
             Reach::Any | Reach::Session | Reach::Filtered => assert_eq!(inside, "passed", "{id}"),
-            // The stream that the path names does not exist.
+            // The stream in the path does not exist.
             Reach::Looked if id == "stream_cancel" => assert_eq!(inside, "passed", "{id}"),
-            // A prefix of volumes is not the pool.
+            // A scope with a prefix of volumes does not cover the pool.
             Reach::Named if of_pool => assert_eq!(inside, "refused", "{id}"),
             Reach::Looked if id == "target_show" => assert_eq!(inside, "refused", "{id}"),
             Reach::Named | Reach::Looked => {
@@ -373,8 +373,8 @@ fn scope_counts_for_every_name_that_a_call_touches() {
     }
 }
 
-/// Makes volumes inside and outside of `tank/k8s-*`, each with everything that a volume can have,
-/// and clones across the border in both directions.
+/// Creates volumes inside and outside `tank/k8s-*`, each with all kinds of objects of a volume, and
+/// clones from inside to outside and back.
 fn populate(server: &Server) {
     let names = |volume, second| Names { pool: "tank", volume, second };
     let both = [("k8s-a", "tank/k8s-b"), ("other", "tank/other2")].map(|(v, s)| names(v, s));
@@ -393,7 +393,7 @@ fn populate(server: &Server) {
     }
     made.push(("snapshot_clone", names("k8s-a", "tank/other3")));
     made.push(("snapshot_clone", names("other", "tank/k8s-c")));
-    // An export may be called after a volume that is not its own.
+    // An export may have the name of a volume that is not its own.
     made.push(("export_create", names("other", "tank/k8s-x")));
     made.push(("target_create", OUTSIDE));
     made.push(("lun_add", OUTSIDE));
@@ -416,12 +416,12 @@ fn get(server: &Server, who: Who, path: &str) -> String {
 }
 
 // A viewer of one prefix read the properties of every volume: a status code does not show the
-// content of an answer.
+// content of a response.
 #[test]
-fn answers_to_a_scoped_token_name_no_object_outside_of_the_scope() {
+fn responses_name_no_object_outside_the_scope() {
     let scoped = Who::Token("admin,tank/k8s-*");
     for (call, _) in calls() {
-        // A server for each call, since calls change its state.
+        // A new server for each call, because calls change its state.
         let server = start();
         populate(&server);
         for names in [INSIDE, Names { volume: "k8s-c", ..INSIDE }] {
@@ -455,13 +455,13 @@ fn answers_to_a_scoped_token_name_no_object_outside_of_the_scope() {
         assert!(whole.contains("tank/other"), "nothing to hide in {path}: {whole}");
         let answer = get(&server, scoped, path);
         assert!(!answer.contains("tank/other"), "{path}\n{answer}");
-        // A target with a foreign logical unit and an export of a foreign volume are hidden.
+        // A target with a foreign logical unit, and an export of a foreign volume, are hidden.
         let is_hidden = ["/v1/targets", "/v1/exports/"].iter().any(|part| path.contains(part));
         assert!(is_hidden || answer.contains("k8s-"), "{path}\n{answer}");
     }
 }
 
-// A stranger kept a connection by asking again after each 401.
+// An unauthenticated peer kept a connection by repeating its request after each 401.
 #[test]
 fn caller_without_rights_loses_its_connection() {
     let server = start();
@@ -475,9 +475,9 @@ fn caller_without_rights_loses_its_connection() {
     }
 }
 
-// Bodies have permits: those of callers with few rights must not be waited for by an admin.
+// Bodies need permits: an admin must not wait for callers with fewer rights.
 #[test]
-fn half_sent_bodies_of_viewers_delay_no_admin() {
+fn incomplete_bodies_of_viewers_delay_no_admin() {
     let server = start();
     let begun = |token: &str| {
         format!(
@@ -496,7 +496,7 @@ fn half_sent_bodies_of_viewers_delay_no_admin() {
     let before = Instant::now();
     let whole = begun("admin") + &" ".repeat(100_000);
     let (status, answer) = exchange(TcpStream::connect(&server.tcp).unwrap(), &whole);
-    // It is read, and says nothing.
+    // The body is read, and is not valid.
     assert_eq!(status, 400, "{answer}");
     let waited = before.elapsed();
     assert!(waited < Duration::from_secs(5), "{waited:?}: half the time that a body may take");
@@ -504,7 +504,7 @@ fn half_sent_bodies_of_viewers_delay_no_admin() {
 }
 
 #[test]
-fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
+fn denied_calls_are_recorded_with_their_caller() {
     let server = start();
     let call = |token: &str, call: &str| {
         let text = format!(
@@ -526,7 +526,7 @@ fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
 }
 
 #[test]
-fn refusal_tells_what_to_do_and_a_wrong_token_is_counted() {
+fn refusal_names_the_remedy_and_wrong_tokens_are_counted() {
     let server = start();
     let list =
         |head: &str| format!("GET /v1/pools{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -543,7 +543,7 @@ fn refusal_tells_what_to_do_and_a_wrong_token_is_counted() {
     let (status, answer) = tcp(&list("?token=admin HTTP/1.1"));
     assert_eq!(status, 400);
     assert!(answer.contains("URL") && answer.contains("revoke"), "{answer}");
-    // A page of another site, with a token that it cannot know, is stopped before that.
+    // A request of another site's page is refused, even with a valid token.
     for header in ["origin: https://evil.example", "origin: null", "sec-fetch-site: cross-site"] {
         let head = format!(" HTTP/1.1\r\nauthorization: Bearer admin\r\n{header}");
         assert_eq!(tcp(&list(&head)).0, 403, "{header}");

@@ -1,8 +1,8 @@
-//! The checked-in documents are what the code says: `docs/openapi.json`, `docs/errors.md`.
+//! Tests that the generated documents are up to date: `docs/openapi.json`, `docs/errors.md`.
 //!
-//! Not here: what the documents are for.
+//! Their contents come from weir-api itself.
 //!
-//! Invariant: `UPDATE=1 cargo test -p weir-api` is the only way they are written.
+//! Invariant: only `UPDATE=1 cargo test -p weir-api` writes them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -33,8 +33,8 @@ fn openapi_is_checked_in() {
     check("openapi.json", &format!("{text}\n"));
 }
 
-// The linter Redocly found 222 errors: no server, no security, responses without description, and
-// no response to a bad request.
+// The linter Redocly found 222 errors: no server, no security, responses without a description, and
+// no response to an invalid request.
 #[test]
 fn document_passes_the_recommended_rules_of_its_linter() {
     let json = serde_json::to_value(openapi()).unwrap();
@@ -62,7 +62,7 @@ fn document_passes_the_recommended_rules_of_its_linter() {
 }
 
 #[test]
-fn the_table_of_properties_is_in_the_operators_document() {
+fn property_table_is_in_the_operating_document() {
     const BEGIN: &str = "<!-- properties: printed by `UPDATE=1 cargo test -p weir-api` -->\n";
     const END: &str = "<!-- end -->";
     let name = "operating/properties.md";
@@ -90,7 +90,7 @@ fn the_table_of_properties_is_in_the_operators_document() {
 }
 
 #[test]
-fn every_reference_of_the_document_resolves() {
+fn references_in_the_document_resolve() {
     let json = serde_json::to_value(openapi()).unwrap();
     let mut references = Vec::new();
     collect(&json, &mut references);
@@ -114,7 +114,7 @@ fn collect(value: &serde_json::Value, to: &mut Vec<String>) {
     }
 }
 
-/// The errno a client of NBD sees, by its usual name.
+/// Usual name of the errno that an NBD client gets.
 fn nbd_errno(kind: ErrorKind) -> &'static str {
     match weir_nbd::errno(kind) as u32 {
         1 => "EPERM",
@@ -151,7 +151,7 @@ fn errors_are_documented() {
 }
 
 #[test]
-fn exit_codes_differ_and_leave_out_the_taken_ones() {
+fn exit_codes_are_unique_and_not_reserved() {
     let codes: std::collections::BTreeSet<u8> = ErrorKind::ALL.map(exit_code).into();
     assert_eq!(codes.len(), ErrorKind::ALL.len());
     assert!(codes.iter().all(|code| (3..100).contains(code)));

@@ -1,6 +1,6 @@
-//! The server and the client together, over real sockets.
+//! Tests of server and client together, over real sockets.
 //!
-//! Not here: the command line (bin/weir).
+//! The command line is tested in bin/weir.
 //!
 //! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
 
@@ -52,7 +52,7 @@ pub(crate) fn start() -> Server {
     Server { unix: unix_at, tcp: tcp_at, fake, stop, served, dir }
 }
 
-/// Knows one token, of an admin.
+/// An authority with one admin token.
 struct OneToken;
 
 pub(crate) const TOKEN: &str = "weir_of_this_test";
@@ -70,7 +70,7 @@ impl Authority for OneToken {
     fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
-/// A client over TCP, with the token.
+/// A client over TCP with the token.
 pub(crate) fn by_tcp(server: &Server) -> Client {
     Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
 }
@@ -85,7 +85,7 @@ pub(crate) fn tank() -> PoolCreate {
     }
 }
 
-/// Sends a request over TCP as the last of its connection, and returns the status and the body.
+/// Sends a request over TCP with `connection: close`, and returns the status and the body.
 async fn raw(server: &Server, request: &str) -> (u16, String) {
     let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
     let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
@@ -108,7 +108,7 @@ fn kind_of(body: &str) -> String {
 }
 
 #[tokio::test]
-async fn targets_take_whole_names_and_give_them_back() {
+async fn targets_are_created_shown_and_deleted_by_full_name() {
     let server = start();
     let client = by_tcp(&server);
     let name = weir_api::types::target_name("vms");
@@ -156,7 +156,7 @@ async fn targets_take_whole_names_and_give_them_back() {
 }
 
 #[tokio::test]
-async fn both_sockets_serve_every_kind_of_thing() {
+async fn both_sockets_serve_pools_volumes_and_exports() {
     let server = start();
     let unix = Client::new(server.unix.clone());
     let tcp = by_tcp(&server);
@@ -183,7 +183,7 @@ async fn both_sockets_serve_every_kind_of_thing() {
     let set = ExportSet { protocol, name: name.clone(), allow: vec!["10.0.0.0/24".into()] };
     let changed = tcp.call(set).await.unwrap().export;
     assert_eq!(changed.allow, ["10.0.0.0/24"]);
-    // The slash of the name travels inside one path part.
+    // The slash of the name is escaped in one part of the path.
     assert!(tcp.call(ShowExport { protocol, name: name.clone() }).await.unwrap().read_only);
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
     assert_eq!(tcp.call(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
@@ -196,7 +196,7 @@ async fn both_sockets_serve_every_kind_of_thing() {
 }
 
 #[tokio::test]
-async fn the_document_is_served() {
+async fn openapi_document_is_served() {
     let server = start();
     let (status, body) =
         raw(&server, "GET /v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -206,7 +206,7 @@ async fn the_document_is_served() {
 }
 
 #[tokio::test]
-async fn strangers_in_a_browser_are_kept_out() {
+async fn requests_of_foreign_pages_in_a_browser_are_refused() {
     let server = start();
     let body = serde_json::to_string(&tank()).unwrap();
     let post = |host: &str, content: &str| {
@@ -235,7 +235,7 @@ async fn strangers_in_a_browser_are_kept_out() {
 }
 
 #[tokio::test]
-async fn wrong_requests_get_errors_of_one_form() {
+async fn invalid_requests_get_errors_of_one_form() {
     let server = start();
     let long = "x".repeat((1 << 20) + 1);
     let send = |method: &str, path: &str, body: &str| {
@@ -283,8 +283,8 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the limit after each read, and one read may bring as much again. It may
-    // close before it has read all; then the answer is lost.
+    // The server checks the limit after each read, and one read may return as much again. It may
+    // close before it has read everything; then the response is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -293,15 +293,15 @@ async fn long_request_header_is_refused() {
 }
 
 #[tokio::test]
-async fn answer_beyond_the_limit_is_an_error() {
+async fn response_above_the_limit_is_an_error() {
     const ANSWER: &[u8] = br#"{"pools":[]}"#;
     let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let at = Address::loopback(other.local_addr().unwrap().port());
-    // Spaces behind the JSON are part of the answer.
+    // Spaces after the JSON are part of the response.
     tokio::spawn(async move {
         for length in [1 << 20, (64 << 20) + 1] {
             let (mut stream, _) = other.accept().await.unwrap();
-            // Closed with an unread request, the connection would be reset.
+            // A close with an unread request would reset the connection.
             let read = stream.read(&mut [0; 4096]).await.unwrap();
             assert!(read > 0, "a request");
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
@@ -317,7 +317,7 @@ async fn answer_beyond_the_limit_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_client_never_waits_for_ever() {
+async fn client_stops_waiting_at_its_timeout() {
     let server = start();
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_millis(200));
     let before = Instant::now();
@@ -328,7 +328,7 @@ async fn a_client_never_waits_for_ever() {
 }
 
 #[tokio::test]
-async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
+async fn call_runs_to_its_end_after_its_caller_disconnects() {
     let server = start();
     let client = Client::new(server.unix.clone());
     let hasty = client.clone();
@@ -347,7 +347,7 @@ async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
 }
 
 #[tokio::test]
-async fn an_absent_server_is_named() {
+async fn error_names_the_unreachable_server() {
     let server = start();
     let absent = Address::Unix(server.dir.path().join("absent.sock"));
     let error = Client::new(absent.clone()).call(ListPools {}).await.unwrap_err();
@@ -357,7 +357,7 @@ async fn an_absent_server_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_and_half_sent_requests_are_dropped() {
+async fn idle_connections_and_incomplete_requests_time_out() {
     let server = start();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let begun = "POST /v1/pools HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
@@ -366,7 +366,7 @@ async fn silent_and_half_sent_requests_are_dropped() {
         let mut stream = UnixStream::connect(path).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // The paused clock jumps to the server's time limit, and far short of this one.
+        // The paused clock jumps to the server's time limit, which is far below this one.
         let closed = stream.read_to_end(&mut answer);
         tokio::time::timeout(Duration::from_mins(1), closed)
             .await
@@ -376,7 +376,7 @@ async fn silent_and_half_sent_requests_are_dropped() {
 }
 
 #[tokio::test]
-async fn stopping_lets_go_of_idle_clients_and_removes_the_socket() {
+async fn shutdown_closes_idle_connections_and_removes_the_socket() {
     let server = start();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let idle = UnixStream::connect(path).await.unwrap();
@@ -390,7 +390,7 @@ async fn stopping_lets_go_of_idle_clients_and_removes_the_socket() {
 }
 
 #[tokio::test]
-async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
+async fn connection_flood_on_tcp_leaves_the_unix_socket_free() {
     let server = start();
     let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
     let mut held = Vec::new();
@@ -403,9 +403,9 @@ async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
     by_tcp(&server).with_timeout(quick).call(ListPools {}).await.unwrap();
 }
 
-// 64 idle connections delayed a call by 10 s: until the first of them timed out.
+// 64 idle connections delayed a call by 10 s, until the first of them timed out.
 #[tokio::test]
-async fn silent_and_half_sent_connections_delay_no_call() {
+async fn idle_connections_and_incomplete_requests_delay_no_call() {
     let server = start();
     let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
     let begun = format!(
@@ -418,19 +418,19 @@ async fn silent_and_half_sent_connections_delay_no_call() {
         let mut held = Vec::new();
         for _ in 0..100 {
             let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
-            // It may be closed for the next one meanwhile.
+            // The server may close it for the next one meanwhile.
             drop(stream.write_all(sent.as_bytes()).await);
             held.push(stream);
         }
         let before = Instant::now();
         by_tcp(&server).call(ListPools {}).await.unwrap();
         let waited = before.elapsed();
-        // Far below the time after which the server closes silent connections.
+        // Far below the time after which the server closes idle connections.
         assert!(waited < Duration::from_secs(5), "{waited:?} behind those that sent {sent:?}");
     }
 }
 
-/// Begins to send the snapshot of this own name; the session.
+/// Starts to send a snapshot with this name; returns the session.
 async fn sending(client: &Client, own: &str) -> String {
     client.call(tank()).await.unwrap();
     let volume = VolumeCreate {
@@ -447,7 +447,7 @@ async fn sending(client: &Client, own: &str) -> String {
     client.call(request).await.unwrap().session
 }
 
-/// Bytes of a stream, and how it ended.
+/// Reads a stream to its end; returns the number of bytes and the result.
 async fn all_of(stream: &mut Box<dyn SendStream>) -> (usize, Result<(), ApiError>) {
     let mut bytes = 0;
     loop {
@@ -462,7 +462,7 @@ async fn all_of(stream: &mut Box<dyn SendStream>) -> (usize, Result<(), ApiError
 const STREAM_BYTES: usize = 6 + (3 << 20);
 
 #[tokio::test]
-async fn a_stream_is_fetched_once_and_ends_its_session() {
+async fn stream_downloads_once_and_ends_its_session() {
     let server = start();
     for (at, client) in [Client::new(server.unix.clone()), by_tcp(&server)].iter().enumerate() {
         let session = sending(client, &format!("whole{at}")).await;
@@ -479,7 +479,7 @@ async fn a_stream_is_fetched_once_and_ends_its_session() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
+async fn broken_stream_returns_the_error_and_never_looks_complete() {
     let server = start();
     let client = Client::new(server.unix.clone());
     let session = sending(&client, "damaged").await;
@@ -490,7 +490,7 @@ async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
         (bytes, told.kind, told.message.as_str()),
         (6, ErrorKind::Data, "block 7 is damaged")
     );
-    // So it looks to anybody else.
+    // The stream as any other HTTP client sees it.
     let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
     let session = client.call(request).await.unwrap().session;
     let request = format!(
@@ -502,7 +502,7 @@ async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_takes_any_more_lets_go_of_its_session() {
+async fn abandoned_download_ends_its_send_session() {
     let server = start();
     let client = Client::new(server.unix.clone());
     let session = sending(&client, "dropped").await;
@@ -517,14 +517,14 @@ async fn a_stream_that_nobody_takes_any_more_lets_go_of_its_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_stream_is_waited_for_as_long_as_its_server_lives() {
+async fn client_waits_for_a_slow_stream_while_the_server_lives() {
     let server = start();
-    // A part comes every 100 seconds.
+    // A part arrives every 100 seconds.
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_secs(30));
     let session = sending(&client, "slow").await;
     let mut stream = client.send_stream(session).await.unwrap();
     assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
-    // What was given and does not arrive is not waited for.
+    // The client does not wait for data that the server sent and that does not arrive.
     let session = sending(&client, "stuck").await;
     let mut stream = client.send_stream(session).await.unwrap();
     let before = tokio::time::Instant::now();
@@ -537,7 +537,7 @@ async fn a_slow_stream_is_waited_for_as_long_as_its_server_lives() {
 }
 
 #[tokio::test]
-async fn a_client_keeps_its_connection_and_makes_another_when_that_is_gone() {
+async fn client_reuses_its_connection_and_reconnects() {
     let server = start();
     let Address::Unix(path) = server.unix.clone() else { unreachable!() };
     let between = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -552,7 +552,7 @@ async fn a_client_keeps_its_connection_and_makes_another_when_that_is_gone() {
     };
     let (connection, first) = tokio::join!(accept(), client.call(ListPools {}));
     first.unwrap();
-    // Nobody accepts a second one.
+    // Nothing accepts a second connection.
     let calls = async {
         client.call(tank()).await.unwrap();
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Many calls at once, answers that clients do not take, and lists of many pages.
+//! Tests of many concurrent calls, unread responses, and lists of many pages.
 //!
-//! Not here: the tables behind the limits (unit tests).
+//! The tables of the limits have unit tests.
 //!
-//! Invariant: a request that the server read is answered, whatever others do.
+//! Invariant: the server answers every request that it has read, whatever other clients do.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -39,16 +39,16 @@ fn request(what: &str) -> String {
     format!("{what} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\r\n")
 }
 
-// Of 200 calls at once, 104 connections were broken off after the request was sent, six of whose
-// calls were made.
+// Of 200 calls at once, 104 connections broke after the request was sent; the server had made six
+// of their calls.
 #[tokio::test]
-async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
+async fn two_hundred_concurrent_calls_run_once_each() {
     let server = start();
     for client in [Client::new(server.unix.clone()), by_tcp(&server)] {
         let begun = server.fake.slow_begun.load(Ordering::SeqCst);
         let mut calls = JoinSet::new();
         for _ in 0..200 {
-            // Each over a connection of its own.
+            // Each call uses its own connection.
             let address = client.address().clone();
             let fresh = if matches!(address, Address::Unix(_)) {
                 Client::new(address)
@@ -61,7 +61,7 @@ async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
         while let Some(call) = calls.join_next().await {
             match call.unwrap() {
                 Ok(_) => made += 1,
-                // On a slow machine the wait for a turn may end before the call runs.
+                // On a slow machine the wait for a permit may end before the call runs.
                 Err(error) if error.message.contains("nothing was done") => refused += 1,
                 Err(error) => panic!("{error:?}"),
             }
@@ -72,7 +72,7 @@ async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
     }
 }
 
-/// Takes all slots of one user, and its part of the queue, by calls that never end.
+/// Takes all slots of one user, and its part of the queue, with calls that never end.
 async fn fill_queue(path: &Path) -> Vec<UnixStream> {
     let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
@@ -85,13 +85,13 @@ async fn fill_queue(path: &Path) -> Vec<UnixStream> {
 }
 
 #[tokio::test]
-async fn connection_beyond_the_queue_is_told_to_try_again() {
+async fn connection_beyond_the_queue_gets_503_with_retry_after() {
     let server = start();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let _held = fill_queue(path).await;
     for _ in 0..10 {
         let mut stream = UnixStream::connect(path).await.unwrap();
-        // The answer comes before anything of the request is read.
+        // The server responds before it reads anything of the request.
         drop(stream.write_all(b"GET /v1/pools HTTP/1.1\r\nhost: x\r\n\r\n").await);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -99,17 +99,17 @@ async fn connection_beyond_the_queue_is_told_to_try_again() {
         assert!(answer.contains(&format!("retry-after: {RETRY_AFTER_SECONDS}")), "{answer}");
         assert!(answer.contains("nothing was done"), "{answer}");
     }
-    // The other socket has slots of its own.
+    // The other socket has its own slots.
     by_tcp(&server).call(ListPools {}).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_connections_beyond_a_number_are_closed_without_an_answer() {
+async fn excess_refused_connections_are_closed_without_response() {
     let server = start();
     let clock = StoppedClock::new();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let _held = fill_queue(path).await;
-    // Each stays open, so the server waits for its end.
+    // Each stays open, so the server waits for it to close.
     let mut refused = Vec::new();
     for _ in 0..80 {
         refused.push(UnixStream::connect(path).await.unwrap());
@@ -122,7 +122,7 @@ async fn refused_connections_beyond_a_number_are_closed_without_an_answer() {
         answered += usize::from(!answer.is_empty());
     }
     assert_eq!(answered, 64);
-    // The time of the first answers ends, and others are answered.
+    // The first refusals reach their time limit, and others get a response.
     tokio::time::advance(Duration::from_secs(2)).await;
     let mut answer = String::new();
     for _ in 0..100 {
@@ -138,7 +138,7 @@ async fn refused_connections_beyond_a_number_are_closed_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_events_end_soon_and_sooner_beyond_the_share_of_a_caller() {
+async fn event_polls_end_early_beyond_the_limit_of_a_caller() {
     let server = start();
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let ask = "GET /v1/events?after=3&wait_ms=600000 HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -162,7 +162,7 @@ async fn waits_for_events_end_soon_and_sooner_beyond_the_share_of_a_caller() {
     assert_eq!(took, [5, 40, 40, 40, 40, 40, 40, 40, 40], "tenths of a second");
 }
 
-// One token that kept 64 connections in a wait for events left an admin without an answer.
+// One token that kept 64 connections in a wait for events left an admin without a response.
 #[tokio::test]
 async fn long_polls_delay_no_call() {
     let server = start();
@@ -178,7 +178,7 @@ async fn long_polls_delay_no_call() {
         by_tcp(&server).with_timeout(Duration::from_secs(20)).call(ListPools {}).await.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
-    // A wait that was cut short was answered.
+    // Interrupted waits got a response.
     let mut answered = 0;
     for mut stream in polls {
         let mut answer = [0; 12];
@@ -188,7 +188,7 @@ async fn long_polls_delay_no_call() {
     assert!(answered >= PEER_CONNECTIONS_MAX - 1, "{answered} answers");
 }
 
-/// A server with so many snapshots of one volume.
+/// A server with `count` snapshots of one volume.
 async fn with_snapshots(count: usize) -> (Server, Client) {
     let server = start();
     let client = Client::new(server.unix.clone());
@@ -207,7 +207,7 @@ async fn with_snapshots(count: usize) -> (Server, Client) {
 }
 
 #[tokio::test]
-async fn long_list_comes_in_pages_and_whole_to_a_client() {
+async fn client_joins_the_pages_of_a_long_list() {
     let (server, client) = with_snapshots(2500).await;
     let all = client.call(ListSnapshots::default()).await.unwrap();
     assert_eq!((all.snapshots.len(), all.next), (2500, None));
@@ -230,14 +230,14 @@ async fn long_list_comes_in_pages_and_whole_to_a_client() {
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
-// 60 connections that asked for 12 MB each and took nothing held 819 MiB, and their slots.
+// 60 connections that requested 12 MB each and read nothing held 819 MiB, and their slots.
 #[tokio::test]
-async fn answers_that_are_not_taken_delay_no_call() {
+async fn unread_responses_delay_no_call() {
     let (server, _) = with_snapshots(2000).await;
     let mut held = Vec::new();
     for _ in 0..PEER_CONNECTIONS_MAX {
         let mut stream = connect(&server).await;
-        // More than the system takes without the client.
+        // More than the kernel buffers without the client.
         for _ in 0..20 {
             stream.write_all(request("GET /v1/snapshots").as_bytes()).await.unwrap();
         }
@@ -245,7 +245,7 @@ async fn answers_that_are_not_taken_delay_no_call() {
     }
     let begun = Instant::now();
     by_tcp(&server).with_timeout(Duration::from_secs(30)).call(ListPools {}).await.unwrap();
-    // They give way after 5 s, far below the 30 s after which they are ended.
+    // They can be evicted after 5 s, far below the 30 s after which the server closes them.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(held);
 }

@@ -1,8 +1,9 @@
-//! The API over its sockets, and the documents made from it.
+//! Tests of the API over its sockets, and of the documents generated from it.
 //!
-//! Not here: the command line (bin/weir/tests).
+//! The command line has its tests in bin/weir/tests.
 //!
-//! Invariant: one binary: each test binary would build generic code anew and link all crates.
+//! Invariant: there is one binary, because each test binary would compile generic code again and
+//! link all crates.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

@@ -1,9 +1,9 @@
-//! The port for peers: strangers on it, over real sockets and TLS.
+//! Tests of the port for peers: unauthenticated peers, over real sockets and TLS.
 //!
-//! Not here: what a peer may do (the tests of bin/weir).
+//! The rights of peers are tested in bin/weir.
 //!
-//! Invariant: no test depends on how fast the machine is: a peer is answered while the strangers'
-//! connections are still open, or after the paused clock jumped.
+//! Invariant: no test depends on the speed of the machine: a peer gets its response while the
+//! connections of unauthenticated peers are still open, or after the paused clock has jumped.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use weir_base::ErrorKind;
 use crate::fake::Fake;
 use crate::http::tank;
 
-/// More than there are places, from several addresses.
+/// More connections than there are slots, from several addresses.
 const STRANGERS: usize = 200;
 
 const SECRET: &str = "a-secret-of-both-of-them";
@@ -72,8 +72,8 @@ impl Server {
         Client::peer(&to, &support("peer.pem"), secret).unwrap().call(ShowServer {}).await.map(drop)
     }
 
-    /// A connection from 127.0.0.`last` that made a call with the secret, with the begin of the
-    /// answer.
+    /// A connection from 127.0.0.`last` that made a call with the secret and has read the start of
+    /// the response.
     async fn proven(&self, last: u8) -> Box<dyn Both> {
         let mut stream = self.tls(last).await.unwrap();
         let call =
@@ -106,7 +106,8 @@ impl Server {
     }
 }
 
-/// Bytes that a stranger sends after the TLS handshake; `None`: it opens TCP and sends nothing.
+/// Bytes that an unauthenticated peer sends after the TLS handshake; `None`: it opens TCP and sends
+/// nothing.
 const STRANGE: [Option<&str>; 4] = [
     None,
     Some(""),
@@ -117,7 +118,7 @@ const STRANGE: [Option<&str>; 4] = [
 trait Both: tokio::io::AsyncRead + Unpin {}
 impl<T: tokio::io::AsyncRead + Unpin> Both for T {}
 
-/// One that the server has not closed yet, or `None` where it was closed at once.
+/// Connection of an unauthenticated peer, or `None` if the server closed it at once.
 async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<dyn Both>> {
     let Some(sent) = sent else {
         return Some(Box::new(server.tcp(last).await.ok()?));
@@ -127,15 +128,16 @@ async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<d
     Some(Box::new(stream))
 }
 
-/// Connections among these that the server keeps open, once they are `most` or it had time to
-/// close the others.
+/// Number of these connections that the server keeps open, as soon as it is at most `most` or the
+/// server had time to close the others.
 async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     let mut count = 0;
     for _ in 0..1000 {
         count = 0;
         for stream in &mut *held {
             let mut answer = Vec::new();
-            // Without the runtime's budget for one task, which many connections would use up.
+            // Unconstrained, because many connections would use up the runtime's budget for one
+            // task.
             let end = tokio::task::unconstrained(stream.read_to_end(&mut answer));
             let is_closed = end.now_or_never().is_some();
             count += usize::from(!is_closed);
@@ -149,7 +151,7 @@ async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     count
 }
 
-/// Keeps the paused clock from jumping, so that no time limit of the server ends a stranger.
+/// Keeps the paused clock from jumping, so that no time limit of the server ends a connection.
 pub(crate) struct StoppedClock {
     end: std::sync::mpsc::Sender<()>,
     held: tokio::task::JoinHandle<()>,
@@ -170,16 +172,15 @@ impl StoppedClock {
     }
 }
 
-// 32 strangers on the port for peers kept replication out: they held all slots before TLS, and
-// after each 401.
+// 32 unauthenticated peers blocked replication: they held all slots before TLS, and after each 401.
 #[tokio::test(start_paused = true)]
-async fn strangers_of_every_kind_delay_no_peer() {
+async fn unauthenticated_peers_delay_no_peer() {
     let server = Server::start();
     let clock = StoppedClock::new();
     for sent in STRANGE {
         let mut held = Vec::new();
         for n in 0..STRANGERS {
-            // From the address of the peer too.
+            // Also from the address of the peer.
             held.extend(stranger(&server, 1 + (n % 8) as u8, sent).await);
         }
         server.call("secret").await.unwrap();
@@ -195,7 +196,7 @@ async fn strangers_of_every_kind_delay_no_peer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_address_has_a_share_of_the_places_of_strangers() {
+async fn unauthenticated_connections_of_one_address_are_limited() {
     let server = Server::start();
     let clock = StoppedClock::new();
     let mut other = vec![stranger(&server, 2, None).await.unwrap()];
@@ -210,11 +211,11 @@ async fn one_address_has_a_share_of_the_places_of_strangers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_are_closed_after_a_time_limit() {
+async fn unauthenticated_connections_time_out() {
     let server = Server::start();
     for sent in STRANGE {
         let mut stream = stranger(&server, 2, sent).await.unwrap();
-        // The paused clock jumps to the server's time limits, and far short of this one.
+        // The paused clock jumps to the server's time limits, which are far below this one.
         let mut answer = Vec::new();
         let closed = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut answer));
         assert!(closed.await.is_ok(), "still open after {sent:?}");
@@ -222,7 +223,7 @@ async fn strangers_are_closed_after_a_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn proven_peers_are_limited_in_all_and_by_address() {
+async fn authenticated_peers_are_limited_in_total_and_by_address() {
     let server = Server::start();
     let clock = StoppedClock::new();
     let mut held = Vec::new();
@@ -252,7 +253,7 @@ async fn snapshots_for_a_server_of_an_earlier_version_are_limited() {
             properties: PropertyValues::default(),
         };
         state.create_volume(volume).unwrap();
-        // The mark of the caller: the fake tells the origin, whatever property is asked for.
+        // The mark of the caller: the fake returns the origin for every requested property.
         state.volumes.get_mut("tank/vm1").unwrap().origin = Some("127.0.0.2".into());
         for n in 0..=16_384 {
             state.take(&format!("tank/vm1@s{n:05}")).unwrap();

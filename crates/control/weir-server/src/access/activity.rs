@@ -1,8 +1,8 @@
-//! Which disks a call opened, whether they do anything, and which it may open.
+//! Activity of one call: the disks that it opened, their progress, and the disks that it may open.
 //!
-//! Not here: disks of open pools; their engine watches them.
+//! The engine monitors the disks of open pools.
 //!
-//! Invariant: keeps no disk open.
+//! Invariant: it holds no disk open.
 
 use std::io;
 use std::path::Path;
@@ -19,23 +19,23 @@ tokio::task_local! {
     static ACTIVITY: Arc<Activity>;
 }
 
-/// The disks that one call opened.
+/// Activity of one call.
 #[derive(Default)]
 pub struct Activity {
-    /// Where its caller may name disks; anywhere without.
+    /// Directories in which the caller may name disks; `None` for any path.
     named: Option<Arc<NamedDirs>>,
     steps: AtomicU64,
     disks: Mutex<Vec<Weak<dyn Device>>>,
 }
 
 impl Activity {
-    /// That of a call by the caller of the running task.
+    /// The activity of a new call by the caller of the current task.
     pub(crate) fn of_caller(named: &Arc<NamedDirs>) -> Self {
         let named = if caller_files::caller_names_any() { None } else { Some(Arc::clone(named)) };
         Self { named, ..Self::default() }
     }
 
-    /// Resolves a path that the caller named; none where any path is good.
+    /// Resolves a path from the caller; returns `None` if the caller may name any path.
     ///
     /// # Errors
     /// As [`NamedDirs::place`].
@@ -43,29 +43,29 @@ impl Activity {
         self.named.as_ref().map(|named| named.place(path)).transpose()
     }
 
-    /// That of the call the running task answers.
+    /// The activity of the call that the current task runs.
     pub(crate) fn current() -> Arc<Self> {
         ACTIVITY.try_with(Arc::clone).unwrap_or_default()
     }
 
-    /// Runs a call whose disks are noted here.
+    /// Runs a call and records its disks here.
     pub(crate) async fn cover<T>(self: Arc<Self>, call: impl Future<Output = T>) -> T {
         ACTIVITY.scope(self, call).await
     }
 
-    /// Notes that a disk was opened, or could not be.
+    /// Records that a disk was opened, or failed to open.
     pub(crate) fn opened(&self, disk: Option<&Arc<dyn Device>>) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.disks.lock().extend(disk.map(Arc::downgrade));
     }
 
-    /// A number that changes as long as something is done.
+    /// Returns a number that changes while disks make progress.
     pub(crate) fn progress(&self) -> u64 {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut disks = self.disks.lock();
         let before = disks.len();
         disks.retain(|disk| disk.strong_count() > 0);
-        // A disk that was closed takes its counts along; that is progress too.
+        // Closing a disk removes its counters; that counts as progress too.
         self.steps.fetch_add((before - disks.len()) as u64 * (1 << 40), Ordering::Relaxed);
         let issued = disks.iter().filter_map(Weak::upgrade).map(|disk| {
             let stats = disk.stats();

@@ -1,10 +1,10 @@
-//! Reads of files that a caller or the configuration names, away from the thread that answers
-//! management calls.
+//! Runs file accesses on the blocking pool, off the thread of the management interface.
 //!
-//! Not here: the rules for paths (files) and for file types (weir-base `named_file`).
+//! The rules for paths are in `caller_files`, those for file types in weir-base `named_file`.
 //!
-//! A file of a network file system whose server is away is read for ever, whatever its type. A read
-//! runs on the blocking pool, and the call that needs it waits for [`READ_LIMIT`].
+//! A read from a network file system without its server never ends, whatever the type of the file.
+//! So a read of a file that a caller or the configuration names runs on the blocking pool, and the
+//! call waits at most [`READ_LIMIT`].
 //!
 //! Invariants:
 //! - no read of a named file runs on the thread of the management interface;
@@ -18,18 +18,18 @@ use weir_base::ErrorKind;
 
 use crate::answer::errors::internal;
 
-/// A file that is not read by then is on a file system that does not answer: less than the 5 s
-/// within which a call is answered.
+/// Time limit of a read; after it, the file system counts as unresponsive. It is less than the 5 s
+/// within which the server responds to a call.
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
-/// Reads at the same time. A read that does not end keeps its thread.
+/// Maximum concurrent reads. A read that does not end keeps its thread.
 const READS_MAX: usize = 16;
 
-/// Runs `work`, which reads or writes a few small files; `what` is how errors call them.
+/// Runs `work`, which reads or writes a few small files; errors call these files `what`.
 ///
 /// # Errors
-/// Errors of `work`; `Unavailable` if it does not end in time, after which it may still end;
-/// `Busy` while many others do not end.
+/// Errors of `work`; `Unavailable` if it exceeds the time limit, after which it may still complete;
+/// `Busy` while too many others do not end.
 pub(crate) async fn aside<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -37,7 +37,7 @@ pub(crate) async fn aside<T: Send + 'static>(
     within(&READS, READ_LIMIT, what, work).await
 }
 
-/// Reads that may begin now.
+/// Permits for reads.
 static READS: Semaphore = Semaphore::const_new(READS_MAX);
 
 async fn within<T: Send + 'static>(
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn file_that_does_not_answer_delays_its_call_only() {
+    async fn unresponsive_file_delays_only_its_call() {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let stuck = tokio::spawn(within(&READS, Duration::from_millis(50), "a.pem", move || {
             released.recv().ok();
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_of_files_that_do_not_answer_are_limited() {
-        // Other tests read files meanwhile.
+    async fn reads_of_unresponsive_files_are_limited() {
+        // The other semaphore is in use by other tests.
         static OWN: Semaphore = Semaphore::const_new(READS_MAX);
         let mut stuck = Vec::new();
         for _ in 0..16 {

@@ -1,15 +1,15 @@
-//! Which files the server opens because a caller named them.
+//! Files that the server opens because a caller named them.
 //!
-//! Not here: opening disks (disks), reading secrets (weir-base), who the caller is (weir-api).
+//! Disks are opened in `disks`, secrets are read in weir-base, callers are identified in weir-api.
 //!
-//! A server that runs as root can read and write everything. Root and the user of the server could
-//! do that themselves; for every other caller the server opens block devices below `/dev`, and
-//! files below `/etc/weir` and the directories of `weir serve --disk-dir`.
+//! A server that runs as root can access every file. Root and the user of the server could do so
+//! themselves. For every other caller the server opens only block devices below `/dev`, and files
+//! below `/etc/weir` and the directories of `weir serve --disk-dir`.
 //!
 //! Invariants:
-//! - the kernel resolves the path below the directory (`RESOLVE_BENEATH`): no `..` and no link
-//!   leads out of it, also where it is changed meanwhile;
-//! - what was resolved is what is opened: by descriptor, never by name a second time.
+//! - the kernel resolves the path below the directory (`RESOLVE_BENEATH`): neither `..` nor a link
+//!   can leave it, even if the directory is changed meanwhile;
+//! - the server opens exactly the resolved file: by descriptor, never by name a second time.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,20 +23,20 @@ use weir_base::{ErrorKind, named_file};
 use crate::access::aside::aside;
 use crate::access::secrets::Secrets;
 
-/// Where devices are.
+/// Directory of devices.
 const DEVICES: &str = "/dev";
 
-/// Where files for the server are kept, by whoever may write there: root.
+/// Directory of files for the server; only root can write to it.
 const CONFIG: &str = "/etc/weir";
 
-/// The directories that callers may name files in.
+/// The directories in which callers may name files.
 #[derive(Debug, Default)]
 pub(crate) struct NamedDirs {
-    /// As it was given, and without links.
+    /// Each directory as given, and with links resolved.
     dirs: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Why a file that a caller named is not opened.
+/// The error for a file that a caller may not name.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} is not below /dev, {CONFIG} or a directory of weir serve --disk-dir, and only root and the \
@@ -47,26 +47,26 @@ pub(crate) struct FileRefused {
     path: PathBuf,
 }
 
-/// What to do about [`FileRefused`].
+/// The remedy for [`FileRefused`].
 pub(crate) const REFUSED_ACTION: &str =
     "run it as root over the unix socket, or start the server with --disk-dir DIR";
 
-/// A place that was resolved; the path leads to it as long as this lives.
+/// A resolved path. It refers to the file as long as this lives.
 pub(crate) struct Place {
     fd: OwnedFd,
 }
 
-/// A file as a call gives it.
+/// A file in a request.
 pub(crate) struct Given {
-    /// Content in the call.
+    /// The content, if the request contains it.
     pub(crate) sent: Option<Vec<u8>>,
-    /// Path in the call.
+    /// The path, if the request names it.
     pub(crate) named: Option<String>,
     /// File of the replaced secret or certificate.
     pub(crate) before: Option<String>,
 }
 
-/// What callers name and send: where files may be, and where secrets are kept.
+/// The directories of files that callers may name, and the directory of secrets that they send.
 #[derive(Clone)]
 pub(crate) struct CallerFiles {
     pub(crate) dirs: Arc<NamedDirs>,
@@ -74,15 +74,15 @@ pub(crate) struct CallerFiles {
 }
 
 impl CallerFiles {
-    /// The file of certificates that a caller sent or named; `before` is the file of those in its
-    /// place.
+    /// Returns the file with the certificates that a caller sent or named; `before` is the file
+    /// that it replaces.
     ///
-    /// Root and the user of the server name a file that is read again at each use. What another
-    /// caller names is read now, through the descriptor that was checked, and kept as if it had
-    /// been sent.
+    /// For root and the user of the server this is the named file, which is read again at each use.
+    /// For another caller the server reads the named file now, through the checked descriptor, and
+    /// saves a copy.
     ///
     /// # Errors
-    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
+    /// `Invalid` for neither or both, `Permission` for a file that the caller may not name.
     pub(crate) async fn public(&self, given: Given) -> Result<String, ApiError> {
         let files = self.clone();
         let Given { sent, named, before } = given;
@@ -113,14 +113,14 @@ impl CallerFiles {
         aside(&named, keep).await
     }
 
-    /// The file of a secret that a caller sent or named.
+    /// Returns the file with the secret that a caller sent or named.
     ///
-    /// Root and the user of the server name a file that is read again at each use. Every other
-    /// caller sends the secret. Otherwise a caller could have the server send a secret that the
-    /// caller does not know to a machine of the caller's choice.
+    /// For root and the user of the server this is the named file, which is read again at each use.
+    /// Every other caller must send the secret. Otherwise a caller could make the server send a
+    /// secret that the caller does not know to a machine of the caller's choice.
     ///
     /// # Errors
-    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
+    /// `Invalid` for neither or both, `Permission` for a file that the caller may not name.
     pub(crate) async fn secret(&self, given: Given) -> Result<String, ApiError> {
         let Given { sent, named, before } = given;
         match (sent, named) {
@@ -147,17 +147,17 @@ impl CallerFiles {
 }
 
 impl Place {
-    /// A name of exactly this file.
+    /// A path to exactly this file.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 }
 
 impl NamedDirs {
-    /// The directories of the command line, beside those that every server has.
+    /// The directories of the command line, in addition to those that every server has.
     ///
     /// # Errors
-    /// `NotFound` for a directory that is not there.
+    /// `NotFound` for a directory that does not exist.
     pub(crate) fn new(given: &[PathBuf]) -> Result<Self, ApiError> {
         let mut dirs = vec![(PathBuf::from(CONFIG), PathBuf::from(CONFIG))];
         for dir in given {
@@ -172,14 +172,14 @@ impl NamedDirs {
         Ok(Self { dirs })
     }
 
-    /// Resolves a path that a caller named.
+    /// Resolves a path from a caller.
     ///
     /// # Errors
-    /// `PermissionDenied` with [`FileRefused`] for a path outside, and what the kernel says of one
-    /// inside.
+    /// `PermissionDenied` with [`FileRefused`] for a path outside the directories, and the kernel's
+    /// error for a path inside.
     pub(crate) fn place(&self, path: &Path) -> io::Result<Place> {
         if let Ok(rest) = path.strip_prefix(DEVICES) {
-            // Other file systems below it, such as /dev/shm, hold files of users.
+            // Other file systems below it, such as /dev/shm, contain files of users.
             let fd = beneath(Path::new(DEVICES), rest, ResolveFlags::NO_XDEV)?;
             let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
             return match kind {
@@ -196,7 +196,7 @@ impl NamedDirs {
         };
         match beneath(&dir, &rest, ResolveFlags::empty()) {
             Ok(fd) => Ok(Place { fd }),
-            // A link or `..` that leads out.
+            // A link or `..` that leaves the directory.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error()) => {
                 Err(refused(path))
             }
@@ -216,17 +216,17 @@ fn beneath(dir: &Path, rest: &Path, more: ResolveFlags) -> io::Result<OwnedFd> {
     Ok(openat2(&dir, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
-/// Whether an error is of a file that a caller may not name.
+/// Whether an error is [`FileRefused`].
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<FileRefused>()).is_some()
 }
 
-/// Whether the caller of the running call has the server open any file.
+/// Whether the caller of the current call may name any file.
 pub(crate) fn caller_names_any() -> bool {
     caller::current().names_any_file()
 }
 
-/// The error of a file that was refused, with what to do.
+/// Converts an error of a named file, with the remedy.
 pub(crate) fn api_error(path: &Path, error: &io::Error) -> ApiError {
     if is_refusal(error) {
         return ApiError::new(ErrorKind::Permission, error.to_string()).with_action(REFUSED_ACTION);
@@ -292,14 +292,14 @@ mod tests {
         for bad in ["/dev/null", "/dev/zero"] {
             assert!(is_refused(&dirs, Path::new(bad)), "{bad}");
         }
-        // Links to descriptors of the server, and the file systems that users write to.
+        // Links to descriptors of the server, and file systems that users can write to.
         for bad in ["/dev/fd/0", "/dev/stdin", "/dev/shm/x", "/dev/../etc/shadow"] {
             assert!(dirs.place(Path::new(bad)).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn file_that_is_swapped_after_the_check_is_not_followed() {
+    fn file_replaced_by_a_link_after_the_check_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let dirs = NamedDirs::new(&[root.path().to_owned()]).unwrap();
         let disk = root.path().join("disk");

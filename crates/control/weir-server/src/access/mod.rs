@@ -1,4 +1,4 @@
-//! Files that callers name, secrets and tokens.
+//! Files that callers name, their secrets, and tokens.
 
 pub(crate) mod activity;
 pub(crate) mod aside;

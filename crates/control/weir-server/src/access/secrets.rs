@@ -1,11 +1,11 @@
-//! Secrets that callers sent: files of the state directory, one for each.
+//! Secrets that callers sent: one file for each in the state directory.
 //!
-//! Not here: what they are for (replication, luns).
+//! Replication and targets use the secrets.
 //!
 //! Invariants:
-//! - a file is closed to other users from the moment that it is made;
-//! - the name of a file says nothing, and no two have one;
-//! - a secret that nothing refers to any more is removed, at the latest when the server starts.
+//! - a file is inaccessible to other users from its creation on;
+//! - the name of a file is random and reveals nothing;
+//! - a secret without a reference is removed, at the latest when the server starts.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -29,7 +29,8 @@ impl Secrets {
         Self { dir: state_dir.join("secrets") }
     }
 
-    /// Keeps a secret; returns the path of its file, which is `before` if that holds the same.
+    /// Saves a secret; returns the path of its file, which is `before` if that contains the same
+    /// secret.
     ///
     /// # Durability
     /// The file is on stable media when this returns.
@@ -59,7 +60,7 @@ impl Secrets {
         })
     }
 
-    /// Removes what was kept at `path`; another file stays.
+    /// Removes a saved secret. Files outside the directory are kept.
     pub(crate) fn forget(&self, path: &str) {
         if Path::new(path).parent() != Some(&self.dir) {
             return;
@@ -71,7 +72,7 @@ impl Secrets {
         }
     }
 
-    /// Removes everything that is not among `used`: left by a crash between two steps.
+    /// Removes all secrets that are not in `used`, left behind by a crash.
     pub(crate) fn forget_all_but(&self, used: &BTreeSet<&str>) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_secret_is_closed_to_others_and_goes_with_its_use() {
+    fn saved_secret_is_private_and_removed_when_unused() {
         let dir = tempfile::tempdir().unwrap();
         let secrets = Secrets::of(dir.path());
         let [one, other] = [b"one", b"two"].map(|content| secrets.keep(content, None).unwrap());
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
         secrets.forget_all_but(&BTreeSet::from([one.as_str()]));
         assert!(Path::new(&one).exists() && !Path::new(&other).exists());
-        // A file that a caller named is not the server's to remove.
+        // The server must not remove a file that a caller named.
         let named = dir.path().join("named");
         fs::write(&named, "").unwrap();
         secrets.forget(named.to_str().unwrap());

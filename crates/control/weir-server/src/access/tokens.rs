@@ -1,15 +1,16 @@
-//! The list of tokens, kept in the state directory.
+//! The list of tokens in the state directory.
 //!
-//! Not here: how a token travels and what a wrong one costs (weir-api), what each role may do (the
-//! gate of weir-api).
+//! The form of tokens and the delay for wrong ones are in weir-api, as is the check of roles
+//! (`gate`).
 //!
 //! Invariants:
-//! - the file holds SHA-256 of each token and no token: 256 random bits cannot be found from it;
-//! - a look-up compares with every token of the list, in constant time each: how long it takes says
-//!   nothing about how near a guess was;
-//! - a token that was revoked or has expired is refused from the next call on;
+//! - the file contains the SHA-256 of each token, never the token: 256 random bits cannot be
+//!   recovered from it;
+//! - a lookup compares with every token of the list, each in constant time: its duration reveals
+//!   nothing about how close a guess was;
+//! - a revoked or expired token is refused from the next call on;
 //! - a call with a token writes nothing: the last uses are kept in memory and saved by one task,
-//!   for all tokens at once, at most each [`USES_SAVED_EVERY`].
+//!   for all tokens at once, at most every [`USES_SAVED_EVERY`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,10 +35,11 @@ use crate::answer::errors::not_found;
 use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
 
-/// Tokens of a server: a driver and a person need one each, and a look-up compares with all.
+/// Maximum number of tokens: each user and storage driver needs one, and a lookup compares with
+/// all.
 const TOKENS_MAX: usize = 1000;
 
-/// The last uses of tokens are saved this often: a crash loses a minute of them.
+/// Interval at which the last uses of tokens are saved; a crash loses those since the last save.
 const USES_SAVED_EVERY: Duration = Duration::from_mins(1);
 
 /// Prefix of the accounts of tokens.
@@ -58,13 +60,13 @@ struct KnownToken {
     last_used_from: Option<String>,
 }
 
-/// The list.
+/// The list of tokens.
 pub(crate) struct Tokens {
     path: PathBuf,
     known: Mutex<Vec<KnownToken>>,
-    /// Held while the file is written, and never by a call that only uses a token.
+    /// Held while the file is written, never by a call that only uses a token.
     writing: Mutex<()>,
-    /// A token was used since the file was written.
+    /// Whether a token was used since the file was written.
     is_used: AtomicBool,
     refused: AtomicU64,
     events: Arc<Events>,
@@ -95,11 +97,11 @@ impl KnownToken {
 }
 
 impl Tokens {
-    /// Reads the list; none yet is an empty one.
+    /// Reads the list; a missing file is an empty list.
     ///
     /// # Errors
-    /// `Data` for a file that cannot be read: with an empty list in its place, tokens that were
-    /// revoked could not be told from ones that were lost.
+    /// `Data` for a file that cannot be read: an empty list instead would hide which tokens were
+    /// revoked and which were lost.
     pub(crate) fn load(dir: &Path, events: Arc<Events>) -> Result<Self, ApiError> {
         let path = dir.join("tokens.json");
         let failed = |why: String| {
@@ -116,7 +118,7 @@ impl Tokens {
         Ok(Self { path, known, writing, is_used, refused, events })
     }
 
-    /// Saves the last uses if there are new ones. Blocks for a write to the state directory.
+    /// Saves the last uses if they have changed. Blocks for a write to the state directory.
     pub(crate) fn save_uses(&self) {
         let _writing = self.writing.lock();
         if !self.is_used.swap(false, Ordering::Relaxed) {
@@ -137,7 +139,7 @@ impl Tokens {
         })
     }
 
-    /// Makes a token.
+    /// Creates a token.
     pub(crate) fn create(&self, request: TokenCreate) -> Result<TokenCreated, ApiError> {
         let TokenCreate { name, role, scope, expires_unix_ms } = request;
         let now = now_ms();
@@ -175,7 +177,7 @@ impl Tokens {
         let mut next = known;
         next.push(token.clone());
         self.save(&next)?;
-        // Calls may have used tokens meanwhile.
+        // Calls may have changed the uses of tokens meanwhile.
         let mut known = self.known.lock();
         known.push(token);
         known.sort_by(|a, b| a.name.cmp(&b.name));
@@ -187,7 +189,7 @@ impl Tokens {
         TokenList { tokens, refused: self.refused.load(Ordering::Relaxed) }
     }
 
-    /// Whether an account may still call: false for a token that was revoked or has expired.
+    /// Whether an account may still make calls: false for a token that was revoked or has expired.
     pub(crate) fn may_call(&self, account: &str) -> bool {
         let Some(name) = account.strip_prefix(ACCOUNT) else { return true };
         let now = now_ms();
@@ -205,7 +207,7 @@ impl Tokens {
             }
             known.clone()
         };
-        // It is gone even where the disk fails: rather a token too few than one too many.
+        // The token is removed even if the write fails: losing a token is safer than keeping it.
         self.save(&rest)?;
         Ok(Removed { outcome: Outcome::Removed, name: key.name })
     }
@@ -231,7 +233,7 @@ fn new_secret() -> SecretText {
     SecretText::new(format!("{TOKEN_PREFIX}{}", hexadecimal(&bytes)))
 }
 
-/// The place of a hash in the list. Looks at all of it.
+/// Index of a hash in the list. Compares with all entries.
 fn find(known: &[KnownToken], hash: &Hash) -> Option<usize> {
     let (mut any, mut at) = (Choice::from(0), 0_u64);
     for (index, token) in known.iter().enumerate() {
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn token_outlives_a_restart_and_its_secret_is_nowhere_on_disk() {
+    fn token_survives_a_restart_and_its_secret_is_not_on_disk() {
         let dir = tempfile::tempdir().unwrap();
         let made = tokens(dir.path()).create(request("ci", None)).unwrap();
         let secret = made.secret.expose();
@@ -319,7 +321,7 @@ mod tests {
         assert!(listed.last_used_unix_ms.is_some());
     }
 
-    // The server counted no call that it refused for its role or scope.
+    // The server did not count calls that it refused for their role or scope.
     #[test]
     fn denied_calls_of_a_token_are_one_event_a_minute() {
         let dir = tempfile::tempdir().unwrap();
@@ -344,10 +346,10 @@ mod tests {
         assert!(kept.iter().all(|event| event.kind == "calls_refused"));
     }
 
-    // Each call from another address than the one before saved and synced the table: 32 callers
-    // with one token slowed every call of the server to 259 ms.
+    // Each call from another address than the last one saved and synced the table: 32 callers with
+    // one token slowed every call of the server to 259 ms.
     #[test]
-    fn calls_with_a_token_write_nothing_and_their_uses_are_saved_together() {
+    fn calls_write_no_token_file_and_uses_are_saved_together() {
         let dir = tempfile::tempdir().unwrap();
         let all = tokens(dir.path());
         let made = [all.create(request("a", None)), all.create(request("b", None))];
@@ -367,7 +369,7 @@ mod tests {
         fs::remove_file(dir.path().join("tokens.json")).unwrap();
         all.save_uses();
         assert!(!dir.path().join("tokens.json").exists(), "nothing new to save");
-        // A token that is made or revoked keeps the uses of the others.
+        // Creating or revoking a token saves the uses of the others.
         all.revoke(TokenRevoke { name: "b".into() }).unwrap();
         assert!(saved.contains("10.0.0.31") && file().contains("10.0.0.31"));
     }
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_counted_and_told_once_a_minute() {
+    fn refusals_are_counted_in_one_event_per_minute() {
         let dir = tempfile::tempdir().unwrap();
         let all = tokens(dir.path());
         for times in 1..=100 {

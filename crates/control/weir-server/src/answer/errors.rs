@@ -1,8 +1,8 @@
-//! Errors of calls, made from errors of the engine and the system.
+//! Converts errors of the engine and the system to errors of calls.
 //!
-//! Not here: the errors of the engine (weir-dataset), their text on the wire (weir-api).
+//! The errors of the engine are in weir-dataset, their form in HTTP is in weir-api.
 //!
-//! Invariant: an error names what failed, and the next command where that follows from the error
+//! Invariant: an error names the failed object, and the next command if that follows from the error
 //! alone.
 
 use weir_api::ApiError;
@@ -29,7 +29,7 @@ pub(crate) fn pool_error(error: weir_pool::PoolError) -> ApiError {
     api_error(&DatasetError::from(error))
 }
 
-/// An error of the engine as callers get it, with the next command where it is known.
+/// Converts an error of the engine, with the next command if it is known.
 pub fn api_error(error: &DatasetError) -> ApiError {
     let wire = ApiError::new(error.kind(), error.to_string());
     match action(error) {
@@ -38,7 +38,7 @@ pub fn api_error(error: &DatasetError) -> ApiError {
     }
 }
 
-/// The next command to type, where it follows from the error alone.
+/// The next command to type, if it follows from the error alone.
 fn action(error: &DatasetError) -> Option<String> {
     match error {
         DatasetError::SnapshotClash { name } => {

@@ -1,8 +1,8 @@
-//! What a pool lost of its own trees, in plain words: for `weir pool status` and `weir check`.
+//! Describes unreadable metadata of a pool in sentences, for `weir pool status` and `weir check`.
 //!
-//! Not here: damaged blocks of volumes; those are counted where they are met.
+//! Damaged blocks of volumes are counted when a read finds them.
 //!
-//! Invariant: each sentence says what is lost and what that costs.
+//! Invariant: each sentence names the unreadable metadata and the consequence.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use weir_base::size::Human;
 use weir_dataset::{Engine, LostDatasets};
 use weir_pool::LostTables;
 
-/// A sentence for each kind of loss; empty where nothing was lost.
+/// One sentence for each kind of unreadable metadata; empty if there is none.
 pub fn words(engine: &Engine) -> Vec<String> {
     let mut words = of_datasets(&engine.lost_datasets());
     words.extend(of_tables(&engine.pool().lost_tables()));
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_loss_is_said_with_what_it_costs() {
+    fn sentences_name_the_loss_and_its_consequence() {
         let numbers = vec![3..4, 128..256];
         let datasets = LostDatasets { numbers, orphans: vec!["s".to_owned()], properties: true };
         let words = of_datasets(&datasets);

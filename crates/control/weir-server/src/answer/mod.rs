@@ -1,4 +1,4 @@
-//! Engine values and errors as answers of the API.
+//! Conversion of engine values and errors to the types of the API.
 
 pub(crate) mod errors;
 pub mod metadata_loss;

@@ -1,6 +1,6 @@
-//! Names of volumes and snapshots, and identities as text.
+//! Parses names of volumes and snapshots, and formats identities.
 //!
-//! Not here: which names exist (the engine).
+//! The engine knows which names exist.
 //!
 //! Invariant: no function reads a pool.
 
@@ -9,17 +9,17 @@ use std::fmt::Write as _;
 use weir_api::ApiError;
 use weir_base::{ErrorKind, Guid};
 
-/// A random identity.
+/// Creates a random identity.
 ///
 /// # Panics
-/// The kernel has no random bytes.
+/// If the kernel has no random bytes.
 pub fn guid() -> Guid {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     Guid(u64::from_le_bytes(bytes))
 }
 
-/// The pool of a name of any kind.
+/// The pool in a full name of any kind.
 pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()
 }

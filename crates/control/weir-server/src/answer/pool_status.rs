@@ -1,8 +1,9 @@
-//! From what the engine says of itself to what the API says of it.
+//! Converts the state of the engine to the types of the API.
 //!
-//! Not here: the texts' translation to tables (the command line).
+//! The command line formats the texts in tables.
 //!
-//! Invariant: every state that needs a person carries status, action and see, as zpool's do.
+//! Invariant: every state that needs an administrator has status, action and see, as in `zpool
+//! status`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ use crate::answer::metadata_loss;
 
 const SEE: &str = "docs/operating/pool-status.md";
 
-/// A pool in use.
+/// State of an open pool.
 pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let status = engine.pool().status();
     let leaving = |vdev: &weir_pool::VdevStatus| {
@@ -39,9 +40,9 @@ pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let losses = metadata_loss::words(engine);
     let (text, action) = with_losses(engine.pool().name(), &losses, text, action);
     let space = status.space;
-    // What the reserve takes is neither used nor free to users.
+    // The reserve is neither used space nor free space for users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
-    // What is dead in segments comes back by itself.
+    // The cleaner reclaims dead space in segments, so it counts as free.
     let free = usable.saturating_sub(space.live_bytes);
     PoolStatus {
         name: engine.pool().name().to_owned(),
@@ -133,7 +134,7 @@ fn disk_io(figures: &DiskFigures) -> DiskIo {
     }
 }
 
-/// What is wrong with a disk's speed, in a few words.
+/// Describes the slowness of a disk in a few words.
 fn slowness(slow: Slowness) -> String {
     match slow {
         Slowness::Silent(silent) => format!("no answer for {} s", silent.as_secs()),
@@ -145,7 +146,7 @@ fn slowness(slow: Slowness) -> String {
     }
 }
 
-/// A time as people read it.
+/// Formats a latency for users.
 fn micros(us: u64) -> String {
     match us {
         0..1000 => format!("{us} us"),
@@ -154,7 +155,7 @@ fn micros(us: u64) -> String {
     }
 }
 
-/// A pool that could not be opened.
+/// State of a pool that could not be opened.
 pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -> PoolStatus {
     let disk = |path: &std::path::PathBuf| VdevStatus {
         name: path.display().to_string(),
@@ -196,7 +197,7 @@ pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
     }
 }
 
-/// Puts what was lost of the pool's own trees before the rest.
+/// Puts the description of unreadable metadata before the other texts.
 fn with_losses(
     pool: &str,
     lost: &[String],
@@ -281,8 +282,8 @@ fn explain(
     (Some(status), Some(action.to_owned()))
 }
 
-/// Of copies that failed their checksum. Where no other copy was good there is, or was, an entry on
-/// the list of damage.
+/// Describes copies that failed their checksum. If no other copy was intact, the list of permanent
+/// errors has, or had, an entry.
 fn explain_copies(lost_data: bool) -> (String, &'static str) {
     let text = if lost_data {
         "Copies failed their checksum, and not all of them could be repaired: see the list of \
@@ -294,7 +295,7 @@ fn explain_copies(lost_data: bool) -> (String, &'static str) {
     (text.to_owned(), "Watch the CKSUM column; replace the disk if the number grows.")
 }
 
-/// What the pool has no good copy of, by name.
+/// The permanent errors of a pool, with names.
 pub fn damage(engine: &Engine) -> Damage {
     let PoolDamage { data, parts, more } = engine.damage();
     let pool = engine.pool().name();
@@ -336,7 +337,7 @@ fn part_name(part: PoolPart) -> &'static str {
     }
 }
 
-/// What a person is told of a pool that has lost data, before anything else that is the matter.
+/// Puts the description of permanent errors before all other texts.
 fn explain_damage(
     engine: &Engine,
     damage: &Damage,
@@ -464,13 +465,13 @@ fn disk(leg: &LegStatus) -> DiskStatus {
     }
 }
 
-/// A volume.
+/// State of a volume.
 pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> ApiVolume {
     let (info, pool) = (volume.info(), engine.pool().name());
     let origin = engine
         .origin_of(volume)
         .map(|SnapshotId { volume, name }| format!("{pool}/{volume}@{name}"));
-    // One that is gone by now has none.
+    // A volume that was just destroyed has none.
     let snapshots = engine.snapshot_names(&info.name).map_or(0, |names| names.len() as u64);
     let space = info.space;
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
@@ -503,7 +504,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
     }
 }
 
-/// Where the room in use goes.
+/// The space in use, by owner.
 fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     let space = engine.dataset_space();
     let saved_bytes = engine.pool().space().saved_bytes;
@@ -517,24 +518,24 @@ fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     }
 }
 
-/// Bytes before compression by bytes after it.
+/// Size before compression divided by size after it.
 fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
 }
 
-/// What a volume refers to by what of it is its own; that counts as a block at least.
+/// Stored size of a volume divided by its unshared part, which counts as at least one block.
 fn own_ratio(stored_bytes: u64, shared_bytes: u64) -> f64 {
     let own = stored_bytes.saturating_sub(shared_bytes);
     ratio(stored_bytes, if shared_bytes > 0 { own.max(BLOCK_BYTES as u64) } else { own })
 }
 
-/// What all that lives would take if nothing were shared, by what it does.
+/// Size that live data would have without shared blocks, divided by its actual size.
 fn dedupe_ratio(engine: &Engine) -> f64 {
     let space = engine.pool().space();
     ratio(space.live_bytes + space.saved_bytes, space.live_bytes)
 }
 
-/// As [`ratio`], of all that the volumes of a pool hold.
+/// As [`ratio`], for all volumes of a pool.
 pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let (used, stored) =
@@ -542,7 +543,7 @@ pub(crate) fn pool_ratio(engine: &Engine) -> f64 {
     ratio(used, stored)
 }
 
-/// The vdevs a label names, with the disks that were found.
+/// The vdevs in a label, with the disks that were found.
 pub(crate) fn label_vdevs(
     label: &weir_format::Label,
     found: &dyn Fn(weir_base::Guid) -> bool,
@@ -580,7 +581,7 @@ pub(crate) fn label_vdevs(
     vdevs.filter(|(_, config)| config.role != FormatRole::Removed).map(vdev).collect()
 }
 
-/// A scan as the API tells it.
+/// Converts the state of a scan.
 pub(crate) fn scan(scan: &weir_pool::ScanStatus) -> ScanStatus {
     let ran_ms = scan.ran.as_millis() as u64;
     let running = scan.state == weir_pool::ScanState::Running && scan.examined_bytes > 0;
@@ -614,9 +615,9 @@ pub(crate) fn scan(scan: &weir_pool::ScanStatus) -> ScanStatus {
 mod tests {
     use super::*;
 
-    // With only counted damage, status spoke of the pool's own structures.
+    // For damage that was only counted, the status named the pool's own structures.
     #[test]
-    fn damage_that_is_only_counted_asks_for_a_scrub() {
+    fn counted_damage_recommends_a_scrub() {
         let counted = Damage { more: 3, ..Damage::default() };
         let (what, how) = damage_words("tank", &counted);
         assert!(what.contains("no room") && !what.contains("structures"), "{what}");

@@ -1,15 +1,15 @@
-//! The machine's clock with the timers of the I/O runtime.
+//! The system clock with the timers of the I/O runtime.
 //!
-//! Not here: virtual time (weir-sim).
+//! Virtual time is in weir-sim.
 //!
-//! Invariant: a sleep is awaited on a thread with an I/O runtime, as every disk operation is.
+//! Invariant: a sleep is awaited on a thread with an I/O runtime, as is every disk operation.
 
 use std::time::Duration;
 
 use weir_base::clock::Sleep;
 use weir_base::{Clock, SystemClock};
 
-/// Time for an engine that runs on I/O runtimes.
+/// Clock for an engine that runs on I/O runtimes.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(SystemClock);
 

@@ -1,10 +1,11 @@
-//! Measures the flushes of disks before a pool is created on them, and warns about bad ones.
+//! Measures the flush latencies of disks before a pool is created on them, and warns about bad
+//! ones.
 //!
-//! Not here: measuring one disk and judging it (weir-device).
+//! weir-device measures and classifies a single disk.
 //!
 //! Invariants:
-//! - nothing is written before every check of the pool's making has passed;
-//! - what is overwritten is the start of the log region, which making the pool zeroes next.
+//! - nothing is written before the pool passes all checks for its creation;
+//! - the measurement overwrites the start of the log region, which the creation then zeroes.
 
 use std::sync::Arc;
 
@@ -20,16 +21,17 @@ use crate::answer::errors::api_error;
 use crate::disks::open_disks::device_error;
 use crate::record::events::{Events, NewEvent};
 
-/// What was measured of one disk, and what the user must know of it.
+/// Measurement of one disk, with a warning for the user.
 pub(crate) struct Measured {
     check: FlushCheck,
     warning: Option<String>,
 }
 
-/// Measures every disk of a pool to be made.
+/// Measures all disks of a new pool.
 ///
 /// # Errors
-/// The pool cannot be made of them, and nothing was written; or a write or flush failed.
+/// The pool cannot be created on these disks (the server then wrote nothing), or a write or flush
+/// failed.
 pub(crate) async fn measure(
     pool: &str,
     vdevs: &[VdevSpec],
@@ -41,7 +43,7 @@ pub(crate) async fn measure(
     measure_disks(&disks, clock).await
 }
 
-/// Measures disks that are about to join a pool and were checked.
+/// Measures disks that will join a pool and have passed its checks.
 ///
 /// # Errors
 /// A write or flush failed.
@@ -77,7 +79,7 @@ fn judge(path: &str, figures: &FlushFigures) -> Measured {
     Measured { check, warning: verdict.warning(path, figures, &medium) }
 }
 
-/// Adds what the user must know to the warnings of the call and to the events.
+/// Adds the warnings to the response of the call and to the events.
 pub(crate) fn tell(
     measured: Vec<Measured>,
     pool: &str,

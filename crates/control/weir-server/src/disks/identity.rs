@@ -1,9 +1,10 @@
-//! This process as owner slots on disks name it, and whether another process still runs.
+//! Identity of this process for the owner slots on disks, and the check whether another process
+//! runs.
 //!
-//! Not here: what follows from that (weir-pool).
+//! weir-pool acts on both.
 //!
-//! Invariant: what the system does not tell is left empty or zero, and then never taken for a
-//! proof that another owner is gone.
+//! Invariant: an unknown value is empty or zero, and weir-pool never takes it as proof that another
+//! owner has ended.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +12,7 @@ use std::sync::LazyLock;
 
 use weir_pool::Identity;
 
-/// This process.
+/// Identity of this process.
 pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     let line = |path: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -19,7 +20,7 @@ pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     };
     let pid = std::process::id();
     let boot = line("/proc/sys/kernel/random/boot_id");
-    // Copies of a virtual machine have one machine-id and, mostly, different product ids.
+    // Clones of a virtual machine share the machine-id but usually have different product ids.
     let ids = [line("/etc/machine-id"), line("/sys/class/dmi/id/product_uuid")];
     let machine = if ids[0].is_empty() { boot.clone() } else { ids.join(" ") };
     Identity {
@@ -33,10 +34,10 @@ pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     }
 });
 
-/// When a process started, in ticks since the boot; `None` once it has ended, reaped or not.
+/// Start time of a process in ticks since boot; `None` after it has ended, even as a zombie.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, parentheses included.
+    // The process name may contain any character, including parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -50,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_runs_and_a_later_one_of_its_number_does_not_count() {
+    fn running_process_is_recognized_by_pid_and_start_time() {
         assert!(IDENTITY.pid_start > 0 && !IDENTITY.boot.is_empty());
         assert!((IDENTITY.runs)(IDENTITY.pid, IDENTITY.pid_start));
         assert!(!(IDENTITY.runs)(IDENTITY.pid, IDENTITY.pid_start + 1));
     }
 
     #[test]
-    fn child_that_ended_and_was_not_waited_for_is_gone() {
+    fn zombie_process_counts_as_ended() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         for _ in 0..1000 {

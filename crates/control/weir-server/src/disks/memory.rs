@@ -1,69 +1,69 @@
-//! The split of `--memory`: who may use how much of it, all derived from the one number.
+//! The split of `--memory` between connections, pools and the process, derived from one number.
 //!
-//! Not here: keeping to it (the budgets named below), reading the command line (bin/weir).
+//! The budgets below enforce it; bin/weir parses the command line.
 //!
 //! ```text
 //! --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
-//!                   pools        the rest, shared equally by the open pools; of each share
+//!                   pools        the rest, in equal shares for the open pools; of each share
 //!                                38 % caches (blocks, nodes, segment tables, dedupe index),
-//!                                42 % data not yet written, 20 % I/O in flight and bookkeeping
-//! beside it         PROCESS_BYTES_MAX: the program, its threads, what each connection has of its
-//!                   own, calls of the management interface; ISCSI_BYTES_MAX where iSCSI is
-//!                   served, TLS_BYTES_MAX where NBD clients use TLS
+//!                                42 % data not yet written, 20 % in-flight I/O and bookkeeping
+//! in addition       PROCESS_BYTES_MAX: program, threads, fixed memory of each connection,
+//!                   management calls; ISCSI_BYTES_MAX if iSCSI is served, TLS_BYTES_MAX if NBD
+//!                   clients use TLS
 //! ```
 //!
 //! Invariant: resident memory stays below [`MemoryPlan::resident_max_bytes`].
 
 use weir_api::types::{MemoryPart, MemoryUse};
 
-/// Part of the memory that connections share, as a divisor.
+/// Divisor of the memory for the connections' share.
 const CONNECTIONS_SHARE: u64 = 8;
-/// ... at least: four parts of a long write at once.
+/// ... at least: four concurrent parts of a long write.
 const CONNECTIONS_BYTES_MIN: u64 = 4 << 20;
 /// ... at most: half a MiB for each connection.
 const CONNECTIONS_BYTES_MAX: u64 = 512 << 20;
 
-/// Part of the memory that dedupe indexes take unless told otherwise, in percent.
+/// Default share of the memory for dedupe indexes, in percent.
 const DEDUPE_PERCENT: u64 = 10;
-/// ... and at most, in percent: they come out of the caches, and those must have something left.
+/// ... at most, in percent: it is taken from the caches, which must keep the rest.
 const DEDUPE_PERCENT_MAX: u64 = 25;
 
-/// Memory that the process takes beside `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
-/// for calls of the management interface and streams, 32 MiB for the program and its threads.
+/// Memory of the process in addition to `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
+/// for management calls and streams, 32 MiB for the program and its threads.
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
-/// ... and more where iSCSI is served: 64 MiB that sessions have of their own, and 1024 receive
-/// buffers with a PDU of 16 KiB each and the tables of a session.
+/// ... and with iSCSI: 64 MiB for the sessions' own memory, and 1024 receive buffers with a PDU of
+/// 16 KiB each and the tables of a session.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
-/// ... and where NBD clients use TLS: [`weir_net::limits::TLS_BYTES`] for each of 1024
-/// connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
+/// ... and with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of 1024 connections, and 8
+/// MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
-/// What allocators and their bookkeeping add to `--memory`, in percent.
+/// Overhead of allocators and their bookkeeping on `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
-/// See the file's head.
+/// The split of the memory; see the header of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// `--memory`.
     pub total_bytes: u64,
-    /// At most, of the pools' caches.
+    /// Maximum size of the dedupe indexes, which are a part of the pools' caches.
     pub dedupe_bytes: u64,
-    /// The process then takes more beside the total.
+    /// Whether the process needs memory for iSCSI in addition to the total.
     pub serves_iscsi: bool,
-    /// As for iSCSI.
+    /// Whether the process needs memory for TLS in addition to the total.
     pub serves_nbd_tls: bool,
 }
 
 impl MemoryPlan {
-    /// What connections share.
+    /// Memory that all connections share.
     pub(crate) fn connections_bytes(&self) -> u64 {
         let share = self.total_bytes / CONNECTIONS_SHARE;
         share.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
     }
 
-    /// What all pools share.
+    /// Memory that all pools share.
     pub(crate) fn pools_bytes(&self) -> u64 {
         self.total_bytes - self.connections_bytes()
     }
@@ -72,12 +72,12 @@ impl MemoryPlan {
         process_bytes(self.serves_iscsi, self.serves_nbd_tls)
     }
 
-    /// Most resident memory of the process.
+    /// Maximum resident memory of the process.
     pub(crate) const fn resident_max_bytes(&self) -> u64 {
         resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
-    /// The split, for people, with what of it is in use.
+    /// The split with the current use of each part, for the management interface.
     pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
@@ -97,18 +97,18 @@ impl MemoryPlan {
     }
 }
 
-/// The memory that connections of NBD and iSCSI use now.
+/// Current memory use of NBD and iSCSI connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionsUse {
-    /// Of the budgets that they share; counts against the part `connections`.
+    /// Use of the shared budgets; counts for the part `connections`.
     pub(crate) shared_bytes: u64,
-    /// Above the budgets: a request larger than its budget goes alone, and each connection has some
-    /// memory of its own. Counts against the part `process`.
+    /// Use above the budgets: a request larger than its budget runs alone, and each connection has
+    /// some memory of its own. Counts for the part `process`.
     pub(crate) excess_bytes: u64,
 }
 
 impl ConnectionsUse {
-    /// The use of two budgets together.
+    /// The sum of two budgets.
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self {
             shared_bytes: self.shared_bytes + other.shared_bytes,
@@ -117,7 +117,7 @@ impl ConnectionsUse {
     }
 }
 
-/// The memory that pools use now.
+/// Current memory use of pools.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolsUse {
     /// Caches and data not yet written.
@@ -126,33 +126,33 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// Bytes that the process takes beside `--memory`, by the protocols that it serves.
+/// Memory of the process in addition to `--memory`, for these protocols.
 pub const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
     PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
-/// Most resident memory with so much `--memory`, and so much beside it.
+/// Maximum resident memory for this `--memory` and this additional memory of the process.
 pub const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
     memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }
 
-/// The largest `--memory` that keeps the process below this many bytes.
+/// The largest `--memory` that keeps the process below `limit_bytes`.
 pub const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
     limit_bytes.saturating_sub(process_bytes) / (100 + SLACK_PERCENT) * 100
 }
 
-/// Memory of dedupe indexes unless told otherwise.
+/// Default size of the dedupe indexes.
 pub const fn dedupe_default(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT
 }
 
-/// Most memory that dedupe indexes may be given.
+/// Maximum size of the dedupe indexes.
 pub const fn dedupe_max(memory_bytes: u64) -> u64 {
     memory_bytes / 100 * DEDUPE_PERCENT_MAX
 }
 
-/// Resident memory of this process; 0 where the system does not say.
+/// Resident memory of this process; 0 if the kernel does not report it.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -167,7 +167,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn parts_add_up_to_the_memory_given() {
+    fn parts_add_up_to_the_configured_memory() {
         for total_bytes in [64 * MIB, 256 * MIB, 1 << 30, 1 << 40] {
             let dedupe_bytes = dedupe_default(total_bytes);
             let (serves_iscsi, serves_nbd_tls) = (true, true);
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    // `weir server show` said "connections 40.9 of 8.4 MB": a read of 32 MiB went alone.
+    // `weir server show` printed "connections 40.9 of 8.4 MB": a read of 32 MiB ran alone.
     #[test]
     fn no_part_shows_more_use_than_its_limit() {
         let (total_bytes, dedupe_bytes) = (64 * MIB, 6 * MIB);
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn sessions_and_handshakes_of_tls_fit_beside_the_memory() {
+    fn tls_sessions_and_handshakes_fit_in_tls_bytes_max() {
         use weir_net::limits::{CONNECTIONS_MAX, TLS_BYTES, TURNS_MAX};
         let most = CONNECTIONS_MAX * TLS_BYTES + TURNS_MAX * (128 << 10);
         assert!(most as u64 <= TLS_BYTES_MAX, "{most}");
     }
 
     #[test]
-    fn what_fits_below_a_limit_stays_below_it() {
+    fn fitted_memory_keeps_the_process_below_its_limit() {
         for beside in [process_bytes(false, false), process_bytes(true, true)] {
             for limit in [384 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
                 let memory = memory_that_fits(limit, beside);

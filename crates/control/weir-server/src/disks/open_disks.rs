@@ -1,8 +1,8 @@
-//! Opening disks for a pool: what may be used, and what is on it already.
+//! Opens disks for a pool, and checks their contents.
 //!
-//! Not here: the checks of one disk (weir-device), layouts (the API's request check).
+//! The checks of one disk are in weir-device, the checks of layouts in the API's requests.
 //!
-//! Invariants: nothing is written; a disk that holds anything known is refused unless forced.
+//! Invariants: nothing is written; a disk with known contents is refused unless forced.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn device_error(error: &DeviceError) -> ApiError {
     ApiError::new(error.kind(), error.to_string())
 }
 
-/// Opens a disk that a caller named.
+/// Opens a disk at a path from a caller.
 fn open(
     path: &Path,
     mode: OpenMode,
@@ -66,7 +66,7 @@ fn open_at(
     disk
 }
 
-/// Faults in front of disks, for tests of the server; not in the program.
+/// Fault injection for disks, only in tests of the server.
 #[cfg(test)]
 pub(crate) mod faulty {
     use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub(crate) mod faulty {
 
     static FAULTS: Mutex<BTreeMap<PathBuf, Arc<Faults>>> = Mutex::new(BTreeMap::new());
 
-    /// The faults of the disk at `path`, from when it is opened next.
+    /// The faults of the disk at `path`; they apply from its next open.
     pub(crate) fn faults(path: &Path) -> Arc<Faults> {
         Arc::clone(FAULTS.lock().entry(path.to_owned()).or_default())
     }
@@ -91,9 +91,9 @@ pub(crate) mod faulty {
     }
 }
 
-/// Opens all disks of a pool to be made and checks that they may be overwritten.
+/// Opens all disks of a new pool and checks that they may be overwritten.
 ///
-/// Returns the vdevs and what the user should know.
+/// Returns the vdevs and warnings for the user.
 pub(crate) async fn open_for_create(
     vdevs: &[ApiVdev],
     force: bool,
@@ -122,8 +122,8 @@ pub(crate) async fn open_for_create(
     Ok((specs, warnings))
 }
 
-/// Opens one disk that is to belong to a pool and checks that it may be overwritten: by force also
-/// a disk that holds something, but never one of a pool that another server has open.
+/// Opens a disk that will join a pool and checks that it may be overwritten. With `force` it may
+/// have contents, but never belong to a pool that another server has open.
 pub(crate) async fn open_new(
     path: &Path,
     force: bool,
@@ -180,8 +180,9 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
     }
 }
 
-/// Opens the disks of a pool that exists; what cannot be opened is left out and named. The server
-/// knows their paths: no caller names them now, and without a label of the pool none is changed.
+/// Opens the disks of an existing pool; returns the errors of those that cannot be opened. The
+/// paths come from the server's own state, so no caller's rights apply, and a disk without a label
+/// of the pool is not changed.
 pub(crate) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,
@@ -199,7 +200,7 @@ pub(crate) fn open_known(
     (disks, errors)
 }
 
-/// Opens the disk of a leg again, at a path that a caller named or at a path that the server knows.
+/// Opens the disk of a leg again, at a path from a caller (`is_named`) or from the server's state.
 pub(crate) fn open_again(
     path: &Path,
     is_named: bool,
@@ -212,7 +213,7 @@ pub(crate) fn open_again(
     opened.inspect_err(|error| tracing::warn!(%error, "disk not available"))
 }
 
-/// The leg of `pool` whose label is on the disk at a path that a caller named.
+/// Returns the leg of `pool` that the label on the disk at a caller's path identifies.
 ///
 /// # Errors
 /// `NotFound` if the disk has no label, or a label of another pool.
@@ -235,28 +236,28 @@ pub(crate) async fn leg_at(
     }
 }
 
-/// A pool found on disks that are not in use.
+/// A pool found on unused disks.
 pub struct FoundPool {
-    /// The newest config seen.
+    /// The newest configuration found.
     pub newest: Discovered,
     /// Its disks, by guid.
     pub disks: BTreeMap<Guid, PathBuf>,
 }
 
-/// What a look at disks gave.
+/// Result of a search for pools.
 #[derive(Default)]
 pub struct Scan {
     /// Pools by guid.
     pub pools: BTreeMap<Guid, FoundPool>,
-    /// Why disks that may belong to a pool could not be judged.
+    /// Problems with disks that could not be read and may belong to a pool.
     pub unknown: Vec<String>,
-    /// Whether one of those was written in another version of the format.
+    /// Whether one of these has another version of the format.
     pub other_version: bool,
-    /// Whether another process has one of those open.
+    /// Whether another process has one of these open.
     pub in_use: bool,
 }
 
-/// Looks at the named files, devices and directories (or at all block devices) for pools.
+/// Searches the given files, devices and directories (or all block devices) for pools.
 pub async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
     let mut disks = Vec::new();
@@ -273,7 +274,7 @@ pub async fn scan(search: &[String], activity: &Activity) -> Scan {
         };
         disks.push((path, disk));
     }
-    // Side by side: one that does not answer must not hide the pools on the others.
+    // Read concurrently: an unresponsive disk must not hide the pools on other disks.
     let looks = disks.into_iter().map(|(path, disk)| async move {
         let found = compio::time::timeout(LABELS_WAIT, discover(&*disk)).await;
         (path, disk, found)
@@ -319,7 +320,7 @@ fn candidates(search: &[String], activity: &Activity) -> Vec<PathBuf> {
         let at = match &found {
             Ok(Some(found)) => found.path(),
             Ok(None) => place.clone(),
-            // Opening it tells why not.
+            // Opening it returns the error.
             Err(_) => {
                 paths.push(place);
                 continue;

@@ -1,10 +1,10 @@
-//! One changing call at a time, per pool.
+//! Locks that serialize changing calls, one for each pool.
 //!
-//! Not here: the calls.
+//! The calls are in their own modules.
 //!
 //! Invariants:
-//! - a call that waits for the disks of one pool holds up no other pool;
-//! - who lets go of a pool waits for the call that has the right now, and for none that wait.
+//! - a call that waits for the disks of one pool delays no other pool;
+//! - a forced export of a pool waits only for the call that holds the lock, never for queued calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-/// The right to change one pool.
+/// Lock of one pool.
 #[derive(Default)]
 struct Turn {
     right: Arc<Mutex<()>>,
-    /// Calls that go ahead of those that wait.
+    /// Number of urgent calls, which go before queued calls.
     urgent: AtomicUsize,
-    /// No call is urgent any more.
+    /// Signalled when no urgent call is left.
     calm: Notify,
 }
 
-/// One urgent call, counted while it waits.
+/// An urgent call, counted until it is dropped.
 struct Urgent(Arc<Turn>);
 
 impl Urgent {
@@ -40,25 +40,25 @@ impl Drop for Urgent {
     }
 }
 
-/// The right to change a pool, by the pool's name.
+/// The locks by name of the pool.
 #[derive(Default)]
 pub(crate) struct Changes(parking_lot::Mutex<BTreeMap<String, Arc<Turn>>>);
 
 impl Changes {
     fn turn(&self, pool: &str) -> Arc<Turn> {
         let mut all = self.0.lock();
-        // Names nobody uses now are forgotten, so that mistyped ones do not pile up.
+        // Drop locks of unused names; misspelled names would pile up.
         let used = |turn: &Arc<Turn>| Arc::strong_count(turn) > 1;
         all.retain(|name, turn| name == pool || used(turn) || Arc::strong_count(&turn.right) > 1);
         Arc::clone(all.entry(pool.to_owned()).or_default())
     }
 
-    /// Waits for the right to change `pool`.
+    /// Waits for the lock of `pool`.
     pub(crate) async fn lock(&self, pool: &str) -> OwnedMutexGuard<()> {
         let turn = self.turn(pool);
         loop {
             let right = Arc::clone(&turn.right).lock_owned().await;
-            // Made before the look, so that no end of it is missed.
+            // Created before the check, so that no signal is missed.
             let calm = turn.calm.notified();
             if turn.urgent.load(Ordering::Acquire) == 0 {
                 return right;
@@ -68,15 +68,15 @@ impl Changes {
         }
     }
 
-    /// The right to change `pool`, if nobody has it or waits ahead.
+    /// Takes the lock of `pool` if it is free and no urgent call waits for it.
     pub(crate) fn try_lock(&self, pool: &str) -> Option<OwnedMutexGuard<()>> {
         let turn = self.turn(pool);
         let right = Arc::clone(&turn.right).try_lock_owned().ok()?;
         (turn.urgent.load(Ordering::Acquire) == 0).then_some(right)
     }
 
-    /// As [`Self::lock`], ahead of all who wait: of the calls before this one, only the one that
-    /// has the right now is waited for.
+    /// As [`Self::lock`], but before all queued calls: it waits only for the current holder of the
+    /// lock.
     pub(crate) async fn lock_first(&self, pool: &str) -> OwnedMutexGuard<()> {
         let urgent = Urgent::new(self.turn(pool));
         Arc::clone(&urgent.0.right).lock_owned().await
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_urgent_call_goes_ahead_of_those_that_wait() {
+    async fn urgent_call_overtakes_queued_calls() {
         let changes = Arc::new(Changes::default());
         let held = changes.lock("tank").await;
         let order = Arc::new(parking_lot::Mutex::new(Vec::new()));

@@ -1,10 +1,10 @@
-//! Open pools: one thread each, which commits its txgs and runs management calls beside it.
+//! Open pools: each has a thread that commits its txgs and runs management calls.
 //!
-//! Not here: data; NBD threads call the engine themselves.
+//! Client data does not pass this thread: NBD and iSCSI threads call the engine themselves.
 //!
 //! Invariants:
-//! - everything that waits for a disk waits on a thread with a runtime, never on the management
-//!   interface's;
+//! - code that waits for a disk runs on a thread with an I/O runtime, never on the thread of the
+//!   management interface;
 //! - the thread ends after a last commit, or when the pool is suspended and told to stop.
 
 use std::pin::Pin;
@@ -21,22 +21,22 @@ use weir_dataset::{DatasetError, Engine};
 
 use crate::answer::errors::api_error;
 
-/// How often a pool that is being closed is looked at.
+/// Poll interval for a pool that is being closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A call has this long to end by itself once its pool was let go of.
+/// Time for a call to end by itself after its pool was abandoned.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A pool that closes suspends after a disk was silent for this long. The close commits the writes
-/// that no client flushed, and a disk that other work keeps busy may answer after several seconds.
+/// A closing pool is suspended after a disk was unresponsive for this long. The close commits
+/// writes that no client flushed, and a disk that is busy with other work may need several seconds.
 pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
 
-/// What is told of a pool that is let go of.
+/// Error text of an abandoned pool.
 const LET_GO: &str = "its disks did not answer and it was let go of";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
-/// A job that says how it ended; its result is in a [`Slot`].
+/// A job that returns its status; its result is in a [`Slot`].
 type Work = Box<dyn FnOnce(Arc<Engine>) -> LocalBoxFuture<'static, Result<(), ApiError>> + Send>;
 
 /// An open pool.
@@ -51,7 +51,7 @@ fn gone() -> ApiError {
 }
 
 impl OpenPool {
-    /// Starts a thread, lets it open the engine, and keeps it running.
+    /// Starts a thread that opens the engine and then runs it.
     pub(crate) async fn start<F>(
         name: &str,
         open: impl FnOnce() -> F + Send + 'static,
@@ -104,7 +104,7 @@ impl OpenPool {
         .await
     }
 
-    /// As [`Self::call`], for what has errors of its own.
+    /// As [`Self::call`], for jobs with errors of the API.
     pub(crate) async fn call_api<T: Send + 'static, F>(
         &self,
         job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
@@ -125,7 +125,7 @@ impl OpenPool {
         Ok(answer.take())
     }
 
-    /// The part of [`Self::call_api`] that is the same for all types of answers.
+    /// The part of [`Self::call_api`] that does not depend on the type of the response.
     fn run(&self, work: Work) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.run_to_end(work))
     }
@@ -134,7 +134,7 @@ impl OpenPool {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |engine| {
             Box::pin(async move {
-                // Nobody may wait any more; the call is made all the same.
+                // The caller may have stopped waiting; the call runs anyway.
                 drop(answer.send(work(engine).await));
             })
         });
@@ -149,14 +149,14 @@ impl OpenPool {
             if self.engine.is_abandoned()
                 && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
             {
-                // It waits for a disk that is none of the pool's yet, and holds the right to
-                // change the pool; it ends with the pool's thread.
+                // The call holds the pool's lock while it waits for a disk that does not belong to
+                // the pool yet. It ends with the pool's thread.
                 return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
             }
         }
     }
 
-    /// Disks in use that have completed nothing for `limit` though they were asked, for people.
+    /// Describes the disks that have completed no I/O for `limit` while operations are in flight.
     pub(crate) fn silent_disks(&self, limit: Duration) -> Vec<String> {
         let silent = self.engine.pool().silent_disks(limit);
         let tell = |(disk, time): &(String, Duration)| {
@@ -165,15 +165,15 @@ impl OpenPool {
         silent.iter().map(tell).collect()
     }
 
-    /// Suspends the pool if a disk was silent for `limit`, and ends every wait for its disks.
+    /// Suspends the pool if a disk was unresponsive for `limit`, and fails all waits for its disks.
     pub(crate) fn let_go_if_silent(&self, limit: Duration) -> bool {
         let_go_if_silent(&self.engine, limit)
     }
 
-    /// Commits once more and ends the thread; lets go of disks that do not answer.
+    /// Commits a last time and ends the thread. Suspends the pool if its disks are unresponsive.
     ///
     /// # Durability
-    /// Everything acknowledged is on disk when this returns `Ok`.
+    /// All acknowledged writes are on disk when this returns `Ok`.
     pub(crate) async fn close(self) -> Result<(), ApiError> {
         self.engine.stop();
         drop(self.jobs);
@@ -194,7 +194,8 @@ impl OpenPool {
     }
 }
 
-/// Suspends a pool with a disk that was silent for `limit`, and ends every wait for its disks.
+/// Suspends a pool with a disk that was unresponsive for `limit`, and fails all waits for its
+/// disks. Returns whether it did.
 pub(crate) fn let_go_if_silent(engine: &Engine, limit: Duration) -> bool {
     let silent = !engine.pool().silent_disks(limit).is_empty();
     if silent {
@@ -203,12 +204,13 @@ pub(crate) fn let_go_if_silent(engine: &Engine, limit: Duration) -> bool {
     silent
 }
 
-/// [`work`], compiled once for all ways to open a pool.
+/// [`work`] in a box, compiled once for all callers of [`OpenPool::start`].
 fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
     Box::pin(work(engine, jobs))
 }
 
-/// The thread's life: commits on one task, scans on another, management calls on others.
+/// Main function of the thread: commits, the owner heartbeat and scans in one task each, and one
+/// task for each management call.
 async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let committer = Arc::clone(&engine);
     let run = compio::runtime::spawn(async move {
@@ -231,7 +233,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         }
     });
     let host = Arc::clone(&engine);
-    // Ends with the runtime: a disk may never answer.
+    // Detached, so that it ends with the runtime: a disk may never respond.
     compio::runtime::spawn(async move { host.welcome_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();
@@ -242,7 +244,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     if run.await.is_err() {
         engine.pool().poison(&"the committing task panicked");
     }
-    // No beat may follow the word that the pool is closed.
+    // No heartbeat may follow the release of the pool.
     drop(beats);
     engine.pool().release_owner().await;
 }

@@ -1,11 +1,11 @@
-//! Offering volumes and snapshots to clients.
+//! Calls that export volumes and snapshots to clients.
 //!
-//! Not here: the protocol, and the bridge from a connection to a volume (exports).
+//! The protocol is in weir-nbd, the bridge from a connection to a volume in weir-export.
 //!
 //! Invariants:
-//! - an export is remembered before the call that makes it is answered, by the number of what it
-//!   offers: it follows that through renames and promotions;
-//! - a snapshot is offered read-only.
+//! - the server saves an export before it responds to the call, with the number of the exported
+//!   dataset: the export follows that dataset through renames and promotions;
+//! - an export of a snapshot is read-only.
 
 use std::sync::Arc;
 
@@ -24,16 +24,17 @@ use crate::answer::names::split;
 use crate::state::saved_state::KnownExport;
 use crate::state::server::{Manager, refuse_above};
 
-/// Exports of one server. Each holds some KiB of memory and a line of the state file, which is
-/// written whole with every change. A server of 1,000 virtual machines has a tenth of this.
+/// Maximum number of exports of one server. Each takes some KiB of memory and a line of the state
+/// file, which is rewritten at every change. A server of 1,000 virtual machines has a tenth of
+/// this.
 const EXPORTS_MAX: usize = 10_000;
 
-/// What exports are of.
+/// Filter for exports by dataset.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
-    /// Anything of a pool.
+    /// Any dataset of a pool.
     Pool(&'a str),
-    /// This volume or snapshot and nothing else.
+    /// Exactly this volume or snapshot.
     Dataset(&'a str),
     /// This volume and its snapshots.
     Volume(&'a str),
@@ -55,7 +56,7 @@ impl Of<'_> {
     }
 }
 
-/// The volume of a pool that shows what has this full name.
+/// Opens the volume or snapshot with this full name.
 pub(crate) fn open_dataset(
     engine: &Engine,
     full: &str,
@@ -73,7 +74,7 @@ pub(crate) fn open_dataset(
 }
 
 impl Manager {
-    /// Offers what `export` names; returns the number of that.
+    /// Activates an export; returns the number of its dataset.
     pub(crate) fn offer(&self, export: &KnownExport) -> Result<DatasetId, ApiError> {
         let pool = export.volume.split('/').next().unwrap_or_default();
         let engine = Arc::clone(&self.pool(pool)?.engine);
@@ -88,8 +89,8 @@ impl Manager {
         Ok(dataset)
     }
 
-    /// Brings what is remembered up to what the datasets of a pool are called now. A schedule of a
-    /// volume that is gone is forgotten.
+    /// Updates the saved names of exports, logical units, schedules and replications to the current
+    /// names of a pool's datasets. Drops schedules and replications of destroyed volumes.
     pub(crate) fn follow_names(&self, engine: &Engine) -> Result<(), ApiError> {
         let pool = engine.pool().name();
         let guid = engine.pool().guid().0;
@@ -132,7 +133,7 @@ impl Manager {
         if state.state == before { Ok(()) } else { state.save() }
     }
 
-    /// Notes what an export offers where a server that knew no numbers remembered it.
+    /// Saves the dataset number of an export that an older server saved without one.
     pub(crate) fn note_dataset(&self, export: &KnownExport, dataset: DatasetId) {
         if export.dataset == Some(dataset.0) {
             return;
@@ -154,7 +155,7 @@ impl Manager {
         }
     }
 
-    /// Names of the exports of something.
+    /// Names of the exports that the filter selects.
     pub(crate) fn exports_of(&self, of: Of<'_>) -> Vec<String> {
         let state = self.state.lock();
         let exports = state.state.exports.iter().filter(|export| of.is(&export.volume));
@@ -175,7 +176,7 @@ impl Manager {
             .with_action(format!("stop that first: weir export delete {first}")))
     }
 
-    /// The volume an export offers.
+    /// The volume of an export.
     pub(crate) fn volume_of(&self, export: &ExportKey) -> Option<String> {
         Some(self.known_export(&export.name)?.volume)
     }
@@ -245,7 +246,8 @@ impl Handle<ExportCreate> for Manager {
 }
 
 impl Manager {
-    /// Refuses to let clients write to what initiators use that know nothing of them.
+    /// Refuses a writable export of a volume that initiators use, unless the logical unit is
+    /// shared.
     fn refuse_lun(&self, export: &KnownExport) -> Result<(), ApiError> {
         let luns = self.luns_of(Of::Dataset(&export.volume));
         let Some((target, lun)) = luns.iter().find(|(_, lun)| !lun.shared) else { return Ok(()) };
@@ -269,7 +271,7 @@ impl Handle<ExportSet> for Manager {
     /// Sets the addresses from which clients may open an export over TCP. The server disconnects
     /// clients from other addresses.
     async fn handle(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
-        // Waits for no disk: clients of a pool that hangs can be cut off.
+        // Waits for no disk: clients of an unresponsive pool can be disconnected.
         let ExportSet { name, allow, .. } = request;
         let missing = || not_found("export", &name);
         let old = self.known_export(&name).ok_or_else(missing)?;
@@ -281,7 +283,7 @@ impl Handle<ExportSet> for Manager {
         self.remember(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
-                // Under the same lock: of two calls the later one counts in both places.
+                // Under the same lock, so that the later of two calls wins in both places.
                 self.exports.allow(&name, allowed.clone());
             }
         })?;
@@ -296,7 +298,7 @@ impl Handle<ExportSet> for Manager {
     }
 
     fn about(&self, call: &ExportSet) -> String {
-        // The export knows its volume only while it exists.
+        // The volume is known only while the export exists.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }
@@ -310,7 +312,7 @@ impl Handle<ExportDelete> for Manager {
         if !call.force {
             self.wait_for_clients(&call.name).await?;
         }
-        // Waits for no disk: clients of a pool that hangs can be cut off.
+        // Waits for no disk: clients of an unresponsive pool can be disconnected.
         self.known_export(&call.name).ok_or_else(|| not_found("export", &call.name))?;
         self.withdraw(&call.name);
         self.remember(|state| state.exports.retain(|export| export.name != call.name))?;
@@ -322,7 +324,7 @@ impl Handle<ExportDelete> for Manager {
     }
 
     fn about(&self, call: &ExportDelete) -> String {
-        // The export knows its volume only while it exists.
+        // The volume is known only while the export exists.
         self.volume_of(&call.key()).unwrap_or_default()
     }
 }

@@ -1,3 +1,3 @@
-//! NBD exports and the calls that change them.
+//! Calls about NBD exports.
 
 pub(crate) mod export_calls;

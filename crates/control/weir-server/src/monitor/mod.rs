@@ -1,4 +1,4 @@
-//! Pools under watch: events, and disks that do not answer.
+//! Monitoring of pools: events for changes, and unresponsive disks.
 
 pub(crate) mod patience;
 pub(crate) mod pool_monitor;

@@ -1,6 +1,6 @@
-//! Timeout of management calls when disks complete no I/O.
+//! Timeout of management calls whose disks complete no I/O.
 //!
-//! Not here: the calls and their record (recorder).
+//! The calls and their record are in `recorder`.
 //!
 //! Invariant: a caller waits longer than [`PATIENCE`] only while disks complete I/O for the call.
 
@@ -13,11 +13,11 @@ use weir_base::limits::DISK_SILENT;
 use crate::access::activity::Activity;
 use crate::state::server::Manager;
 
-/// Time after which a caller gets an error if disks are unresponsive. It leaves 1 s to return the
+/// A caller gets an error after this time if disks are unresponsive. This leaves 1 s to return the
 /// error within 5 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Time that a call has waited without progress of its disks.
+/// Waiting time of a call, and the time since its disks made progress.
 pub(crate) struct Patience {
     start: Instant,
     progress: u64,
@@ -30,7 +30,7 @@ impl Patience {
         Self { start: now, progress: 0, progress_at: now }
     }
 
-    /// Returns the error for the caller if further waiting is useless.
+    /// Returns the error for the caller if its timeout has expired.
     pub(crate) fn lost(
         &mut self,
         manager: &Manager,

@@ -1,12 +1,12 @@
-//! Watches the pools once a second: what changed becomes events, and mirrors let go of legs that do
-//! not answer.
+//! Pool monitor: polls the status of all pools once a second, emits an event for each change, and
+//! stops I/O to legs that are unresponsive for 30 s if their vdev has enough other legs.
 //!
-//! Not here: what is looked at (the pool's status), events of calls (recorder).
+//! The recorder emits the events of management calls.
 //!
 //! Invariants:
-//! - states and error counts stay until a pool is opened anew, so a look a second later misses
-//!   none;
-//! - waits for no disk.
+//! - fault states and error counters persist until the next import or until an administrator clears
+//!   them, so a poll misses none;
+//! - the monitor never waits for a disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use weir_api::types::{
 use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
 
-/// Time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_secs(1);
-/// A leg that completes nothing for this long while its mirror can do without it is let go of: what
-/// Linux gives a disk before it resets it.
+/// Time after which the monitor stops I/O to an unresponsive leg that its vdev can spare: the time
+/// that Linux gives a disk before it resets it.
 const LET_GO: Duration = Duration::from_secs(30);
-/// A disk is well again after this many looks at which it was not slow.
+/// A disk counts as fast again after this many polls at which it was not slow.
 const WELL_LOOKS: u32 = 30;
 
-/// Ranges that one look tells one by one; the rest of them is counted.
+/// Maximum number of events about damaged ranges at one poll; the rest is counted.
 const DAMAGE_EVENTS_MAX: usize = 16;
 
-/// What was seen at the last look.
+/// State at the last poll.
 #[derive(Default)]
 struct Seen {
     pools: BTreeMap<String, PoolStatus>,
-    /// Disks said to be slow, by guid: looks since they were.
+    /// Disks reported as slow, by guid: number of polls since they were slow.
     slow: BTreeMap<String, u32>,
 }
 
-/// Watches until the task is dropped.
+/// Polls until the task is dropped.
 pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     let mut seen = Seen::default();
     let mut timer = tokio::time::interval(LOOK);
@@ -64,12 +64,12 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
 }
 
 impl Seen {
-    /// What changed since the last look.
+    /// Compares with the last poll; returns the changes as events.
     fn look(&mut self, now: Vec<PoolStatus>) -> Vec<NewEvent> {
         let mut changes = Vec::new();
         for pool in &now {
             let before = self.pools.get(&pool.name).filter(|old| {
-                // Counts that went back are those of another opening.
+                // A counter that went back belongs to another import epoch.
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));
@@ -103,7 +103,7 @@ fn pool_change(before: Option<&PoolStatus>, now: &PoolStatus) -> Option<NewEvent
     Some(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message })
 }
 
-/// What was put on the list of damage, or taken off it, since the last look.
+/// Permanent errors that were added or cleared since the last poll.
 fn damage_changes(before: Option<&PoolStatus>, now: &PoolStatus) -> Vec<NewEvent> {
     let none = Damage::default();
     let was = before.map_or(&none, |pool| &pool.damage);
@@ -198,7 +198,7 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
     changes
 }
 
-/// A disk that turned slow is told at once; that it is well again only when it has lasted.
+/// A slow disk is reported at once; its recovery only after it has lasted [`WELL_LOOKS`] polls.
 fn speed_change(
     slow: &mut BTreeMap<String, u32>,
     pool: &str,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once() {
+    fn change_is_reported_once() {
         let mut seen = Seen::default();
         let well = || pool("online", "online", 0, false);
         assert!(kinds(&mut seen, well()).is_empty());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_ranges_are_told_when_they_come_and_when_they_go() {
+    fn damaged_ranges_are_reported_when_added_and_cleared() {
         let mut seen = Seen::default();
         assert!(kinds(&mut seen, with_damage(&[])).is_empty());
         assert_eq!(kinds(&mut seen, with_damage(&[(0, 4096)])), ["data_lost"]);
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_not_well_when_first_seen_is_told() {
+    fn faulted_pool_is_reported_at_the_first_poll() {
         let mut seen = Seen::default();
         let first = pool("faulted", "faulted", 0, false);
         assert_eq!(kinds(&mut seen, first), ["pool_suspended", "disk_faulted"]);
     }
 
     #[test]
-    fn a_disk_that_is_slow_off_and_on_is_told_once() {
+    fn intermittently_slow_disk_is_reported_once() {
         let mut seen = Seen::default();
         let look = |slow| pool("online", "online", 0, slow);
         assert_eq!(kinds(&mut seen, look(true)), ["disk_slow"]);

@@ -1,10 +1,12 @@
-//! Disks that do not answer: opening, letting go of and closing pools without waiting for them.
+//! Unresponsive disks: opens and closes pools in bounded time, and suspends pools that wait for
+//! such disks.
 //!
-//! Not here: telling a caller (recorder), mirrors that go on without a leg (watchman).
+//! `recorder` returns errors to callers; `pool_monitor` stops I/O to single legs.
 //!
 //! Invariants:
-//! - the server is ready, and ends, within a bounded time whatever its disks do;
-//! - a pool is let go of only by force or at the server's end; what was flushed is safe then.
+//! - the server is ready, and exits, within a bounded time whatever its disks do;
+//! - a pool is suspended for an unresponsive disk only while it is closed, by a forced export, or
+//!   when the server stops; all flushed data is then safe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +23,8 @@ use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, let_go_if_silent};
 use crate::state::saved_state::KnownPool;
 use crate::state::server::{Entry, Manager};
 
-/// At the start a pool whose disks give no sign for this long is left to open in the background.
+/// At the start, the server stops waiting for a pool whose disks make no progress for this long;
+/// the pool is opened in the background.
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
 /// A stopping server suspends no pool before this time.
 const END_PATIENCE: Duration = Duration::from_secs(4);
@@ -32,7 +35,7 @@ const END_HURRY: Duration = Duration::from_secs(8);
 const END_LIMIT: Duration = Duration::from_millis(9500);
 /// A suspended pool has at least this long to end its calls and its thread before the server exits.
 const END_GRACE: Duration = Duration::from_millis(1500);
-/// How often disks are looked at meanwhile.
+/// Poll interval for disks meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Manager {
@@ -45,7 +48,7 @@ impl Manager {
         open.collect()
     }
 
-    /// The status of every open pool.
+    /// The status of all open pools.
     pub(crate) fn open_pools(&self) -> Vec<PoolStatus> {
         self.entries().iter().map(|(_, pool)| pool_status::pool(&pool.engine)).collect()
     }
@@ -64,7 +67,7 @@ impl Manager {
         }
     }
 
-    /// Completes the entry of a pool that a server without guids in its file has written.
+    /// Completes the saved entry of a pool that an older server wrote without a guid.
     fn remember_guid(&self, name: &str, guid: u64) {
         let of_pool = |known: &KnownPool| known.name == name && known.guid != guid;
         if !self.state.lock().state.pools.iter().any(of_pool) {
@@ -79,7 +82,7 @@ impl Manager {
         }
     }
 
-    /// Remembers which pools are not whole.
+    /// Saves which pools are degraded.
     pub(crate) fn remember_health(&self, pools: &[PoolStatus]) {
         let degraded = |name: &str| {
             let pool = pools.iter().find(|pool| pool.name == name);
@@ -101,14 +104,15 @@ impl Manager {
         }
     }
 
-    /// The disks of an open pool that do not answer, each with for how long; `None` when no such
-    /// pool is open.
+    /// Describes the unresponsive disks of an open pool, each with the time since when; `None` if
+    /// no such pool is open.
     pub(crate) fn silent_disks(&self, pool: &str) -> Option<Vec<String>> {
         let open = self.pool(pool).ok()?;
         Some(open.silent_disks(DISK_SILENT))
     }
 
-    /// Lets every mirror of every pool go on without legs that were silent for `limit`.
+    /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that can spare them;
+    /// returns pool and path of each.
     pub(crate) fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<(String, String)> {
         let mut gone = Vec::new();
         for (name, pool) in self.entries() {
@@ -118,8 +122,8 @@ impl Manager {
         gone
     }
 
-    /// Opens what was open when the server last ran. A pool that cannot be opened stays listed; one
-    /// whose disks give no sign is opened in the background.
+    /// Opens the pools that were open when the server last ran. A pool that cannot be opened stays
+    /// listed; a pool whose disks make no progress is opened in the background.
     pub(crate) async fn reopen_pools(self: &Arc<Self>) {
         let known = self.state.lock().state.pools.clone();
         let mut opening = Vec::new();
@@ -150,7 +154,7 @@ impl Manager {
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
-            // Exported by force meanwhile.
+            // A forced export removed the pool meanwhile.
             if let Ok(pool) = opened
                 && let Err(error) = pool.close().await
             {
@@ -160,7 +164,7 @@ impl Manager {
         }
         match opened {
             Ok(pool) => {
-                // A crash may have come between a rename and remembering it.
+                // A crash may have happened after a rename and before its save.
                 if let Err(error) = self.follow_names(&pool.engine) {
                     tracing::warn!(pool = %name, %error, "names not followed");
                 }
@@ -185,8 +189,8 @@ impl Manager {
         self.show_luns(&name);
     }
 
-    /// Refuses to close a pool whose disks do not answer, before anything is changed; commits what
-    /// is acknowledged.
+    /// Commits all acknowledged writes of a pool before it is closed; returns an error if its disks
+    /// are unresponsive, before anything is changed.
     pub(crate) async fn settle(&self, name: &str) -> Result<(), ApiError> {
         let Ok(pool) = self.pool(name) else { return Ok(()) };
         let sync = pool.call(|engine| async move { engine.sync().await });
@@ -206,8 +210,8 @@ impl Manager {
         }
     }
 
-    /// The right to change a pool, for one who lets go of it: ahead of all calls that wait, and if
-    /// the disks do not answer the call that has the right is ended with the pool.
+    /// Takes the lock of a pool for a forced export, before all queued calls. If disks are
+    /// unresponsive, suspends the pool, which ends the call that holds the lock.
     pub(crate) async fn right_by_force(&self, name: &str) -> OwnedMutexGuard<()> {
         let mut right = std::pin::pin!(self.changes.lock_first(name));
         loop {
@@ -221,8 +225,8 @@ impl Manager {
         }
     }
 
-    /// Suspends pools with silent disks while the server stops. Returns when the server must exit
-    /// without waiting for them.
+    /// Suspends pools with unresponsive disks while the server stops. Returns when the server must
+    /// exit without waiting for them.
     pub(crate) async fn end_of_patience(&self) {
         let began = Instant::now();
         let mut suspended: Option<Instant> = None;
@@ -244,7 +248,8 @@ impl Manager {
     }
 }
 
-/// Silence of a disk after which a server that began to stop `elapsed` ago suspends the pool.
+/// Time after which an unresponsive disk suspends its pool, for a server that began to stop
+/// `elapsed` ago.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,

@@ -1,9 +1,9 @@
-//! Clients that are still connected where something is to be taken away from them.
+//! Refuses to remove exports and logical units that clients still use.
 //!
-//! Not here: taking it away (offers, luns).
+//! The removal itself is in `exports` and `targets`.
 //!
-//! Invariant: a client that has just gone is given a moment to be seen as gone; one that stays is
-//! named in the refusal.
+//! Invariant: the check waits a moment for a client that has just disconnected; the error names
+//! clients that remain.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use weir_base::ErrorKind;
 use crate::answer::errors::not_found;
 use crate::state::server::Manager;
 
-/// Time for which a client that left may still be counted: another thread closes its socket.
+/// Time for which a disconnected client may still be counted: another thread closes its socket.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// Clients that a refusal names at most.
+/// Maximum number of clients that an error names.
 const NAMED_MAX: usize = 4;
 
 impl Manager {
-    /// Refuses while clients of an export are connected.
+    /// Returns an error while clients of an export are connected.
     pub(crate) async fn wait_for_clients(&self, name: &str) -> Result<(), ApiError> {
         let known = self.known_export(name).ok_or_else(|| not_found("export", name))?;
         let count = gone(|| self.describe(&known).connections as usize).await;
@@ -34,7 +34,7 @@ impl Manager {
         )))
     }
 
-    /// Refuses while initiators are logged in to a target.
+    /// Returns an error while initiators are logged in to a target.
     pub(crate) async fn wait_for_sessions(
         &self,
         target: &str,
@@ -72,7 +72,7 @@ impl Manager {
     }
 }
 
-/// Waits a moment for the last client to be gone; how many stay.
+/// Waits briefly for the last client to disconnect; returns the number of remaining clients.
 async fn gone(count: impl Fn() -> usize) -> usize {
     let mut waited = Duration::ZERO;
     loop {

@@ -1,10 +1,10 @@
-//! Changing which disks a pool has: attach, replace, detach.
+//! Calls that change the disks of vdevs: attach, replace, detach.
 //!
-//! Not here: the steps of a change (the engine), disks that go out of use and come back (care).
+//! The steps of a change are in the engine, offline and online are in `maintenance_calls`.
 //!
 //! Invariants:
-//! - a new disk that holds anything known is refused unless forced;
-//! - the server remembers where a new disk is before the pool relies on it.
+//! - a new disk with known contents is refused unless forced;
+//! - the server saves the path of a new disk before the pool relies on the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Handle<PoolReplace> for Manager {
         let activity = Activity::current();
         let replaced = pool.call_api(move |engine| async move {
             if new == path {
-                // Another disk may be there now; the old one must not be held open.
+                // Another disk may have this path now, so the old one must be closed first.
                 engine.pool().let_go_of_leg(old).map_err(pool_error)?;
             }
             let itself = open_disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
@@ -126,7 +126,7 @@ impl Handle<PoolDetach> for Manager {
 }
 
 impl Manager {
-    /// Notes where the disks of a pool are, and those that are about to join.
+    /// Saves the paths of the disks of a pool, and of those that are about to join.
     pub(crate) fn remember_disks(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Manager {
     }
 }
 
-/// A disk was named to replace itself.
+/// The error for a disk that should replace itself.
 fn is_same(path: &str, pool: &str) -> ApiError {
     let message = format!("{path} is the same disk: its label says so, and pool {pool} has it");
     ApiError::new(ErrorKind::Exists, message).with_action(format!(
@@ -154,7 +154,7 @@ fn is_same(path: &str, pool: &str) -> ApiError {
     ))
 }
 
-/// What the flushes of a disk that was checked, and is about to join, take.
+/// Measures the flush latencies of a checked disk that is about to join.
 async fn measure(device: &Arc<dyn Device>, engine: &Engine) -> Result<Vec<Measured>, ApiError> {
     flush_check::measure_disks(std::slice::from_ref(device), engine.pool().clock()).await
 }

@@ -1,11 +1,11 @@
-//! Looking after pools: scrub, and disks that go out of use and come back.
+//! Calls for disk maintenance: scrub, offline, online, and clearing of errors.
 //!
-//! Not here: pools' life (control), what a resilver copies (the engine).
+//! Creating and importing pools is in `pool_calls`; resilvers are in the engine.
 //!
 //! Invariants:
-//! - the server opens a disk again before it uses it again: another disk may have that path now.
-//!   The label identifies a disk, whatever its path;
-//! - looking at a disk never holds up another pool.
+//! - the server opens a disk again before it brings the disk online, because another disk may have
+//!   that path now. The label identifies a disk, whatever its path;
+//! - opening a disk never delays another pool.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::answer::pool_status;
 use crate::disks::open_disks;
 use crate::state::server::Manager;
 
-/// How long a disk's last operations may take before it can be opened again.
+/// Maximum time for a disk's last operations to end, before it can be opened again.
 const LET_GO: Duration = Duration::from_secs(3);
 
 impl Handle<PoolScrub> for Manager {
@@ -48,7 +48,7 @@ impl Handle<PoolScrub> for Manager {
 }
 
 impl Handle<PoolOffline> for Manager {
-    /// Takes a disk of a mirror offline until `pool_online` or the next import.
+    /// Takes a redundant disk offline until `pool_online` or the next import.
     ///
     /// # Errors
     /// `Busy` for the only complete disk of a vdev.
@@ -97,7 +97,7 @@ impl Handle<PoolOnline> for Manager {
             }
         };
         if matches!(state, LegState::Online | LegState::Stale) {
-            // Asked again, a resilver that had given up tries once more.
+            // A repeated request retries a resilver that had given up.
             pool.engine.leg_came_back();
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
@@ -158,14 +158,14 @@ impl Handle<PoolClear> for Manager {
     }
 }
 
-/// Path of a disk to bring online.
+/// A disk to bring online.
 struct Back {
     path: String,
-    /// The caller named the path; the server knew it otherwise.
+    /// Whether the caller named the path; otherwise it comes from the server's state.
     is_named: bool,
 }
 
-/// Opens a leg's disk anew and takes it into use; on the pool's thread.
+/// Opens the disk of a leg again and brings it online; runs on the pool's thread.
 async fn bring_back(
     engine: Arc<Engine>,
     guid: Guid,
@@ -181,7 +181,7 @@ async fn bring_back(
     let disk = loop {
         match open_disks::open_again(Path::new(&path), is_named, &activity) {
             Ok(disk) => break disk,
-            // Its last operations still hold it.
+            // Its last operations still hold the disk open.
             Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -1,4 +1,4 @@
-//! Pools as a whole, their disks and their maintenance.
+//! Calls about pools, their disks and their maintenance.
 
 pub(crate) mod last_scan;
 pub(crate) mod leaving;

@@ -1,10 +1,11 @@
-//! Pools as a whole: making, importing, closing and destroying them.
+//! Calls that create, import, close and destroy pools.
 //!
-//! Not here: looking after them (care), their disks (legs, vdevs), what they hold (volumes).
+//! Maintenance is in `maintenance_calls`, changes of disks are in `leg_calls` and `vdev_calls`,
+//! volumes in `volumes`.
 //!
 //! Invariants:
-//! - nothing is written to any disk unless all are fit;
-//! - a pool that is closed is withdrawn from clients first.
+//! - the server writes to no disk before it has checked all of them;
+//! - before it closes a pool, the server withdraws its exports.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,17 +35,17 @@ use crate::state::saved_state::KnownPool;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;
 
-/// How long a stop waits for initiators to log out, which they are asked to: they do so at once.
+/// Maximum time that a stop waits for initiators to log out on request; they usually do so at once.
 const LOGOUT_GRACE: Duration = Duration::from_secs(3);
-/// How often it looks.
+/// Poll interval of that wait.
 const LOGOUT_LOOK: Duration = Duration::from_millis(20);
 
-/// How long closing a pool waits for connections to let go of it.
+/// Maximum time that closing a pool waits for connections and calls to release it.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// No disk that could be looked at is of the pool; some that could not may be.
+/// The error if no readable disk belongs to the pool; unreadable ones may.
 fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
-    /// Enough to see what is the matter.
+    /// Maximum number of unreadable disks in the error.
     const SHOWN_MAX: usize = 4;
 
     let unknown = &scan.unknown;
@@ -159,7 +160,7 @@ impl Handle<PoolImport> for Manager {
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
-        // Another server may have renamed what a schedule is of.
+        // Another server may have renamed the dataset of a schedule.
         self.follow_names(&pool.engine)?;
         self.remember(|state| {
             let name = name.clone();
@@ -172,7 +173,7 @@ impl Handle<PoolImport> for Manager {
 
 impl Manager {
     pub(crate) async fn scan(search: Vec<String>) -> Result<open_disks::Scan, ApiError> {
-        // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
+        // Searching disks may be slow or hang, so it does not run on the interface's thread.
         let activity = Activity::current();
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
@@ -185,7 +186,7 @@ impl Manager {
         }
     }
 
-    /// Takes a pool out of service and closes it; its exports are withdrawn.
+    /// Withdraws the exports of a pool and closes it.
     pub(crate) async fn take_out(&self, name: &str) -> Result<(), ApiError> {
         for export in self.exports_of(Of::Pool(name)) {
             self.withdraw(&export);
@@ -209,7 +210,7 @@ impl Manager {
         }
     }
 
-    /// Closes a pool that is out of the table, once no call uses it any more.
+    /// Closes a pool that is no longer in the table, after the last call that uses it has ended.
     pub(crate) async fn close(&self, mut pool: Arc<OpenPool>) -> Result<(), ApiError> {
         {
             let mut closing = self.closing.lock();
@@ -251,7 +252,7 @@ impl Handle<PoolDestroy> for Manager {
             state.schedules.retain(|schedule| schedule.pool_guid != guid);
             state.replications.retain(|replication| replication.pool_guid != guid);
         })?;
-        // The pool takes no more commits, so closing reports it as suspended: that is the point.
+        // An erased pool takes no more commits, so closing it returns an error; that is expected.
         drop(self.take_out(&request.name).await);
         Ok(Removed { outcome: Outcome::Removed, name: request.name })
     }
@@ -279,7 +280,7 @@ impl Handle<PoolExport> for Manager {
 }
 
 impl Manager {
-    /// Asks initiators to log out, and gives them some time for that.
+    /// Asks initiators to log out, and waits for them for a limited time.
     async fn let_initiators_log_out(&self) {
         let sessions = self.targets.sessions();
         let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
@@ -308,9 +309,9 @@ impl Manager {
         }
     }
 
-    /// Answers clients, then commits and closes every pool.
+    /// Sends the outstanding responses to clients, then commits and closes every pool.
     pub(crate) async fn shut_down(&self) -> Result<(), ApiError> {
-        // Both at once: each waits up to 5 s for clients that take no answers.
+        // Concurrently: each waits up to 5 s for clients that read no responses.
         tokio::join!(self.stop_nbd(), self.stop_iscsi());
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());

@@ -1,13 +1,12 @@
-//! Changing which vdevs a pool has: add, remove, expand; and spares that step in by themselves.
+//! Calls that change the vdevs of a pool: add, remove, expand; and the task that activates spares.
 //!
-//! Not here: the steps of a change (the engine), single disks of a vdev (legs).
+//! The steps of a change are in the engine, changes of single disks are in `leg_calls`.
 //!
 //! Invariants:
-//! - new disks that hold anything known, and vdevs of another redundancy, are refused unless
-//!   forced;
-//! - the server remembers where a new disk is before the pool relies on it, and forgets the disks
-//!   of a vdev once that has left: they may belong to another pool by then;
-//! - a spare steps in for a disk that failed, never for one that a person took offline.
+//! - new disks with known contents, and vdevs of another redundancy, are refused unless forced;
+//! - the server saves the path of a new disk before the pool relies on the disk, and drops the
+//!   paths of a vdev after its removal, because its disks may then belong to another pool;
+//! - a spare replaces a disk that failed, never one that an administrator took offline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -31,10 +30,10 @@ use crate::pools::leg_calls::changed;
 use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
 
-/// Time between two looks at what spares are for.
+/// Interval of the checks for disks that need a spare.
 const LOOK: Duration = Duration::from_secs(1);
-/// A disk may be missing for this long before a spare steps in: it may be slow to appear after a
-/// start.
+/// Time for which a disk may be missing before a spare replaces it: it may be slow to appear after
+/// a start.
 const MISSING_MAX: Duration = Duration::from_mins(1);
 
 impl Handle<PoolAdd> for Manager {
@@ -111,8 +110,8 @@ impl Handle<PoolExpand> for Manager {
 }
 
 impl Manager {
-    /// Forgets where the disks of vdevs are that have left; not beside a call, whose new disks are
-    /// remembered before they are the pool's.
+    /// Drops the saved disks of removed vdevs. Skipped during a call, whose new disks are saved
+    /// before they belong to the pool.
     fn forget_disks_that_left(&self, pool: &OpenPool, status: &PoolStatus) {
         let name = &status.name;
         let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
@@ -129,14 +128,14 @@ impl Manager {
         }
     }
 
-    /// Puts a spare in the place of a disk, if the pool has one that fits.
+    /// Replaces a disk by a spare, if the pool has one that fits.
     async fn use_spare(&self, name: &str, pool: &OpenPool, old: Guid) -> Result<bool, ApiError> {
         let _changes = self.changes.lock(name).await;
         pool.call(move |engine| async move { engine.use_spare(old, guid()).await }).await
     }
 }
 
-/// A pool survives what its weakest vdev survives.
+/// Refuses vdevs of another redundancy: a pool is as redundant as its weakest vdev.
 fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiError> {
     let of = |kind: weir_api::types::VdevKind, disks: usize| match disks {
         1 => "single disks".to_owned(),
@@ -156,12 +155,12 @@ fn check_same_redundancy(pool: &PoolStatus, new: &[VdevSpec]) -> Result<(), ApiE
     }
 }
 
-/// What is known of disks that want a spare.
+/// State of the disks that need a spare.
 #[derive(Default)]
 struct Wanting {
-    /// Missing disks, and since when.
+    /// Missing disks, with the time since when they are missing.
     missing: BTreeMap<String, Instant>,
-    /// Disks for which a spare was tried in vain; not again before they are well.
+    /// Disks for which no spare was found; they are retried after they were online again.
     tried: BTreeSet<String>,
 }
 
@@ -192,8 +191,8 @@ impl Wanting {
     }
 }
 
-/// Lets spares step in and forgets disks that left, until the task is dropped. Each pool by itself:
-/// one that waits for its disks holds up no other.
+/// Activates spares and drops the disks of removed vdevs, until the task is dropped. Each pool has
+/// its own task for a spare, so a pool that waits for its disks delays no other.
 pub(crate) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
     let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
     let mut stepping_in: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn spares_are_for_disks_that_failed_or_are_missing_for_long() {
+    fn spare_replaces_failed_and_long_missing_disks() {
         let mut wanting = Wanting::default();
         let start = Instant::now();
         let disk = Some("5".to_owned());

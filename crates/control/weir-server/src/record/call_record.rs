@@ -1,8 +1,8 @@
-//! The record of a call: the audit line of the log and the entry of the history.
+//! Records of calls: the entry in the history and the event.
 //!
-//! Not here: the calls (`recorder`), the history itself.
+//! The calls run in `recorder`, the history is in `history`.
 //!
-//! Invariant: a call that changed something has one entry.
+//! Invariant: a call that changed an object has one entry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,14 +14,14 @@ use weir_base::{Clock as _, SystemClock};
 use crate::record::events::{Events, NewEvent};
 use crate::record::history::History;
 
-/// Where calls are recorded.
+/// Destinations of the records.
 #[derive(Clone)]
 pub(crate) struct Record {
     pub(crate) events: Arc<Events>,
     pub(crate) history: Arc<History>,
 }
 
-/// A call to record: its name in events, its pool, and what was asked.
+/// A call to record: its event kind, its pool, and its request as text.
 pub(crate) struct Call {
     kind: &'static str,
     pub(crate) pool: String,
@@ -46,7 +46,7 @@ pub(crate) fn name(outcome: Outcome) -> &'static str {
 }
 
 impl Record {
-    /// Notes how a call ended.
+    /// Records the result of a call.
     pub(crate) fn add(&self, call: Call, start: Instant, outcome: Result<Outcome, &ApiError>) {
         let Call { kind, pool, text } = call;
         let (level, what, error) = match outcome {
@@ -79,7 +79,7 @@ impl Record {
         };
         match outcome {
             Ok(_) => self.events.add(event),
-            // One count per caller and pool: all of its calls have the same scope.
+            // One count for each caller and pool: all of its calls have the same scope.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }

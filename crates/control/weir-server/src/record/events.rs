@@ -1,15 +1,17 @@
-//! Events of this run of the server: rings in memory, and the callers that wait for the next event.
+//! Events of this run of the server: ring buffers in memory, and the callers that wait for the next
+//! event.
 //!
-//! Not here: sources of events (watchman, recorder), and records that outlive the server (history).
+//! The sources are `pool_monitor` and `recorder`; `history` has records that survive the server.
 //!
-//! Each class of events has a ring of its own, so that strangers and callers evict no events of
-//! disks and data. Events that a stranger or a caller can cause as often as it likes are counted:
-//! one event and one line of the log per minute, with a number.
+//! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
+//! about disks and data. Events that they can cause at will are counted: one event and one log line
+//! per minute, with a number.
 //!
 //! Invariants:
-//! - numbers rise by one; each class keeps its newest events, and the others are counted as lost;
-//! - adding one never waits;
-//! - at most [`COUNTS_MAX`] counts are kept apart, of one caller [`CALLER_COUNTS_MAX`].
+//! - numbers increase by one; each class keeps its newest events, and evicted ones are counted as
+//!   lost;
+//! - adding an event never waits;
+//! - there are at most [`COUNTS_MAX`] separate counts, of one caller [`CALLER_COUNTS_MAX`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -20,14 +22,14 @@ use weir_api::Operation;
 use weir_api::types::{Event, EventLevel, EventList, ListEvents};
 use weir_base::{Clock as _, SystemClock};
 
-/// Events in one answer: well below what a client takes in.
+/// Maximum number of events in one response: well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// Time between events of one count.
+/// Interval of the events of one count.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
-/// Counts that are kept apart; further ones are one count.
+/// Maximum number of separate counts; further ones share one count.
 const COUNTS_MAX: usize = 256;
-/// ... of one caller. The server counts the other failures of this caller together, so that it
-/// leaves counts to other callers.
+/// ... of one caller. The server counts the other failures of this caller together, which leaves
+/// counts for other callers.
 const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 
 /// Subject of an event.
@@ -35,9 +37,9 @@ const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 enum Class {
     /// Faults of disks and data, and failures of the server's own work.
     Data,
-    /// Refusals: of secrets, of tokens, of calls.
+    /// Refusals of secrets, tokens and calls.
     Security,
-    /// Events of level info: successful calls, and routine work that callers can ask for.
+    /// Events of level info: successful calls, and routine work on request of callers.
     Access,
 }
 
@@ -56,7 +58,7 @@ impl Class {
         }
     }
 
-    /// Events that its ring keeps: hours of a pool in trouble, all rings together a few MiB.
+    /// Size of its ring: hours of events of a failing pool; all rings together take a few MiB.
     const fn kept_max(self) -> usize {
         match self {
             Self::Data => 10_000,
@@ -66,7 +68,7 @@ impl Class {
     }
 }
 
-/// An event that has no number yet.
+/// An event without a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewEvent {
     pub(crate) level: EventLevel,
@@ -76,16 +78,16 @@ pub(crate) struct NewEvent {
     pub(crate) message: String,
 }
 
-/// Events of one kind that were counted since the last one was added.
+/// Number of events of one kind since the last one was added.
 struct Count {
-    /// Caller, if it has a count for each pool.
+    /// The caller, if it has a count for each pool.
     caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
 }
 
-/// Whose counts they are: an owner has [`CALLER_COUNTS_MAX`], and one more for the rest.
+/// Owner of counts: it has [`CALLER_COUNTS_MAX`] counts, and one more for the rest.
 #[derive(Clone, Copy)]
 struct Share<'a> {
     owner: &'a str,
@@ -107,13 +109,13 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
-        // The process alone could be numbered alike after a reboot.
+        // The process id alone could repeat after a reboot.
         let run = format!("{}-{}", clock.unix_ms(), std::process::id());
         let newest = watch::Sender::new(0);
         Self { run, kept: Mutex::default(), counts: Mutex::default(), newest, clock }
     }
 
-    /// Adds an event; the oldest of its class makes room for it.
+    /// Adds an event, which may evict the oldest of its class.
     pub(crate) fn add(&self, new: NewEvent) {
         let NewEvent { level, kind, pool, disk, message } = new;
         let mut kept = self.kept.lock();
@@ -129,9 +131,9 @@ impl Events {
         self.newest.send_replace(seq);
     }
 
-    /// Counts an event that a stranger or a caller can cause as often as it likes: the first one is
-    /// added and logged, and then one a minute with the number of those between. `of` says which
-    /// ones are counted together: they may be shown to the same callers.
+    /// Counts an event that unauthenticated peers or callers can cause at will: the first one is
+    /// added and logged, and then one a minute with the number of those in between. Events with the
+    /// same `of` are counted together; the same callers must be allowed to see them.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
@@ -142,7 +144,8 @@ impl Events {
         self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
     }
 
-    /// As [`Self::count`], for a part of a replication: all of them have the share of one caller.
+    /// As [`Self::count`], for a part of a replication: all replications together have the counts
+    /// of one caller.
     pub(crate) fn count_replications(&self, of: &str, new: NewEvent) {
         let share = Share { owner: "this server", what: "replications", kind: "replication" };
         self.count_at(&format!("replication {of}"), Some(share), new, Instant::now());
@@ -176,7 +179,7 @@ impl Events {
         self.add_logged(new);
     }
 
-    /// Adds the counts of the last minute; to be called each second or so.
+    /// Adds the events of the counts that are due; called about once a second.
     pub(crate) fn add_counts(&self) {
         self.add_counts_at(Instant::now());
     }
@@ -203,12 +206,14 @@ impl Events {
         self.add(new);
     }
 
-    /// Events after a number; waits for the next one if there is none and that was asked for.
+    /// Events after a number; if there are none, waits for the next one as long as the query
+    /// allows.
     pub(crate) async fn after(&self, query: ListEvents) -> EventList {
         let ListEvents { after, wait_ms } = query;
         let mut newest = self.newest.subscribe();
         if wait_ms > 0 {
-            // A number from another run may be larger than any of this one: it is answered at once.
+            // A number of another run may be larger than all of this one: the response is
+            // immediate.
             let next = newest.wait_for(|newest| *newest != after);
             drop(tokio::time::timeout(Duration::from_millis(wait_ms), next).await);
         }
@@ -226,7 +231,7 @@ impl Events {
         let mut events: Vec<Event> = later.cloned().collect();
         events.sort_by_key(|event| event.seq);
         events.truncate(ANSWERED_MAX);
-        // Numbers up to the last one of the answer that no event has any more.
+        // Numbers up to the last one of the response whose events were evicted.
         let is_whole = events.len() < ANSWERED_MAX;
         let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
         let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
@@ -234,13 +239,13 @@ impl Events {
     }
 }
 
-/// Whether the caller has as many counts as one may have.
+/// Whether the caller has the maximum number of counts.
 fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     let own = counts.values().filter(|count| count.caller.as_deref() == caller);
     own.count() >= CALLER_COUNTS_MAX
 }
 
-/// Creates an event that only callers of all pools see.
+/// An event that only callers with access to all pools see.
 fn of_several_pools(level: EventLevel, kind: &str, message: String) -> NewEvent {
     NewEvent { level, kind: kind.to_owned(), pool: None, disk: None, message }
 }
@@ -267,7 +272,7 @@ mod tests {
     const DATA_MAX: usize = Class::Data.kept_max();
 
     #[test]
-    fn what_is_dropped_is_counted() {
+    fn evicted_events_are_counted_as_lost() {
         let events = Events::new();
         for _ in 0..DATA_MAX + 5 {
             events.add(event("x"));
@@ -284,9 +289,9 @@ mod tests {
         NewEvent { kind: kind.into(), level, ..event(kind) }
     }
 
-    // Wrong secrets from 3,000 addresses pushed out every event about damage.
+    // Wrong secrets from 3,000 addresses evicted every event about damage.
     #[test]
-    fn events_of_one_class_push_out_none_of_another() {
+    fn events_of_one_class_evict_none_of_another() {
         let events = Events::new();
         events.add(event("damage"));
         events.add(of_kind("volume_create", EventLevel::Info));
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!(numbers(&first)[..2], [1, 2]);
         assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
         assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
-        // No further event is lost after the first answer.
+        // No further event is lost after the first response.
         let last = first.events.last().unwrap().seq;
         assert_eq!(events.kept_after(last).lost, 0);
         for _ in 0..2 * DATA_MAX {
@@ -311,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_events_are_one_a_minute_with_the_number() {
+    fn counted_events_are_added_once_a_minute_with_their_number() {
         let events = Events::new();
         let start = Instant::now();
         let refused = |text: &str| of_kind("chap_refused", EventLevel::Warning).named(text);
@@ -328,7 +333,7 @@ mod tests {
         assert_eq!(told().len(), 2);
         events.add_counts_at(start + COUNTED_EVERY);
         assert_eq!(told()[2..], ["11907 more like the last one: from 11907"]);
-        // A quiet minute ends the count, and the next refusal is an event at once.
+        // A quiet minute ends the count, so the next refusal is an event at once.
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         events.count_at("chap", None, refused("again"), start + 2 * COUNTED_EVERY);
         assert_eq!(told()[3..], ["again"]);
@@ -340,7 +345,7 @@ mod tests {
 
     // One token that failed on 300 pools had all counts, and all other callers shared one.
     #[test]
-    fn caller_that_fails_on_many_pools_leaves_counts_for_others() {
+    fn failing_caller_leaves_counts_for_others() {
         let events = Events::new();
         let start = Instant::now();
         let fail = |caller: &str, pool: &str, at: Instant| {
@@ -364,7 +369,7 @@ mod tests {
         let last = kept.last().expect("an event");
         assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
         assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
-        // A quiet minute gives its counts back.
+        // A quiet minute releases its counts.
         events.add_counts_at(start + COUNTED_EVERY);
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         fail("token a", "p999", start + 2 * COUNTED_EVERY);
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn replications_that_fail_leave_counts_for_others() {
+    fn failing_replications_leave_counts_for_others() {
         let events = Events::new();
         for volume in 0..1000 {
             let failed = of_kind("replication", EventLevel::Warning);
@@ -386,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_gets_the_next_event_and_no_other() {
+    async fn waiting_caller_gets_only_the_next_event() {
         let events = std::sync::Arc::new(Events::new());
         events.add(event("old"));
         let waiting = tokio::spawn({

@@ -1,20 +1,20 @@
-//! The history of every pool: administrative calls, kept in the state directory.
+//! The history of every pool: its changing calls, saved in the state directory.
 //!
-//! Not here: who records (recorder).
+//! `call_record` adds the entries.
 //!
-//! Calls that changed something are listed one by one. Failed calls are counted: one entry per
-//! caller, pool, call and error, with the time and the error of the last call. So a caller adds few
-//! entries with failed calls, however often it calls.
+//! Successful calls have one entry each. Failed calls are counted: one entry per caller, pool, call
+//! and error, with the time and the error of the last call. So a caller adds few entries with
+//! failed calls, however often it calls.
 //!
 //! Invariants:
-//! - an entry is on stable media when `add` returns, or the log says why not: a call is not undone
-//!   because its history cannot be written. Of a call that failed, the first one is, and its count
-//!   once a minute;
-//! - at most [`KEPT_MAX`] calls are listed and [`COUNTED_MAX`] are counted. When that is full, the
-//!   caller and pool with the most entries lose their oldest ones, so that a flood of calls evicts
-//!   its own entries;
-//! - the file holds at most twice as many lines, and is replaced whole;
-//! - a line that cannot be read (a crash cut it off) costs that line alone.
+//! - an entry is on stable media when `add` returns, or the log has an error: a call is not undone
+//!   because its history cannot be written. Of failed calls, the first one is written, and their
+//!   count once a minute;
+//! - at most [`KEPT_MAX`] calls are listed and [`COUNTED_MAX`] are counted. Above that, the caller
+//!   and pool with the most entries lose their oldest ones, so that a flood of calls evicts its own
+//!   entries;
+//! - the file has at most twice as many lines, and is replaced as a whole;
+//! - an unreadable line, for example after a crash, loses only that line.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use weir_api::types::HistoryEntry;
 
-/// Calls listed, of all pools together: years of administration, a few MiB.
+/// Maximum number of listed calls, of all pools: years of administration, a few MiB.
 const KEPT_MAX: usize = 20_000;
-/// Entries that count calls that failed.
+/// Maximum number of entries that count failed calls.
 const COUNTED_MAX: usize = 1000;
-/// Longest text of a call or an error that is kept.
+/// Maximum length of the text of a call or an error.
 const TEXT_MAX: usize = 1000;
-/// A count is written at most this often.
+/// Minimum interval between two writes of a count.
 const COUNT_WRITTEN_EVERY_MS: u64 = 60_000;
 
 /// The history file.
@@ -46,7 +46,7 @@ type Key = (String, String, String, String);
 struct Kept {
     listed: VecDeque<HistoryEntry>,
     counted: BTreeMap<Key, Counted>,
-    /// Lines of the file.
+    /// Number of lines in the file.
     lines: usize,
 }
 
@@ -55,7 +55,7 @@ struct Counted {
     written_unix_ms: u64,
 }
 
-/// The caller without its address, which it may change as often as it likes.
+/// The caller without its address, which it may change at will.
 fn caller_of(entry: &HistoryEntry) -> &str {
     entry.who.split(" from ").next().unwrap_or_default()
 }
@@ -67,14 +67,15 @@ fn key_of(entry: &HistoryEntry) -> Key {
 }
 
 impl Kept {
-    /// Takes a line of the file.
+    /// Adds a line of the file.
     fn read(&mut self, entry: HistoryEntry) {
         if entry.error.is_none() {
             self.listed.push_back(entry);
             return;
         }
         let times = match self.counted.get(&key_of(&entry)) {
-            // A later line of the same count; older servers wrote one line for each call.
+            // A later line of the same count, or of an older server, which wrote one line for each
+            // call.
             Some(before) if entry.times <= before.entry.times => before.entry.times + entry.times,
             _ => entry.times,
         };
@@ -83,7 +84,7 @@ impl Kept {
         self.counted.insert(key_of(&counted.entry), counted);
     }
 
-    /// Counts a call that failed; whether the count is to be written now.
+    /// Counts a failed call; returns the entry if it is due to be written.
     fn count(&mut self, entry: HistoryEntry) -> Option<HistoryEntry> {
         let key = key_of(&entry);
         let Some(known) = self.counted.get_mut(&key) else {
@@ -94,7 +95,7 @@ impl Kept {
         };
         known.entry = HistoryEntry { times: known.entry.times + 1, ..entry };
         let due = known.written_unix_ms.saturating_add(COUNT_WRITTEN_EVERY_MS);
-        // A clock that went back writes, too.
+        // A clock that was set back also makes a write due.
         let is_due = known.entry.unix_ms >= due || known.entry.unix_ms < known.written_unix_ms;
         is_due.then(|| {
             known.written_unix_ms = known.entry.unix_ms;
@@ -117,7 +118,7 @@ impl Kept {
         }
     }
 
-    /// Brings the list down to its limit and some room: the largest group loses its oldest entries.
+    /// Shortens the list to below its limit: the largest groups lose their oldest entries.
     fn trim(&mut self) {
         if self.listed.len() <= KEPT_MAX {
             return;
@@ -128,7 +129,7 @@ impl Kept {
         for entry in &self.listed {
             *sizes.entry(group(entry)).or_default() += 1;
         }
-        // Sizes of the groups after the cut, which brings the largest groups to one size.
+        // Sizes of the groups after the trim, which reduces the largest groups to one size.
         let mut keeps: Vec<usize> = sizes.values().copied().collect();
         keeps.sort_unstable();
         while excess > 0 {
@@ -158,7 +159,7 @@ impl Kept {
 }
 
 impl History {
-    /// Reads the file; none yet is an empty history.
+    /// Reads the file; a missing file is an empty history.
     pub(crate) fn load(dir: &Path) -> Self {
         let path = dir.join("history.jsonl");
         let mut kept = Kept::default();
@@ -176,7 +177,7 @@ impl History {
             Err(error) => tracing::warn!(%error, path = %path.display(), "history not read"),
         }
         let history = Self { path, kept: Mutex::new(kept) };
-        // Also ends a line that a crash cut off, so that the next entry has its own.
+        // Also ends an incomplete line, so that the next entry starts a new one.
         let cut = history.rewrite(&mut history.kept.lock());
         if let Err(error) = cut {
             tracing::warn!(%error, path = %history.path.display(), "history not written");
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_a_restart_and_a_torn_line() {
+    fn history_survives_a_restart_and_a_torn_line() {
         let dir = tempfile::tempdir().unwrap();
         let history = History::load(dir.path());
         history.add(entry("tank", 1));
@@ -312,9 +313,10 @@ mod tests {
         assert_eq!(again.of("other").len(), 1);
     }
 
-    // 20,200 refused calls of a token of one prefix emptied the histories of all pools.
+    // 20,200 refused calls of a token with a scope of one prefix evicted the histories of all
+    // pools.
     #[test]
-    fn calls_that_fail_are_counted_and_push_nothing_out() {
+    fn failed_calls_are_counted_and_evict_no_entries() {
         let dir = tempfile::tempdir().unwrap();
         let history = History::load(dir.path());
         history.add(by("uid 0", 0));
@@ -332,14 +334,14 @@ mod tests {
         assert!(check(&History::load(dir.path())) >= 1, "the count of the last write");
         let lines = std::fs::read_to_string(dir.path().join("history.jsonl")).unwrap();
         assert!(lines.lines().count() <= 4, "{lines}");
-        // Once a minute the count is written.
+        // The count is written once a minute.
         history.add(refused("token ci from ::1", 100 + COUNT_WRITTEN_EVERY_MS + 20_200));
         let again = History::load(dir.path());
         assert!(again.of("tank")[2].times >= 1);
     }
 
     #[test]
-    fn counts_are_bounded_and_their_flood_evicts_its_own() {
+    fn counts_are_bounded_and_a_flood_evicts_its_own() {
         let mut kept = Kept::default();
         kept.count(refused("uid 0", 0));
         for at in 0..3 * COUNTED_MAX as u64 {

@@ -1,4 +1,4 @@
-//! Events and the history of calls.
+//! Events, and the history of calls.
 
 pub(crate) mod call_record;
 pub(crate) mod events;

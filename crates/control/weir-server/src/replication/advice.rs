@@ -1,10 +1,10 @@
-//! The next command to type for an error of a replication.
+//! Remedies: the next command to type for an error of a replication.
 //!
-//! Not here: the errors (run, verify), printing them (replicate).
+//! The errors come from `run` and `verify`; `weir replicate` prints them.
 //!
 //! Invariants:
-//! - every error gets an action that names a `weir` command which exists;
-//! - a text of the other server is cut at [`TEXT_BYTES_MAX`]: this server keeps it.
+//! - every error gets an action with an existing `weir` command;
+//! - texts of the other server are cut to [`TEXT_BYTES_MAX`], because this server stores them.
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;
@@ -13,7 +13,7 @@ use crate::answer::names::pool_of;
 use crate::state::saved_state::KnownReplication;
 use crate::verbs::VERBS;
 
-/// Longest error or action of the other server that is kept: ten times an ordinary one.
+/// Maximum length of a stored error or action of the other server: ten times a usual one.
 const TEXT_BYTES_MAX: usize = 2048;
 
 /// An error of a run or a comparison, by the place where it happened.
@@ -27,11 +27,11 @@ pub(super) enum Failed {
     Unreadable {
         /// Full name.
         snapshot: String,
-        /// True if the snapshot was taken for a run: the next run takes another.
+        /// Whether the snapshot was taken for a run: the next run then takes another.
         is_of_run: bool,
         error: ApiError,
     },
-    /// The other server refused a call or did not answer it.
+    /// The other server refused a call or did not respond to it.
     There(ApiError),
 }
 
@@ -42,7 +42,8 @@ impl From<ApiError> for Failed {
 }
 
 impl Failed {
-    /// The error with the next command to type; `again` is the command that repeats what failed.
+    /// Returns the error with the next command; `again` is the command that repeats the failed
+    /// action.
     pub(super) fn advised(self, known: &KnownReplication, again: &str) -> ApiError {
         let pool = pool_of(&known.volume);
         match self {
@@ -72,7 +73,7 @@ impl Failed {
     }
 }
 
-/// The command that gives a replication other files.
+/// The command that sets the files of a replication again.
 fn set_up(known: &KnownReplication) -> String {
     let KnownReplication { volume, to, every_seconds, .. } = known;
     format!(
@@ -85,7 +86,7 @@ fn cut(text: &mut String) {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
 }
 
-/// True if the text names a command of the command line.
+/// Whether the text contains a command of the command line.
 fn names_command(text: &str) -> bool {
     let mut after = text.match_indices("weir ").map(|(at, found)| &text[at + found.len()..]);
     let is_verb = |rest: &str| {
@@ -190,18 +191,18 @@ mod tests {
         }
     }
 
-    /// The commands that a text names.
+    /// The commands in a text.
     fn commands(text: &str) -> Vec<String> {
         let ends = |c: char| [';', ',', '\'', ')'].contains(&c);
         let after = text.match_indices("weir ").filter(|(at, _)| !text[..*at].ends_with("the "));
         after.map(|(at, _)| text[at..].split(ends).next().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Commands that the tests of the command line parse, one in a line.
+    /// Commands that the tests of the command line parse, one per line.
     const COMMANDS: &str = include_str!("commands.txt");
 
     #[test]
-    fn every_error_has_commands_that_the_command_line_tests() {
+    fn errors_name_commands_that_the_command_line_tests() {
         let known = known();
         let mut all = BTreeSet::new();
         let again = "weir replicate run tank/v";

@@ -1,11 +1,11 @@
-//! Deleting a replication: its run ends, and its holds are released on both servers.
+//! Deletes a replication: aborts its run, and releases its holds on both servers.
 //!
-//! Not here: the snapshots, which stay on both servers for people to use or to destroy.
+//! The snapshots stay on both servers; users may use or destroy them.
 //!
 //! Invariants:
-//! - a replication is gone when the call returns `Ok`, also where the other server does not answer:
-//!   the holds that are left are named, with the calls that release them;
-//! - only holds with the tag of replications are released.
+//! - the replication is deleted when the call returns `Ok`, even if the other server is
+//!   unresponsive: warnings then name the remaining holds, and the commands that release them;
+//! - only holds with the tags of replications are released.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use weir_base::ErrorKind;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::Manager;
 
-/// How long the other server may take to release its holds: a person waits for the call.
+/// Maximum time for the other server to release its holds: a user waits for the call.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The snapshots that are held with this tag.
+/// The snapshots with a hold of this tag.
 fn held(list: SnapshotList, tag: &str) -> impl Iterator<Item = Snapshot> {
     list.snapshots.into_iter().filter(move |snapshot| snapshot.holds.iter().any(|own| own == tag))
 }
@@ -31,7 +31,7 @@ fn is_gone(error: &ApiError) -> bool {
     error.kind == ErrorKind::NotFound
 }
 
-/// A warning about holds that are left on a server.
+/// A warning about holds that remain on a server.
 fn left(
     known: &KnownReplication,
     (tag, volume): (&str, &str),
@@ -51,7 +51,7 @@ impl Handle<ReplicationDelete> for Manager {
         let volume = call.volume;
         let known = self.known_replication(&volume)?;
         let key = known.key();
-        // It has the secret in memory, and the files go with the replication.
+        // The client has the secret in memory; the files are removed with the replication.
         let client = known.client().await;
         self.remember(|state| state.replications.retain(|known| known.key() != key))?;
         let activity = self.activities.lock().remove(&key);
@@ -79,7 +79,7 @@ impl Handle<ReplicationDelete> for Manager {
             }
             Err(error) => Err(("the replica".to_owned(), error)),
         };
-        // Before the first snapshot was sent, no hold is there.
+        // Without a sent snapshot there are no holds.
         if let (Err((replica, error)), Some(_)) = (released, &known.last) {
             warnings.push(left(&known, (REPLICA_TAG, &replica), &known.to, &error));
         }

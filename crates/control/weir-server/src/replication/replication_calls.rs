@@ -1,14 +1,14 @@
-//! Replications: keeping them, and running them when they are due.
+//! Replications: the calls that change them, and the task that runs them.
 //!
-//! Not here: one run (run), comparing both sides (verify), deleting one (delete), what to do about
-//! an error (advice).
+//! A run is in `run`, a comparison in `verify`, deletion in `delete`, remedies for errors in
+//! `advice`.
 //!
 //! Invariants:
-//! - one run of a replication at a time; one that failed is tried again, each time later;
-//! - a few runs to one other server at a time: it takes so many streams of one server;
-//! - a replication belongs to a pool and a volume by their numbers: it follows renames and rests
-//!   while the pool is closed;
-//! - what is remembered holds the names of files with secrets, never a secret.
+//! - a replication has one run at a time; a failed run is retried with increasing delay;
+//! - only a few runs go to one other server at a time, because it limits the streams of one server;
+//! - a replication identifies its pool and volume by number: it follows renames and pauses while
+//!   the pool is closed;
+//! - the saved state contains the names of files with secrets, never a secret.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,23 +33,23 @@ use crate::state::replication_activity::Activity;
 use crate::state::saved_state::KnownReplication;
 use crate::state::server::{Manager, refuse_above};
 
-/// Time between two looks at what is due.
+/// Interval of the checks for due runs.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A run that failed is tried again after this long, doubled each time it fails again ...
+/// Delay before a failed run is retried; it doubles at each further failure ...
 const RETRY_MIN: Duration = Duration::from_secs(5);
 
 /// ... up to this.
 const RETRY_MAX: Duration = Duration::from_mins(15);
 
-/// How long the other server may take for one call: it may wait for a slow commit.
+/// Timeout of a call to the other server, which may wait for a slow commit.
 const CALL_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Runs to one other server at once; more wait for one of them to end. It takes as many streams of
-/// one server (`PEER_SESSIONS_MAX` in `transfers.rs`), and refuses more.
+/// Maximum concurrent runs to one other server; further ones wait. The other server accepts as many
+/// streams of one server (`PEER_SESSIONS_MAX` in `transfers.rs`) and refuses more.
 const RUNS_TO_ONE_MAX: usize = 3;
 
-/// Replications of all pools: the server writes all of them at each change.
+/// Maximum number of replications of all pools: the server writes all of them at each change.
 const REPLICATIONS_MAX: usize = 4096;
 
 pub(super) fn now_ms() -> u64 {
@@ -61,7 +61,7 @@ impl KnownReplication {
         (self.pool_guid, self.dataset)
     }
 
-    /// A client of the other server.
+    /// Creates a client of the other server.
     pub(super) async fn client(&self) -> Result<(PeerAddress, Client), ApiError> {
         let to: PeerAddress = self.to.parse()?;
         let what = format!("{} and {}", self.ca_file, self.secret_file);
@@ -86,7 +86,7 @@ impl Manager {
         found.ok_or_else(|| not_found("replication", volume))
     }
 
-    /// Changes what is remembered of a replication, if it is there still.
+    /// Changes the saved state of a replication, if it still exists.
     pub(super) fn remember_replication(
         &self,
         key: (u64, u64),
@@ -107,7 +107,7 @@ impl Manager {
         act(self.activities.lock().entry(key).or_default())
     }
 
-    /// Runs under way to each other server.
+    /// Number of running runs to each other server.
     fn runs_by_server(&self, all: &[KnownReplication]) -> BTreeMap<String, usize> {
         let activities = self.activities.lock();
         let mut running = BTreeMap::new();
@@ -190,7 +190,7 @@ impl Handle<ReplicationCreate> for Manager {
             verify_failed: None,
             clearing: Vec::new(),
         };
-        // Files that cannot be used are told now, not by the first run.
+        // Check the files now, so that the call fails instead of the first run.
         if let Err(error) = new.client().await {
             self.forget_files_of(&new, before.as_ref());
             return Err(error);
@@ -230,7 +230,7 @@ impl Handle<ReplicationCreate> for Manager {
 }
 
 impl Manager {
-    /// The files of the certificates and the secret that a caller sent or named.
+    /// The files with the certificates and the secret that a caller sent or named.
     async fn replication_files(
         &self,
         request: &ReplicationCreate,
@@ -248,7 +248,7 @@ impl Manager {
         Ok((ca, secret))
     }
 
-    /// Removes the kept files of a replication that `other` does not use.
+    /// Removes the saved files of a replication that `other` does not use.
     pub(super) fn forget_files_of(
         &self,
         known: &KnownReplication,
@@ -310,7 +310,7 @@ impl Handle<ReplicationAct> for Manager {
                 self.remember_replication(key, |known| known.paused = paused)?;
                 self.with_activity(key, |activity| {
                     if paused && let Some(task) = activity.task.take() {
-                        // The other side keeps what it has, and goes on from there.
+                        // The other side keeps its partial stream, and the next run resumes it.
                         task.abort();
                     }
                     (activity.retry_at, activity.failures) = (None, 0);
@@ -324,7 +324,7 @@ impl Handle<ReplicationAct> for Manager {
 }
 
 impl Manager {
-    /// Cuts all runs off; the next ones go on.
+    /// Aborts all runs; the next ones resume their streams.
     pub(crate) fn stop_replications(&self) {
         for activity in self.activities.lock().values_mut() {
             if let Some(task) = activity.task.take() {
@@ -334,7 +334,7 @@ impl Manager {
     }
 }
 
-/// What is to be done with a replication now.
+/// Due work of a replication.
 enum Due {
     Run,
     Verify,
@@ -357,7 +357,7 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
         return Some(Due::Run);
     }
     let next = known.last_run_unix_ms.saturating_add(known.every_seconds.saturating_mul(1000));
-    // A clock that went back does not stop it for longer than one turn.
+    // A clock that was set back delays it for at most one interval.
     let is_due = now_ms() >= next || known.last_run_unix_ms > now_ms();
     is_due.then_some(Due::Run)
 }
@@ -369,7 +369,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     loop {
         timer.tick().await;
         let mut all = manager.known_replications();
-        // Those that wait for longest are first to get one of the places of their other server.
+        // Longest waiting first, for the limited runs to each server.
         all.sort_by_key(|known| known.last_run_unix_ms);
         let mut running = manager.runs_by_server(&all);
         for known in all {
@@ -412,7 +412,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     }
 }
 
-/// One replication at work.
+/// Runs one replication.
 pub(super) struct Runner {
     pub(super) manager: Arc<Manager>,
     events: Arc<Events>,
@@ -420,8 +420,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Adds an event about a part of the replication. A caller can ask for runs as often as it
-    /// likes, and the other server chooses some of the words, so warnings are counted.
+    /// Adds an event about a part of the replication. Callers can request runs at will, and the
+    /// other server chooses some of the words, so warnings are counted.
     pub(super) fn tell(&self, level: EventLevel, about: &str, message: String) {
         let KnownReplication { volume, .. } = &self.known;
         let pool = volume.split('/').next().map(str::to_owned);
@@ -440,7 +440,8 @@ impl Runner {
         }
     }
 
-    /// Waits for an answer of the other server. Meanwhile the status names the call and its start.
+    /// Waits for a response of the other server. Meanwhile the status shows the request and its
+    /// time.
     pub(super) async fn ask<T>(
         &self,
         call: &'static str,
@@ -456,7 +457,7 @@ impl Runner {
     async fn run_and_note(&self) {
         let key = self.known.key();
         let started = now_ms();
-        // Whoever starts this server again goes on with it.
+        // After a restart of this server, the run is repeated.
         self.remember(|known| known.unfinished = true);
         let done = self.replicate().await;
         self.remember(|known| {
@@ -500,12 +501,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn call_to_a_server_that_does_not_answer_ends_after_two_minutes() {
+    async fn call_to_an_unresponsive_server_times_out_after_two_minutes() {
         let folder = tempfile::tempdir().unwrap();
         let secret_file = folder.path().join("secret");
         std::fs::write(&secret_file, "known-to-both-servers-and-to-no-other").unwrap();
         std::fs::set_permissions(&secret_file, Permissions::from_mode(0o600)).unwrap();
-        // It accepts no connection; the kernel completes the handshake of TCP.
+        // It accepts no connection, but the kernel completes the TCP handshake.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let known: KnownReplication = serde_json::from_value(serde_json::json!({
             "volume": "tank/v",

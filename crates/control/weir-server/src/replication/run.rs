@@ -1,11 +1,13 @@
-//! One run of a replication: everything that the other side lacks, up to a snapshot of now.
+//! One run of a replication: sends all snapshots that the other side lacks, up to a new one.
 //!
-//! Not here: when (replication), comparing (verify), what to do about an error (advice).
+//! Scheduling is in `replication_calls`, comparisons are in `verify`, remedies for errors in
+//! `advice`.
 //!
 //! Invariants:
-//! - a run sends all snapshots in the order of time, so that clones find their origins; it omits a
+//! - a run sends snapshots in chronological order, so that clones find their origins; it omits a
 //!   snapshot whose name another snapshot of the receiver has, and an event names both;
-//! - the newest snapshot that both sides have is held on both: the next difference needs it;
+//! - the newest snapshot that exists on both sides is held on both: the next incremental stream
+//!   needs it;
 //! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the
 //!   next run takes another.
 
@@ -30,22 +32,22 @@ use crate::replication::replication_calls::{Runner, now_ms};
 use crate::state::saved_state::{KnownReplication, ReplicatedSnapshot};
 use crate::state::server::Manager;
 
-/// Bytes given to the other server at once.
+/// Maximum bytes in one part for the other server.
 const PART_BYTES: u64 = 1 << 20;
 
-/// With a limit, parts are so small that this many make a second.
+/// With a bandwidth limit, the part size is chosen for this many parts per second.
 const PARTS_PER_SECOND: u64 = 8;
 
-/// The other server hears something of a stream at least this often.
+/// Maximum time between two parts of a stream; empty parts fill longer pauses.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// A part of a stream, as what the other server is asked to do.
+/// The request for a part of a stream, as shown in the status.
 const TAKE: &str = "take data";
 
-/// Keeps the rate of bytes below a limit.
+/// Limits the rate of bytes.
 struct Throttle {
     bytes_per_second: Option<u64>,
-    /// When the bytes so far may all have been sent.
+    /// Time at which the bytes so far may all have been sent.
     free_at: Instant,
 }
 
@@ -55,7 +57,7 @@ impl Throttle {
         most.clamp(4096, PART_BYTES) as usize
     }
 
-    /// How long to wait before so many bytes go.
+    /// The wait before this many bytes may be sent.
     fn wait_for(&mut self, bytes: usize) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let now = Instant::now();
@@ -65,7 +67,7 @@ impl Throttle {
     }
 }
 
-/// A stream that is fetched here; it ends with the run, however that does.
+/// A sending session of this run, which ends when this is dropped.
 struct Outgoing<'m> {
     manager: &'m Manager,
     session: String,
@@ -73,7 +75,7 @@ struct Outgoing<'m> {
 
 impl Drop for Outgoing<'_> {
     fn drop(&mut self) {
-        // One that came to its end is gone already.
+        // A completed session has already been removed.
         drop(self.manager.stop_send(self.session.clone()));
     }
 }
@@ -82,19 +84,19 @@ pub(super) fn own_name(snapshot: &Snapshot) -> &str {
     snapshot.name.split_once('@').map_or("", |(_, own)| own)
 }
 
-/// True for a snapshot of this server that a run took, by its record: every operator can rename a
-/// user's snapshot to [`REPLICATION_PREFIX`].
+/// Whether a run of this server took the snapshot, according to its record: any operator can rename
+/// a user's snapshot to [`REPLICATION_PREFIX`].
 fn is_ours(snapshot: &Snapshot) -> bool {
     snapshot.taken_by.as_deref() == Some(TAKEN_BY_REPLICATION)
 }
 
-/// True for a snapshot of the other server with the name of a run's. Only the other server knows
-/// its creator.
+/// Whether a snapshot of the other server has the name of a run's snapshot. Only the other server
+/// knows its creator.
 fn is_named_so(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
-/// True for a snapshot of this server that a run took and still holds.
+/// Whether a run of this server took the snapshot and still holds it.
 fn is_of_run(snapshot: &Snapshot) -> bool {
     is_ours(snapshot) && is_held(snapshot, REPLICATION_TAG)
 }
@@ -103,34 +105,34 @@ fn is_held(snapshot: &Snapshot, tag: &str) -> bool {
     snapshot.holds.iter().any(|own| own == tag)
 }
 
-/// The receiver's snapshot that has the name of this one and is another snapshot.
+/// The other snapshot of the receiver that has the name of this one, if any.
 fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot> {
     let same_name = |other: &&Snapshot| own_name(other) == own_name(snapshot);
     there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
 }
 
-/// True if a snapshot that was taken for a run cannot be destroyed now.
+/// Whether a snapshot that was taken for a run cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
 
-/// The name of a snapshot that is taken for a run now.
+/// The name for a run's snapshot taken now.
 fn name_now() -> String {
     let at = std::time::UNIX_EPOCH + Duration::from_millis(now_ms());
-    // Such as 2026-11-22T10:15:30Z.
+    // For example 2026-11-22T10:15:30Z.
     let text = humantime::format_rfc3339_seconds(at).to_string();
     let plain: String = text.chars().filter(|c| c.is_ascii_digit() || *c == '-').collect();
     format!("{REPLICATION_PREFIX}{}-{}", &plain[..10], &plain[10..])
 }
 
-/// `base`, or with a number behind it if a snapshot has that name.
+/// `base`, or `base` with a number if a snapshot has that name.
 fn free_name(base: &str, [here, there]: [&[Snapshot]; 2]) -> String {
     let is_free = |name: &String| here.iter().chain(there).all(|one| own_name(one) != name);
     let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
-/// No error where what was asked for is not there.
+/// Converts `NotFound` of the other server to `None`.
 fn unless_absent<T>(answer: Result<T, Failed>) -> Result<Option<T>, Failed> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -169,7 +171,7 @@ impl Runner {
         }
         for snapshot in here.iter().skip(next) {
             let is_newest = snapshot.name == newest;
-            // Earlier runs took these and failed; the newest snapshot supersedes them.
+            // Snapshots of earlier, failed runs; the newest snapshot supersedes them.
             if is_of_run(snapshot) && !is_newest {
                 continue;
             }
@@ -189,7 +191,7 @@ impl Runner {
         self.clear(&client, &to.volume).await
     }
 
-    /// Tells, once, of a snapshot whose name another one of the receiver has.
+    /// Reports, once, a snapshot whose name another snapshot of the receiver has.
     fn leave_out(&self, snapshot: &Snapshot, other: &Snapshot) {
         let is_new = self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.insert(snapshot.guid.clone())
@@ -204,15 +206,15 @@ impl Runner {
         }
     }
 
-    /// Forgets snapshots that were left out and are gone here.
+    /// Drops the reports of snapshots that no longer exist here.
     fn forget_left_out(&self, here: &[Snapshot]) {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
         });
     }
 
-    /// The bookmark of the newest snapshot over there of which there is one here, unless both sides
-    /// have a snapshot that is newer still.
+    /// The bookmark of the newest snapshot on the other side that has one here, unless both sides
+    /// have a common snapshot that is newer.
     async fn bookmark_in(
         &self,
         there: &[Snapshot],
@@ -226,7 +228,7 @@ impl Runner {
         Ok(only_there.find_map(of).cloned())
     }
 
-    /// The snapshots of the replica; `None` where there is no replica.
+    /// The snapshots of the replica; `None` if there is no replica.
     pub(super) async fn snapshots_there(
         &self,
         client: &Client,
@@ -246,7 +248,7 @@ impl Runner {
             .snapshots)
     }
 
-    /// Resumes a stream that the receiver has in part. Aborts it if its snapshot is gone here,
+    /// Resumes a partial stream of the receiver. Aborts it if its snapshot no longer exists here,
     /// cannot be read, or has a name that is taken there.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown =
@@ -286,7 +288,7 @@ impl Runner {
             is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
         };
         if let Some(last) = here.last().filter(can_go) {
-            // A crash may have come before it was held.
+            // A crash may have happened before the hold.
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }
@@ -298,16 +300,16 @@ impl Runner {
         Ok(name)
     }
 
-    /// True for the snapshot that the last run could not read.
+    /// Whether the last run could not read this snapshot.
     fn is_unreadable(&self, snapshot: &Snapshot) -> bool {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.unreadable.as_ref() == Some(&snapshot.guid)
         })
     }
 
-    /// Notes that a run's snapshot holds lost data, so that the next run takes another, and
-    /// destroys the snapshot of the failed run before. A failed snapshot stays until then, because
-    /// the list of lost data names ranges of existing snapshots only.
+    /// Records that a run's snapshot contains lost data, so that the next run takes another, and
+    /// destroys the snapshot of the previous failed run. A failed snapshot is kept until then,
+    /// because the list of permanent errors names ranges of existing snapshots only.
     async fn give_up(&self, unreadable: &Snapshot) -> Result<(), ApiError> {
         let guid = unreadable.guid.clone();
         self.manager.with_activity(self.known.key(), |activity| activity.unreadable = Some(guid));
@@ -352,7 +354,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The snapshot that the volume was cloned from, if the other side has it too.
+    /// The origin of the volume, if the other side has it too.
     async fn origin(&self, client: &Client, to: &str) -> Result<Option<String>, Failed> {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
@@ -364,7 +366,7 @@ impl Runner {
         Ok(both.then_some(origin))
     }
 
-    /// Sends one stream, of this snapshot, to the other side.
+    /// Sends one stream of this snapshot to the other side.
     async fn send(
         &self,
         client: &Client,
@@ -434,7 +436,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Keeps a snapshot on both sides, now that both have it, and remembers that.
+    /// Holds a snapshot on both sides after its transfer, and saves it as the last one.
     async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), Failed> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
@@ -455,9 +457,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Releases all snapshots but the newest that both sides have, and destroys those of them that
-    /// were taken for runs. One that is exported or cloned stays held, as the sign for a later run
-    /// that it may be destroyed.
+    /// Releases all common snapshots except the newest, and destroys those that were taken for
+    /// runs. A snapshot that is exported or cloned stays held, which marks it for destruction by a
+    /// later run.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let KnownReplication { last: newest, clearing, .. } =
             self.manager.known_replication(&self.known.volume)?;
@@ -470,7 +472,7 @@ impl Runner {
         let here = self.snapshots().await?;
         let past_there = || there.iter().filter(|one| is_past(one, REPLICA_TAG));
         let past_here = || here.iter().filter(|one| is_past(one, REPLICATION_TAG));
-        // Before the first release: nothing else marks a snapshot that is released and there.
+        // Saved before the first release: a released snapshot has no other mark.
         let past: BTreeSet<&String> =
             past_there().chain(past_here()).map(|one| &one.guid).collect();
         let past = past.into_iter().filter(|guid| !guid.is_empty());
@@ -489,7 +491,7 @@ impl Runner {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.call(SnapshotDestroy { names, dry_run: false });
                 match self.ask("destroy an older snapshot", destroy).await {
-                    // A user of the other server renamed it, and has to destroy it.
+                    // A user of the other server renamed it, and must destroy it.
                     Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {
                         tracing::info!(name = snapshot.name, %error, "a snapshot stays");
                     }
@@ -518,14 +520,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_of_one_second() {
+    fn snapshot_names_contain_the_second() {
         let name = name_now();
         assert_eq!(name.len(), "repl-2026-11-22-101530".len(), "{name}");
         assert!(names::snapshot(&format!("tank/v@{name}")).is_ok(), "{name}");
     }
 
     #[test]
-    fn a_limit_makes_parts_small_and_waits_between_them() {
+    fn bandwidth_limit_reduces_and_delays_parts() {
         let mut free = Throttle { bytes_per_second: None, free_at: Instant::now() };
         assert_eq!((free.part_bytes(), free.wait_for(1 << 30)), (1 << 20, Duration::ZERO));
         let limit = Some(800_000);

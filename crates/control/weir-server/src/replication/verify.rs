@@ -1,9 +1,9 @@
-//! Comparing the newest replicated snapshot on both sides, digest by digest.
+//! Compares the newest replicated snapshot on both sides by digests.
 //!
-//! Not here: digests (weir-dataset), sending (run).
+//! Digests are in weir-dataset, sending is in `run`.
 //!
 //! Invariants:
-//! - both sides read what they have; neither believes the other's word for its own;
+//! - each side reads its own data; neither trusts a stored result of the other;
 //! - the state file keeps the last result with its time, and an error until a comparison completes.
 
 use weir_api::types::{
@@ -21,7 +21,7 @@ use crate::replication::replication_calls::{Runner, now_ms};
 use crate::replication::run::own_name;
 use crate::state::server::Manager;
 
-/// Ranges asked for at once: 64 MiB take a second or so to read.
+/// Number of ranges in one request: 64 MiB take about a second to read.
 const RANGES_AT_ONCE: u64 = 64;
 
 impl Handle<DigestRequest> for Manager {
@@ -84,7 +84,7 @@ impl Runner {
     async fn verify(&self) -> Result<Verification, Failed> {
         let (to, client) = self.known.client().await.map_err(Failed::Setup)?;
         let last = self.manager.known_replication(&self.known.volume)?.last;
-        // By its guid: users may have renamed it on either side.
+        // By guid, because users may have renamed it on either side.
         let is_last = |one: &&Snapshot| last.as_ref().is_some_and(|last| last.is(one));
         let missing = |of: &str| {
             let own = last.as_ref().map_or("", |last| last.snapshot.as_str());
@@ -130,7 +130,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// The digests of both sides, at the same time.
+    /// Requests the digests of both sides concurrently.
     async fn digests(
         &self,
         client: &Client,

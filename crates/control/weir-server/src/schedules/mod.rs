@@ -1,4 +1,4 @@
-//! Schedules: which snapshots are due, and the calls that change them.
+//! Snapshot schedules: planning, and the calls that change them.
 
 pub(crate) mod plan;
 pub(crate) mod schedule_calls;

@@ -1,16 +1,16 @@
-//! What a schedule asks for at a moment: which snapshots to take, and which to destroy.
+//! Planning: which snapshots a schedule takes and destroys at a given time.
 //!
-//! Not here: doing it (schedules). Nothing here looks at a clock or a pool.
+//! `schedule_calls` executes the plan; this file reads neither a clock nor a pool.
 //!
-//! A snapshot of a schedule is named after its sort and the minute it was taken in, in UTC:
-//! `auto-hourly-2026-11-22-1000`. Time falls into slots: the quarter of an hour, the hour, the day,
-//! the week from Monday on, the month, the year. A sort is due when no snapshot of it was taken in
-//! the present slot or a later one. A sort with the count 0 is never due; a schedule that only
+//! The name of a scheduled snapshot contains its sort and the minute of its creation, in UTC:
+//! `auto-hourly-2026-11-22-1000`. Time is divided into slots: the quarter of an hour, the hour, the
+//! day, the week from Monday on, the month, the year. A sort is due if no snapshot of it was taken
+//! in the current slot or a later one. A sort with the count 0 is never due; a schedule that only
 //! prunes takes none.
 //!
 //! Invariants:
-//! - however many slots were missed, one snapshot of a sort is taken;
-//! - after the clock went back none is taken before it is where it was;
+//! - after missed slots, one snapshot of a sort is taken, however many were missed;
+//! - after the clock was set back, none is taken until it reaches its former time;
 //! - the plan destroys only snapshots of the schedule with names of this form, beyond the count of
 //!   their sort, the oldest first.
 
@@ -21,21 +21,22 @@ use weir_api::types::{Every, Keep};
 const MINUTE_MS: u64 = 60 * 1000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// The first of January 1970 was a Thursday, three days after a Monday.
+/// 1 January 1970 was a Thursday, three days after a Monday.
 const DAYS_AFTER_MONDAY: u64 = 3;
 
-/// What is to be done for one volume.
+/// The due work for one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Sorts of which a snapshot is due.
+    /// Sorts that are due.
     pub(crate) take: Vec<Every>,
-    /// Names of snapshots that are too many, oldest first.
+    /// Names of the excess snapshots, oldest first.
     pub(crate) destroy: Vec<String>,
-    /// A snapshot from a time that is still to come: its sort waits until then.
+    /// A snapshot from the future, until whose time its sort waits.
     pub(crate) ahead: Option<String>,
 }
 
-/// Snapshots to take and to destroy, given the schedule's own snapshots of a volume in any order.
+/// Plans the snapshots to take and to destroy; `names` are the schedule's own snapshots of a volume
+/// in any order.
 pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String]) -> Plan {
     let mut plan = Plan::default();
     for (every, count) in keep.wanted() {
@@ -55,7 +56,7 @@ pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
     plan
 }
 
-/// Sorts with more snapshots than their count, each with the snapshots that are not the schedule's,
+/// Sorts with more snapshots than their count, each with the snapshots that other creators took,
 /// oldest first.
 pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
     let beyond = |(every, count): (Every, u32)| {
@@ -68,16 +69,16 @@ pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Ev
     keep.wanted().filter_map(beyond).collect()
 }
 
-/// The name of a snapshot of this sort that is taken now.
+/// The name for a snapshot of this sort taken now.
 pub(crate) fn name(every: Every, now_ms: u64) -> String {
     let text = text(now_ms);
     let (date, time) = (&text[..10], &text[11..]);
     format!("auto-{}-{date}-{}{}", every.name(), &time[..2], &time[3..5])
 }
 
-/// When the next slot of this sort begins; later than `now_ms`.
+/// Start of the next slot of this sort; later than `now_ms`.
 pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
-    // Longer than any slot of the sort, and shorter than two.
+    // Longer than any slot of the sort, and shorter than two slots.
     let step = match every {
         Every::Frequently => 15 * MINUTE_MS,
         Every::Hourly => HOUR_MS,
@@ -87,13 +88,13 @@ pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
         Every::Yearly => 366 * DAY_MS,
     };
     if now_ms + step > LATEST_MS {
-        // No calendar is printed of what comes then; a wait that never ends would spin.
+        // Calendar dates end here. The result is still later than `now_ms`, so no caller spins.
         return now_ms + step;
     }
     slot(every, slot(every, now_ms) + step)
 }
 
-/// When the slot began that a moment is in.
+/// Start of the slot that contains a point in time.
 fn slot(every: Every, at_ms: u64) -> u64 {
     match every {
         Every::Frequently => at_ms - at_ms % (15 * MINUTE_MS),
@@ -109,14 +110,14 @@ fn slot(every: Every, at_ms: u64) -> u64 {
 }
 
 fn begins(text: &str, at_ms: u64) -> u64 {
-    // What was printed of a time can be read.
+    // The text was formatted from a time, so it parses.
     read(text).unwrap_or(at_ms)
 }
 
-/// The last moment that is told apart: the end of the year 9999.
+/// Latest time with a calendar date: the end of the year 9999.
 const LATEST_MS: u64 = 253_402_300_799_000;
 
-/// A time as `YYYY-MM-DDTHH:MM:SSZ`.
+/// Formats a time as `YYYY-MM-DDTHH:MM:SSZ`.
 fn text(at_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(at_ms.min(LATEST_MS));
     humantime::format_rfc3339_seconds(at).to_string()
@@ -127,13 +128,13 @@ fn read(text: &str) -> Option<u64> {
     Some(at.duration_since(UNIX_EPOCH).ok()?.as_millis() as u64)
 }
 
-/// When a snapshot of this name was taken, if a schedule named it.
+/// Time at which a snapshot of this name was taken, if the name has the form of a schedule's.
 fn taken_at(every: Every, name: &str) -> Option<u64> {
     let stamp = name.strip_prefix("auto-")?.strip_prefix(every.name())?.strip_prefix('-')?;
     let (date, time) = stamp.split_at_checked(10)?;
     let (hour, minute) = time.strip_prefix('-')?.split_at_checked(2)?;
     let at = read(&format!("{date}T{hour}:{minute}:00Z"))?;
-    // Other ways to write a time would be somebody else's names.
+    // The same time in another notation is a user's name.
     (self::name(every, at) == name).then_some(at)
 }
 
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_begin_where_the_calendar_says() {
+    fn slots_begin_at_calendar_boundaries() {
         // A Sunday.
         let now = at("2026-11-22T10:59:59Z");
         for (every, begin, next_begins, called) in [
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_let_be() {
+    fn snapshots_with_other_names_are_kept() {
         for other in [
             "monday",
             "auto-hourly",
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_of_others_are_named_where_there_are_more_than_are_kept() {
+    fn excess_snapshots_of_other_creators_are_reported() {
         let keep = Keep::parse("hourly=2,daily=1").unwrap();
         let [ours, others] = [
             ["auto-hourly-2026-11-22-0900", "auto-daily-2026-11-22-0000"],
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn schedule_that_only_prunes_and_count_zero_take_none() {
+    fn prune_only_and_count_zero_take_no_snapshots() {
         let now = at("2026-11-22T10:00:00Z");
         let names = ["0700", "0800", "0900"].map(|time| format!("auto-hourly-2026-11-22-{time}"));
         let keep = Keep::parse("hourly=2,daily=1").unwrap();
@@ -227,13 +228,13 @@ mod tests {
         assert_eq!((pruning.take, pruning.destroy), (Vec::new(), vec![names[0].clone()]));
         let none = plan_of(&Keep::parse("hourly=0").unwrap(), false);
         assert_eq!((none.take, none.destroy), (Vec::new(), names.to_vec()));
-        // One from a time to come keeps no schedule waiting that takes none.
+        // A snapshot from the future does not block a schedule that takes none.
         let ahead = ["auto-hourly-2027-01-01-0000".to_owned()];
         assert_eq!(plan(now, &keep, true, &ahead), Plan::default());
     }
 
     #[test]
-    fn a_clock_that_went_back_waits() {
+    fn schedule_waits_after_the_clock_was_set_back() {
         let keep = Keep::parse("hourly=3").unwrap();
         let names = vec!["auto-hourly-2026-11-22-1000".to_owned()];
         let back = plan(at("2026-11-22T09:30:00Z"), &keep, false, &names);
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(later.take, [Every::Hourly]);
     }
 
-    /// Does what a plan says at once, as a server would.
+    /// Executes a plan at once, as a server would.
     fn follow(now: u64, keep: &Keep, names: &mut Vec<String>) -> Plan {
         let first = plan(now, keep, false, names);
         names.extend(first.take.iter().map(|every| name(*every, now)));
@@ -256,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_named_is_read(now in 0..LATEST_MS, sort in 0..Every::ALL.len()) {
+        fn generated_names_parse_to_their_time(now in 0..LATEST_MS, sort in 0..Every::ALL.len()) {
             let every = Every::ALL[sort];
             prop_assert_eq!(taken_at(every, &name(every, now)), Some(now - now % MINUTE_MS));
             prop_assert!(slot(every, now) <= now && now < next(every, now));
@@ -264,12 +265,12 @@ mod tests {
         }
 
         #[test]
-        fn any_name_is_read_without_a_panic(name in "(auto-hourly-)?\\PC{0,24}") {
+        fn parsing_any_name_does_not_panic(name in "(auto-hourly-)?\\PC{0,24}") {
             let _: Option<u64> = taken_at(Every::Hourly, &name);
         }
 
         #[test]
-        fn the_newest_are_kept_whatever_the_clock_does(
+        fn newest_snapshots_are_kept_whatever_the_clock_does(
             start in 1_000_000_000_000..2_000_000_000_000_u64,
             steps in proptest::collection::vec((0..40 * DAY_MS, any::<bool>()), 1..60),
             count in 1..5_u32,
@@ -278,7 +279,7 @@ mod tests {
             let mut names = vec!["mine".to_owned()];
             let (mut now, mut latest) = (start, 0);
             for (step, back) in steps {
-                // Mostly forwards, as clocks go; a step back is short.
+                // Mostly forwards; a step back is less than an hour.
                 now = if back { now - step % HOUR_MS } else { now + step };
                 let before = names.clone();
                 let done = follow(now, &keep, &mut names);
@@ -292,13 +293,14 @@ mod tests {
                     };
                     let (old, new) = (of(&before), of(&names));
                     prop_assert!(new.len() <= count as usize);
-                    // One of each slot, and at most one new one however long it was.
+                    // Each slot has one snapshot, and a pass adds at most one however long the gap
+                    // was.
                     let mut slots: Vec<u64> = new.iter().map(|at| slot(every, *at)).collect();
                     slots.dedup();
                     prop_assert_eq!(slots.len(), new.len());
                     let due = slot(every, now) > slot(every, latest);
                     prop_assert_eq!(done.take.contains(&every), due);
-                    // What went is older than what stayed.
+                    // Destroyed snapshots are older than the remaining ones.
                     let gone = old.iter().filter(|at| !new.contains(at)).max();
                     prop_assert!(gone.is_none_or(|gone| new.iter().all(|at| at > gone)));
                 }

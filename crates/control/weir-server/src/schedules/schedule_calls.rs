@@ -1,13 +1,15 @@
-//! Schedules: keeping them, and taking and destroying the snapshots they ask for.
+//! Schedules: the calls that change them, and the task that takes and destroys their snapshots.
 //!
-//! Not here: what is due (schedule_plan).
+//! `plan` decides which snapshots are due.
 //!
 //! Invariants:
-//! - of a pool's schedule all volumes are taken at one moment, but for those with their own;
-//! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
-//!   the pool is closed, and never acts on another pool of that name;
-//! - a pool that waits for its disks holds up no other;
-//! - a replica's schedule takes no snapshots: their names would clash with the source's snapshots;
+//! - the schedule of a pool takes the snapshots of all volumes at one point in time, except volumes
+//!   with a schedule of their own;
+//! - a schedule identifies its pool and volume by number: it follows renames, pauses while the pool
+//!   is closed, and never acts on another pool of that name;
+//! - a pool that waits for its disks delays no other;
+//! - the schedule of a replica takes no snapshots: their names would clash with the source's
+//!   snapshots;
 //! - a schedule destroys only snapshots whose records name it; if an admin has set it, also
 //!   snapshots that the volume received in streams;
 //! - no call of an operator shortens the life of an existing snapshot: if an operator reduces the
@@ -36,13 +38,14 @@ use crate::schedules::plan::Plan;
 use crate::state::saved_state::KnownSchedule;
 use crate::state::server::{Manager, refuse_above};
 
-/// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
+/// Interval of the scheduler. Slots begin with a minute, so this is the maximum delay of a
+/// snapshot.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Schedules of all pools: the server writes all of them at each change.
+/// Maximum number of schedules of all pools: the server writes all of them at each change.
 const SCHEDULES_MAX: usize = 10_000;
 
-/// Most names of snapshots in one event.
+/// Maximum number of snapshot names in one event.
 const NAMES_TOLD: usize = 3;
 
 impl KnownSchedule {
@@ -50,7 +53,7 @@ impl KnownSchedule {
         self.pool_guid == engine.pool().guid().0 && pool_of(&self.name) == engine.pool().name()
     }
 
-    /// Whether it may destroy a snapshot of this volume.
+    /// Whether the schedule may destroy a snapshot of this volume.
     fn owns(&self, volume: &Volume, taken_by: Option<TakenBy>) -> bool {
         match taken_by {
             Some(TakenBy::Schedule(id)) => id == self.id,
@@ -136,8 +139,8 @@ impl Handle<ScheduleSet> for Manager {
 }
 
 impl Manager {
-    /// Gives a new schedule the number of the one in whose place it comes, and with that its
-    /// snapshots: if the caller may destroy, or if the new one keeps at least as much.
+    /// Gives a new schedule the number of the one that it replaces, and so its snapshots, if the
+    /// caller may destroy or if the new schedule keeps at least as many.
     fn inherit_rights(&self, new: &mut KnownSchedule) {
         let is_admin = caller::current().has(Role::Admin);
         new.prunes_received = is_admin;
@@ -153,8 +156,8 @@ impl Manager {
         }
     }
 
-    /// Gives the schedule of this number the snapshots of other schedules in the volumes that
-    /// follow it now. Only for admins: its counts may be smaller.
+    /// Gives the schedule with this number the snapshots of other schedules in the volumes that now
+    /// follow it. Only for admins, because its counts may be smaller.
     async fn adopt(&self, open: &OpenPool, id: u64) -> Result<(), ApiError> {
         let known = self.state.lock().state.schedules.clone();
         let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
@@ -216,7 +219,7 @@ impl Manager {
         let own = of_pool.iter().find(|known| known.dataset.is_some() && known.name == name);
         let (Some(pools), Some(own)) = (pools, own) else { return Ok(()) };
         let (_, volume) = name.split_once('/').unwrap_or_default();
-        // Without the volume there are no snapshots either.
+        // A volume that does not exist has no snapshots.
         let takers = open.engine.snapshot_takers(volume).unwrap_or_default();
         let any_received = takers.iter().any(|(_, by)| matches!(by, Some(TakenBy::Received(_))));
         if !any_received || keeps_as_much(&own.keep, &pools.keep) {
@@ -244,8 +247,9 @@ impl Manager {
     }
 }
 
-/// True for a volume that another server sends to, and that holds what its newest snapshot holds.
-/// One that a client wrote to is no replica any more: it needs snapshots of its own.
+/// True for a volume that another server sends to and that has not changed since its newest
+/// snapshot. A volume that a client has written to is no longer a replica and needs its own
+/// snapshots.
 fn is_replica(volume: &Volume) -> bool {
     volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
 }
@@ -256,7 +260,7 @@ fn followed<'s>(
     schedules: &'s [KnownSchedule],
 ) -> Vec<(Arc<Volume>, &'s KnownSchedule)> {
     let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
-    // One that is being received into stands at no moment that anybody would want back.
+    // The contents of a volume during a receive are incomplete, so a snapshot of it is useless.
     let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
     let with_schedule = |volume: Arc<Volume>| {
         let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
@@ -265,7 +269,7 @@ fn followed<'s>(
     settled.filter_map(with_schedule).collect()
 }
 
-/// Work of a schedule for one volume.
+/// Due work of a schedule for one volume.
 struct Due {
     volume: String,
     /// Number of the schedule.
@@ -276,7 +280,7 @@ struct Due {
     not_ours: Vec<(Every, Vec<String>)>,
 }
 
-/// What the schedules ask for of each volume.
+/// Returns the due work for each volume.
 fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> {
     let plan = |(volume, schedule): (Arc<Volume>, &KnownSchedule)| {
         let name = volume.info().name;
@@ -293,16 +297,16 @@ fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> 
     followed(engine, schedules).into_iter().filter_map(plan).collect()
 }
 
-/// A number that no other schedule has.
+/// Returns a number that no other schedule has.
 fn new_id() -> u64 {
-    // An older server's schedules have 0.
+    // Schedules of older servers have 0.
     guid().0.max(1)
 }
 
-/// What was told already and is not told again while it stays so.
+/// Reports that are not repeated while their cause persists.
 type Told = Arc<Mutex<BTreeSet<String>>>;
 
-/// Takes and destroys snapshots as schedules say, until the task is dropped.
+/// Runs the schedules until the task is dropped.
 pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     let told = Told::default();
     let mut working: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
@@ -314,7 +318,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
         working.retain(|_, task| !task.is_finished());
         let minute = SystemClock::default().unix_ms() / 60_000;
         let now = (minute, manager.active_schedules());
-        // Nothing is due but at the start of a minute, or when a schedule or a pool is new.
+        // Work becomes due only at the start of a minute, or when a schedule or a pool is new.
         if seen.as_ref() == Some(&now) {
             continue;
         }
@@ -336,7 +340,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     }
 }
 
-/// Does at once what schedules ask for now.
+/// Runs all schedules once.
 #[cfg(test)]
 pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
     for (pool, schedules) in manager.active_schedules() {
@@ -345,7 +349,7 @@ pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
     }
 }
 
-/// Says that a volume has more snapshots than its schedule keeps, and which an admin may destroy.
+/// Describes which snapshots of a volume exceed its schedule, for an admin who may destroy them.
 fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
     let some: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
     let more = if names.len() > some.len() { " and more" } else { "" };
@@ -359,7 +363,7 @@ fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
     )
 }
 
-/// One pool at one moment.
+/// One pass over the schedules of one pool.
 struct Scheduler {
     manager: Arc<Manager>,
     events: Arc<Events>,
@@ -392,13 +396,14 @@ impl Scheduler {
                 self.tell_once(EventLevel::Warning, message);
             }
             for (every, names) in not_ours {
-                // Users choose the names, so only the first event of a kind is added.
+                // Callers choose the names, so only the first event of a kind is added.
                 if self.told.lock().insert(format!("{of} {}", every.name())) {
                     self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
                 }
             }
         }
-        // Again, with what was taken: what could not be taken makes nothing go.
+        // A new plan with the new snapshots: if a snapshot could not be taken, none is destroyed
+        // for it.
         for Due { volume, plan, .. } in plans(&pool.engine, schedules, now_ms) {
             for name in plan.destroy {
                 self.destroy(&pool, &volume, name).await;
@@ -406,8 +411,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a snapshot of each of these volumes, at one moment. A volume whose snapshot of that
-    /// name is a user's gets one in the next minute, which has another name.
+    /// Takes a snapshot of each of these volumes, at one point in time. A volume with a user's
+    /// snapshot of that name gets its snapshot in the next minute, which has another name.
     async fn take(
         &self,
         pool: &OpenPool,
@@ -433,7 +438,7 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // What failed before may fail again, and is told then.
+                // An earlier failure is reported again if it recurs.
                 self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.tell(EventLevel::Info, format!("taken by schedule: {full}"));
             }
@@ -459,7 +464,7 @@ impl Scheduler {
             .await;
         match gone {
             Ok(_) => self.tell(EventLevel::Info, format!("destroyed by schedule: {full}")),
-            // The other server releases it when its run ends.
+            // The other server releases it at the end of its run.
             Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
             Err(error) if error.kind == ErrorKind::Busy => self.tell_once(
                 EventLevel::Warning,

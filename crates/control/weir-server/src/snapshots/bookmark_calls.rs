@@ -1,8 +1,9 @@
-//! Bookmarks of snapshots: making, listing and destroying them.
+//! Calls that create, list and destroy bookmarks.
 //!
-//! Not here: sending from one (transfers).
+//! Sending from a bookmark is in `transfers`.
 //!
-//! Invariant: a bookmark keeps nothing, so nothing has to be asked before it is made or destroyed.
+//! Invariant: a bookmark holds no data, so its creation and destruction need no check for space or
+//! users.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn bad_name(error: &NameError) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }
 
-/// Pool, and bookmark in the pool.
+/// The pool of a full name, and the bookmark in the pool.
 pub(crate) fn bookmark_id(full: &str) -> Result<(&str, BookmarkId), ApiError> {
     let (volume, name) = names::bookmark(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
@@ -41,7 +42,7 @@ fn show(pool: &str, volume: &str, info: &BookmarkInfo) -> Bookmark {
     }
 }
 
-/// The bookmarks of one volume, or of all by the volume's name.
+/// The bookmarks of one volume, or of all volumes sorted by name.
 fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<Bookmark>, DatasetError> {
     let volumes = match volume {
         Some(own) => vec![own.to_owned()],

@@ -1,10 +1,10 @@
-//! Snapshots: taking, listing, changing and destroying them, rollback and clones.
+//! Calls that take, list, change and destroy snapshots, roll back and clone.
 //!
-//! Not here: when a schedule wants one (schedules), offering them to clients (offers).
+//! Scheduled snapshots are in `schedules`, exports of snapshots in `exports`.
 //!
 //! Invariants:
-//! - what a list or a range names is decided once, before anything is destroyed;
-//! - nothing exported is destroyed or rolled back, and the refusal names the export.
+//! - lists and ranges are resolved once, before any snapshot is destroyed;
+//! - no exported object is destroyed or rolled back, and the error names the export.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ fn bad_name(error: &NameError) -> ApiError {
     ApiError::new(ErrorKind::Invalid, error.to_string())
 }
 
-/// Pool, and snapshot in the pool.
+/// The pool of a full name, and the snapshot in the pool.
 fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let (volume, name) = names::snapshot(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
     Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
 }
 
-/// The snapshots that were picked of all there are, which are in the order of time.
+/// Selects the picked snapshots from `all`, which is in chronological order.
 fn resolve(of: &str, all: &[String], picked: &[Picked<'_>]) -> Result<Vec<String>, ApiError> {
     let place = |name: &str| {
         let at = all.iter().position(|known| known == name);
@@ -68,7 +68,7 @@ fn resolve(of: &str, all: &[String], picked: &[Picked<'_>]) -> Result<Vec<String
     Ok(all.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.clone()).collect())
 }
 
-/// Refuses where something keeps one of these snapshots.
+/// Returns an error if a hold or a clone needs one of these snapshots.
 fn refuse_kept(pool: &str, infos: &[(String, SnapshotInfo)]) -> Result<(), ApiError> {
     for (volume, info) in infos {
         let full = format!("{pool}/{volume}@{}", info.name);
@@ -90,7 +90,7 @@ fn refuse_kept(pool: &str, infos: &[(String, SnapshotInfo)]) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Word of the interface for the creator of a snapshot.
+/// Name of a snapshot's creator in the API.
 const fn taker_word(taker: TakenBy) -> &'static str {
     match taker {
         TakenBy::Schedule(_) => "schedule",
@@ -120,7 +120,7 @@ impl Manager {
         }
     }
 
-    /// What is known of some snapshots of a pool, in the order asked for; reads tree nodes.
+    /// Details of snapshots of a pool, in the requested order; reads tree nodes.
     pub(crate) async fn snapshot_infos(
         &self,
         open: &OpenPool,
@@ -152,7 +152,7 @@ impl Manager {
         Ok(infos.into_iter().map(show).collect())
     }
 
-    /// Takes snapshots; their records say `by`, or that a user did.
+    /// Takes snapshots; their records name the creator `by`, or a user.
     pub(crate) async fn create_snapshots(
         &self,
         request: SnapshotCreate,
@@ -281,7 +281,7 @@ impl Handle<SnapshotDestroy> for Manager {
 }
 
 impl Manager {
-    /// Changes a snapshot, which is called `to` after that if it gets another name.
+    /// Changes a snapshot; `to` is its new name if the change renames it.
     pub(crate) async fn change_snapshot<F>(
         &self,
         full: &str,
@@ -359,10 +359,10 @@ impl Handle<SnapshotClone> for Manager {
     }
 }
 
-/// The part of a list of names that a page shows, in the scope of the caller.
+/// Selects the part of a list of names for one page, in the scope of the caller.
 struct Window {
     scope: Option<Scope>,
-    /// The name before the page, until it was met.
+    /// The name before the page, until it has been visited.
     after: Option<String>,
     left: usize,
     last: Option<String>,
@@ -376,9 +376,9 @@ impl Window {
         Self { scope, after, left, last: None, has_more: false }
     }
 
-    /// Whether the page has the next name of the list.
+    /// Whether the page contains the next name of the list.
     fn takes(&mut self, name: String) -> bool {
-        // The gate checks the scope of every answer; here it keeps `next` inside the scope too.
+        // The gate filters every response by the scope; this also keeps `next` inside the scope.
         if !self.scope.as_ref().is_some_and(|scope| scope.covers(&name)) {
             return false;
         }
@@ -397,10 +397,10 @@ impl Window {
         true
     }
 
-    /// The name that the next page begins behind.
+    /// The name behind which the next page begins.
     ///
     /// # Errors
-    /// `NotFound` if the name before this page was not met.
+    /// `NotFound` if the list does not contain the name before this page.
     fn end(self) -> Result<Option<String>, ApiError> {
         match self.after {
             Some(after) => Err(gone(&after)),
@@ -409,7 +409,7 @@ impl Window {
     }
 }
 
-/// The snapshots of one volume, or of all by the volume's name.
+/// The snapshots of one volume, or of all volumes sorted by name.
 fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, DatasetError> {
     let volumes = match volume {
         Some(own) => vec![own.to_owned()],
@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn window_shows_a_page_and_names_its_end() {
+    fn window_selects_a_page_and_returns_the_next_name() {
         let all = ["tank/a@1", "tank/a@2", "tank/b@1"];
         let page = |after: Option<&str>, limit| {
             let mut window = Window::new(after.map(str::to_owned), limit);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges_are_in_the_order_of_time() {
+    fn lists_and_ranges_are_in_chronological_order() {
         for (list, wanted) in [
             ("tank/v@c", "c"),
             ("tank/v@b%d", "bcd"),

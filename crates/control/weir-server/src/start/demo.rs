@@ -1,8 +1,8 @@
-//! `weir serve --demo`: a pool, a volume and an export to play with, made the first time.
+//! `weir serve --demo`: creates a pool, a volume and an export for trials at the first start.
 //!
-//! Not here: anything special; every step is an ordinary management call.
+//! All steps are ordinary management calls.
 //!
-//! Invariant: what is there already is used, never made again.
+//! Invariant: existing objects are reused, never created again.
 
 use std::path::Path;
 
@@ -21,10 +21,10 @@ use crate::state::server::Manager;
 const POOL: &str = "demo";
 const VOLUME: &str = "demo/vol1";
 const VOLUME_BYTES: u64 = 1 << 30;
-/// Room for the volume to be overwritten many times before segments come back.
+/// Size of each disk: the volume can be overwritten many times before segments are reclaimed.
 const DISK_BYTES: u64 = 8 << 30;
 
-/// Makes what is missing and tells what there is to try.
+/// Creates the missing objects and prints commands to try.
 pub(crate) async fn set_up(
     manager: &Manager,
     options: &ServeOptions,

@@ -1,4 +1,4 @@
-//! Start-up, how calls run, and the calls about the server itself.
+//! Start-up and stop, running of calls, and the calls about the server itself.
 
 pub(crate) mod demo;
 pub(crate) mod options;

@@ -1,8 +1,8 @@
-//! How to run the server.
+//! Options of the server.
 //!
-//! Not here: reading the command line (bin/weir).
+//! bin/weir parses the command line.
 //!
-//! Invariant: options that arrive here are complete and checked.
+//! Invariant: the options are complete and checked when the server receives them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,57 +12,58 @@ use weir_net::AllowList;
 
 use crate::disks::memory::MemoryPlan;
 
-/// How to run the server.
+/// Options of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Where the server keeps what it must remember; absolute.
+    /// Directory of the saved state; absolute.
     pub state_dir: PathBuf,
-    /// Where the management interface listens; never empty, no address twice.
+    /// Addresses of the management interface; never empty, without duplicates.
     pub api: Vec<Address>,
-    /// The one of them that nobody chose; its directory is made where it is missing.
+    /// The address in `api` that is the default, if any; its directory is created if missing.
     pub default_api_socket: Option<PathBuf>,
-    /// Where NBD listens; never empty, no address twice.
+    /// Addresses of the NBD server; never empty, without duplicates.
     pub nbd: Vec<Address>,
-    /// Who may use it.
+    /// The clients that may connect by NBD.
     pub nbd_clients: NbdClients,
-    /// Where iSCSI listens; no address twice.
+    /// Addresses of the iSCSI portals; without duplicates.
     pub iscsi: Vec<Address>,
-    /// Where other servers may reach this one, if they may.
+    /// The port for peers, if other servers may replicate to this one.
     pub peers: Option<PeerOptions>,
     /// Files with the certificate and its key (PEM).
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Plain TCP also beyond this machine.
+    /// Allow unencrypted TCP beyond this machine for the management interface.
     pub api_open: bool,
-    /// Directories whose files callers may name.
+    /// Directories in which callers may name files.
     pub disk_dirs: Vec<PathBuf>,
-    /// How much memory, and for what.
+    /// Size and split of the memory.
     pub memory: MemoryPlan,
     /// Time for a client to finish the NBD handshake or the iSCSI login.
     pub handshake_limit: Duration,
-    /// Least important messages to log.
+    /// Minimum level of logged messages.
     pub log: &'static str,
-    /// Make a small pool to play with if there is none.
+    /// Create a small pool for trials if there is none.
     pub demo: bool,
 }
 
-/// Who may use NBD.
+/// The clients that may connect by NBD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NbdClients {
-    /// Over TCP.
+    /// Addresses over TCP.
     pub allowed: AllowList,
-    /// Over TCP they must begin with TLS.
+    /// Require TLS over TCP.
     pub tls_only: bool,
-    /// File with the certificates that vouch for theirs; without one they need none.
+    /// File with the CA certificates for client certificates; `None` if clients need none.
     pub client_ca: Option<PathBuf>,
-    /// Over unix sockets, beside the user of the server, if the command line names it.
+    /// Group of the unix sockets, in addition to the user of the server, if the command line names
+    /// one.
     pub group: Option<String>,
 }
 
-/// How other servers reach this one.
+/// Options of the port for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerOptions {
     /// A TCP address.
     pub listen: Address,
-    /// File with the secret that they must know.
+    /// File with the secret that peers must know.
     pub secret: PathBuf,
 }

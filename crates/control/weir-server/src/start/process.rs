@@ -1,26 +1,26 @@
-//! What this process asks of the system for itself.
+//! Settings of this process: core dumps, file modes and descriptor limits.
 //!
-//! Not here: memory and disks (serve).
+//! Memory and disks are set up in `run`.
 //!
-//! Invariant: where the system refuses, the program runs all the same.
+//! Invariant: if the kernel refuses a setting, the program runs without it.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has no core written when the program crashes: secrets of CHAP and of other servers would be in
-/// it. The hard limit stays, so that `prlimit --core=unlimited --pid PID` allows it again.
+/// Disables core dumps, which would contain secrets of CHAP and of other servers. The hard limit is
+/// unchanged, so `prlimit --core=unlimited --pid PID` enables them again.
 pub fn keep_secrets_out_of_cores() {
     set_soft_limit(Resource::Core, |_| Some(0));
 }
 
-/// Makes every file that this process creates one of its own user: state, history and sockets are
-/// closed to others, whatever the shell that started the server allows.
+/// Makes all files that this process creates private to its user: state, history and sockets are
+/// inaccessible to others, whatever umask the server inherited.
 pub(crate) fn keep_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Allows as many descriptors as the system lets this program have: a server has one or two for
-/// each connection, and the usual limit is made for programs that cannot have more than 1024.
+/// Raises the limit of open descriptors to the hard limit: a server needs one or two for each
+/// connection, and the usual soft limit of 1024 is too low.
 pub(crate) fn allow_many_descriptors() {
     set_soft_limit(Resource::Nofile, |hard| hard);
 }

@@ -1,13 +1,13 @@
-//! Runs management calls: records each change, and answers the caller although a disk does not
-//! answer.
+//! Runs management calls: records each change, and returns an error to the caller if disks are
+//! unresponsive.
 //!
-//! Not here: the handlers (the rooms of their nouns), the stored record (history, events).
+//! The handlers are in the modules of their objects, the stored record is in `record`.
 //!
 //! Invariants:
-//! - a changing call runs to its end and is recorded with its outcome, also when its caller was
-//!   told before that the disks do not answer;
-//! - a caller is answered within [`crate::monitor::patience::PATIENCE`] unless disks complete I/O
-//!   for the call.
+//! - a changing call runs to completion and is recorded with its outcome, even if its caller
+//!   already received that error;
+//! - a caller has its response within [`crate::monitor::patience::PATIENCE`], unless disks still
+//!   complete I/O for the call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::monitor::patience::Patience;
 use crate::record::call_record::Call;
 use crate::state::server::Manager;
 
-/// Interval between two checks that the disks answer.
+/// Interval of the checks for unresponsive disks.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Run for Manager {
@@ -41,8 +41,8 @@ impl Run for Manager {
     }
 }
 
-/// Runs a call that changes nothing to its end; answers before that when the disks of the pool of
-/// `name` do not answer.
+/// Runs a call that changes nothing to completion; returns an error before that if the disks of the
+/// pool in `name` are unresponsive.
 pub(crate) async fn patiently<T: Send + 'static>(
     manager: &Manager,
     name: &str,

@@ -1,15 +1,16 @@
-//! Every pair of calls of an operator, with a schedule at work after each call: no snapshot goes.
+//! Test: no pair of calls of an operator destroys a snapshot, with the schedules running after each
+//! call.
 //!
-//! Not here: which role each call needs (weir-api walks all of them); replication between two
-//! servers (the tests of the program).
+//! weir-api tests the role of each call; the tests of the program cover replication between two
+//! servers.
 //!
 //! The consequences of a call decide its role. An operator may not destroy, so no two calls of an
-//! operator may end with a destroyed snapshot: of a user, of an admin's schedule within its counts,
-//! or with an admin's hold.
+//! operator may result in a destroyed snapshot: of a user, of an admin's schedule within its
+//! counts, or with an admin's hold.
 //!
 //! Invariants:
 //! - a call that operators may make is walked, or is in [`NOT_WALKED`] with the reason;
-//! - each pair begins with the same volume.
+//! - each pair starts with the same volume.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ const NOT_WALKED: &[(&str, &str)] = &[
     ("lun_remove", "as before"),
 ];
 
-/// Names that the server gives to its own snapshots.
+/// Names in the form of the server's own snapshots.
 const LIKE_A_SCHEDULE: &str = "auto-yearly-2018-01-01-0000";
 const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 
@@ -64,22 +65,22 @@ const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
-/// Snapshots of a stream: the schedule of the volume keeps both, the schedule of the pool one.
+/// Received snapshots: the schedule of the volume keeps both, the schedule of the pool keeps one.
 const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";
 
-/// One call of the walk. A snapshot is named as the call finds it.
+/// One call of the walk. It finds its snapshot by the current name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Renames the user's snapshot.
     Rename(&'static str),
-    /// Takes a name away from a snapshot of the schedule, and gives it back.
+    /// Renames a snapshot of the schedule, and renames it back.
     RenameAutomatic,
     Hold(&'static str),
     /// Releases a tag of every snapshot.
     Release(&'static str),
-    /// A schedule of the volume, or of the pool.
+    /// Sets a schedule of the volume, or of the pool.
     Schedule(&'static str, &'static str),
     PruneOnly,
     Unschedule(&'static str),
@@ -146,7 +147,7 @@ impl Step {
 }
 
 #[test]
-fn every_call_of_operators_is_walked_or_says_why_not() {
+fn operator_calls_are_walked_or_exempt_with_a_reason() {
     for operation in Operation::all() {
         let walked = STEPS.iter().any(|step| step.operation() == operation);
         let left_out = NOT_WALKED.iter().any(|(known, _)| *known == operation.name);
@@ -163,7 +164,7 @@ struct Walk {
 
 impl Walk {
     async fn new() -> Self {
-        // In memory, where that is possible: thousands of commits wait for no disk.
+        // In memory if possible, so that thousands of commits wait for no disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let server = start_in(dir.unwrap());
         server.pool_of("tank", VdevKind::Disk, ["a"]).await;
@@ -174,8 +175,8 @@ impl Walk {
         &self.server.manager
     }
 
-    /// The volume of a pair, with a user's snapshot, with received snapshots, and with three of an
-    /// admin's schedule that keeps two: an admin holds the oldest.
+    /// Creates the volume of a pair, with a user's snapshot, with received snapshots, and with
+    /// three of an admin's schedule that keeps two: an admin holds the oldest.
     async fn set_up(&self) -> BTreeSet<String> {
         let manager = self.manager();
         drop(self.server.volume("tank/v").await);
@@ -209,7 +210,7 @@ impl Walk {
         all.snapshots.into_iter().map(|snapshot| snapshot.guid).collect()
     }
 
-    /// Takes everything of a pair away.
+    /// Removes all objects of a pair.
     async fn clear(&self) {
         let manager = self.manager();
         for name in ["tank", "tank/v", "tank/w", "tank/c"] {
@@ -225,7 +226,7 @@ impl Walk {
                 manager.handle(tag).await.unwrap();
             }
         }
-        // A clone goes before its origin, whichever of the two that is by now.
+        // A clone must be destroyed before its origin; a promotion may have swapped the two.
         for _ in 0..2 {
             for volume in manager.handle(ListVolumes { pool: None }).await.unwrap().volumes {
                 let request = VolumeDestroy { name: volume.name, recursive: true };
@@ -243,7 +244,7 @@ impl Walk {
         names.find(|name| is_it(name)).unwrap_or_else(|| "tank/v@none".to_owned())
     }
 
-    /// The snapshot of the user, whatever it is called now.
+    /// The snapshot of the user, under its current name.
     async fn of_user(&self) -> String {
         self.find(|name| {
             ["monday", LIKE_A_SCHEDULE, LIKE_A_RUN].iter().any(|own| name.ends_with(own))
@@ -257,7 +258,7 @@ impl Walk {
         drop(self.manager().handle(request).await);
     }
 
-    /// Makes a call. Its answer does not matter; the test looks at the remaining snapshots.
+    /// Makes a call and ignores its response; the test checks the remaining snapshots.
     async fn make(&self, step: Step) {
         let manager = self.manager();
         let rename = |name: String, own: &str| {
@@ -311,7 +312,7 @@ impl Walk {
         }
     }
 
-    /// The calls that offer, mark and receive.
+    /// Makes the calls that export, bookmark and receive.
     async fn offer(&self, step: Step) {
         let manager = self.manager();
         let name = self.of_user().await;
@@ -361,7 +362,7 @@ fn operator() -> Caller {
     Caller::new("token operator", rights)
 }
 
-// An operator renamed a user's snapshot to a name of a schedule, and set a count of 0.
+// An operator renamed a user's snapshot to the name of a schedule's, and set a count of 0.
 #[tokio::test]
 async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     let walk = Walk::new().await;
@@ -380,7 +381,7 @@ async fn no_two_calls_of_an_operator_destroy_a_snapshot() {
     }
 }
 
-// A schedule that destroyed nothing would pass the walk.
+// Without this test, a schedule that never destroys would pass the walk.
 #[tokio::test]
 async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     let walk = Walk::new().await;
@@ -391,7 +392,7 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
     assert_eq!(count().await, 6, "the oldest went");
-    // An operator's schedule is a new one; an admin's schedule adopts its snapshots.
+    // An operator's schedule gets a new number; an admin's schedule adopts its snapshots.
     on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
     schedule_calls::follow_now(walk.manager(), &walk.events).await;
     assert!(count().await >= 6, "an operator destroys nothing");

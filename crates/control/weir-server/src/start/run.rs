@@ -1,13 +1,14 @@
 //! Starts the server, waits for a signal, and stops it.
 //!
-//! Not here: the options (`options`), the calls (`dispatch`), storage and protocols (their crates).
+//! The options are in `options`, the calls in the modules of their objects; storage and protocols
+//! have their own crates.
 //!
 //! Invariants:
-//! - every listener is bound before a disk is touched, so a taken port changes nothing;
-//! - one server per state directory and one server per disk, kept by locks the kernel drops with
-//!   the process;
-//! - at the end clients are answered first, then pools are committed; disks that do not answer do
-//!   not hold it up.
+//! - the server binds all listeners before it opens a disk, so that a port in use changes nothing;
+//! - file locks, which the kernel releases with the process, allow one server for each state
+//!   directory and each disk;
+//! - a stopping server first sends outstanding responses to clients, then commits the pools;
+//!   unresponsive disks do not block it.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -45,11 +46,11 @@ use crate::state::target_registry::TargetRegistry;
 use crate::state::{saved_state, scan_file, seen};
 use crate::transfers::receive_calls;
 
-/// A stopping server waits this long for the last uses of tokens to be saved: a state directory
-/// that does not answer must not hold up the end.
+/// Maximum time that a stopping server waits for the last uses of tokens to be saved: an
+/// unresponsive state directory must not block the stop.
 const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Runs the server until SIGINT or SIGTERM. `say` prints a text for people.
+/// Runs the server until SIGINT or SIGTERM. `say` prints a text for users.
 ///
 /// # Errors
 /// A listener, the state directory or the certificate cannot be used, or a pool was not closed
@@ -78,7 +79,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     };
     let nbd_clients = nbd_clients(&options.nbd_clients)?;
     let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
-    // Targets name their initiators.
+    // The allow lists of targets restrict initiators.
     let anyone = weir_net::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
@@ -89,7 +90,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
         tracing::info!(how, "NBD over TCP takes only clients whose address an export names");
     }
     let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
-    // The command line asks for a certificate where peers are listened for.
+    // The command line requires a certificate for the port for peers.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
             weir_api::peer::PeerListener::bind(&peers.listen, tls, &peers.secret)
@@ -111,7 +112,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
     let done = runtime.block_on(serve((options, say), state, api, data, (peers, tls)));
-    // A thread that waits for a disk that does not answer must not hold up the end.
+    // A thread that waits for an unresponsive disk must not block the stop.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
@@ -140,13 +141,13 @@ async fn serve(
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving_peers = peers.map(|peers| {
-        // Ends with the process: what they send can go on.
+        // Ends with the process: peers can resume their streams.
         let control = Arc::clone(&manager);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
     let tokens = Arc::clone(&authority);
     let served = tokio::spawn(weir_api::serve(api, Arc::clone(&manager), authority, async {
-        // The sender is dropped at the latest when this function ends.
+        // The sender is dropped at the latest when this function returns.
         drop(stopped.await);
     }));
     if options.demo {
@@ -194,7 +195,7 @@ async fn serve(
     }
 }
 
-/// What the management interface acts on, and the list of tokens.
+/// Creates the manager and the list of tokens.
 fn manage(
     options: &ServeOptions,
     state: saved_state::StateFile,
@@ -212,7 +213,7 @@ fn manage(
     Ok((Arc::new(manager), tokens))
 }
 
-/// Reads the certificate again each time the process gets SIGHUP.
+/// Reloads the certificate at each SIGHUP.
 async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
     while hangup.recv().await.is_some() {
         let again = tls.clone();
@@ -231,7 +232,7 @@ async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
     }
 }
 
-/// Starts what the server does by itself.
+/// Starts the background tasks of the server.
 fn look_after(
     manager: &Arc<Manager>,
     events: &Arc<events::Events>,
@@ -251,9 +252,9 @@ fn look_after(
 /// Sockets of the data protocols.
 struct Listeners {
     nbd: Vec<weir_net::Listener>,
-    /// Without it NBD is in clear text.
+    /// TLS settings of NBD; unencrypted without them.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
-    /// The addresses that exports name, where those alone say who may connect.
+    /// The addresses that exports allow, if only these may connect.
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
 }
@@ -268,9 +269,9 @@ fn serve_data(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(weir_export::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
-    // Clients of one protocol shall not take what those of the other live on.
+    // Each protocol has its own budget, so that its clients cannot use the memory of the other.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
-    // The rest is for the large receive buffers, which come on top of a budget.
+    // The rest is for large receive buffers, which are not part of a budget.
     let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
         weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
@@ -297,10 +298,10 @@ fn serve_data(
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
 }
 
-/// Who may connect to NBD, with the number of the group.
+/// The clients that may connect by NBD, with the number of the group.
 fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
     let group = match &clients.group {
-        // Without such a group the sockets are for the user of the server.
+        // Without such a group, only the user of the server can use the sockets.
         None => socket_group(GROUP),
         Some(name) => Some(socket_group(name).ok_or_else(|| {
             let message = format!("--nbd-group {name}: this server cannot give sockets to it");
@@ -309,7 +310,7 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_net::Clients, ApiError> {
             ))
         })?),
     };
-    // Without a list, clients prove who they are by their certificates, or exports name them.
+    // Without a list, certificates authenticate the clients, or exports name them.
     let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
     let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
     Ok(weir_net::Clients { addresses, group })
@@ -335,8 +336,8 @@ fn bind(
         })
 }
 
-/// Refuses a state directory that other users may look into, or that belongs to another user, who
-/// could put links in the place of files.
+/// Refuses a state directory that other users can read, or that belongs to another user, who could
+/// replace files with links.
 fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
     check_dir(dir).map_err(|error| {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())
@@ -352,7 +353,7 @@ fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
         .with_action(format!("chown -R {own} {dir}, or give another directory with --state")))
 }
 
-/// Makes the directory and takes its lock; the lock ends with the process.
+/// Creates the directory and takes its lock, which ends with the process.
 fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     let failed = |what: &str, error: &std::io::Error| {
         let kind = match error.kind() {

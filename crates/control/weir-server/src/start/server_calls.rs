@@ -1,8 +1,8 @@
-//! The calls about the server itself: its state, events, history and tokens, and parts of streams.
+//! Calls about the server itself: its state, events, history and tokens, and parts of streams.
 //!
-//! Not here: the calls of one noun (the rooms named after them).
+//! Other calls are in the modules of their objects.
 //!
-//! Invariant: none of these calls waits for a disk, except a part of a stream.
+//! Invariant: none of these calls waits for a disk, except for a part of a stream.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Handle<ListHistory> for Manager {
     async fn handle(&self, ListHistory { name }: ListHistory) -> Result<HistoryList, ApiError> {
         let entries = self.record.history.of(&name);
         if entries.is_empty() {
-            // Tells apart a pool that nothing was done to and a mistyped name.
+            // Distinguishes a pool without changes from a misspelled name.
             self.handle(ShowPool { name: name.clone() }).await?;
         }
         Ok(HistoryList { pool: name, entries, next: None })

@@ -1,12 +1,12 @@
-//! Work that takes longer than a call may: each piece on a thread of its own, asked about until it
-//! is done.
+//! Background jobs for work that takes longer than a management call may: one thread for each job;
+//! the client polls for progress.
 //!
-//! Not here: the work.
+//! The work itself is in `volumes::advice_calls`.
 //!
 //! Invariants:
-//! - work that nobody asks about ends by itself, and is forgotten;
-//! - a call is answered within [`ANSWER_WITHIN`], with what is known by then;
-//! - the work goes below everything else on the machine that wants the processor.
+//! - a job that no client polls is cancelled and dropped;
+//! - a poll returns within [`ANSWER_WITHIN`] with the progress so far;
+//! - jobs run at low CPU priority ([`NICE`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use weir_base::ErrorKind;
 use crate::answer::errors::internal;
 use crate::answer::names::guid;
 
-/// What a caller waits for at most.
+/// Maximum time of a poll.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether there is an answer.
+/// Interval of the checks for a result during a poll.
 const LOOK: Duration = Duration::from_millis(20);
-/// From here on nobody is thought to ask again.
+/// A job without a poll for this long is cancelled.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
-/// Pieces of work at the same time; each takes a processor for a while.
+/// Maximum number of concurrent jobs; each uses a CPU for a while.
 const JOBS_MAX: usize = 4;
-/// How much further back in the queue for a processor.
+/// Nice value of job threads, relative to the server.
 const NICE: i32 = 10;
 
-/// What is known of a piece of work.
+/// State of a job.
 struct State<T> {
     value: Option<T>,
     end: Option<Result<(), ApiError>>,
     asked: Instant,
 }
 
-/// One piece of work, as the one who does it sees it.
+/// A job, as its work sees it.
 pub(crate) struct Job<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Clone for Job<T> {
@@ -47,12 +47,12 @@ impl<T> Clone for Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Tells what is known now.
+    /// Stores the current result.
     pub(crate) fn tell(&self, value: T) {
         self.0.lock().value = Some(value);
     }
 
-    /// Whether somebody may still want it.
+    /// Whether a client may still poll the job.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.lock().asked.elapsed() < ASKED_WITHIN
     }
@@ -62,7 +62,7 @@ impl<T> Job<T> {
     }
 }
 
-/// Ends a piece of work with an error when its thread ends without.
+/// Ends a job with an error if its thread ends without a result.
 struct Ending<T>(Job<T>);
 
 impl<T> Drop for Ending<T> {
@@ -71,7 +71,7 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-/// Work of one kind under way, by number; with each, what it is about.
+/// Running jobs of one kind, by number, each with its subject.
 pub(crate) struct Jobs<T>(Mutex<BTreeMap<String, (String, Job<T>)>>);
 
 impl<T> Default for Jobs<T> {
@@ -80,11 +80,11 @@ impl<T> Default for Jobs<T> {
     }
 }
 
-/// An answer: what is known, and the number to ask with for more.
+/// Result of a poll: the current value, and the job number unless the job has ended.
 pub(crate) type Known<T> = (T, Option<String>);
 
 impl<T: Clone + Send + 'static> Jobs<T> {
-    /// Starts work about something; its number.
+    /// Starts a job about a subject; returns its number.
     pub(crate) fn start<F>(
         &self,
         about: &str,
@@ -121,7 +121,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
         Ok(number)
     }
 
-    /// What is known of a piece of work about something, soon.
+    /// Polls a job about a subject.
     pub(crate) async fn ask(&self, number: &str, about: &str) -> Result<Known<T>, ApiError> {
         let job = {
             let jobs = self.0.lock();
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_known_is_told_and_then_the_end() {
+    async fn poll_returns_partial_results_and_then_the_final_one() {
         let jobs = Jobs::<u32>::default();
         let (go, gone) = std::sync::mpsc::channel::<()>();
         let number = jobs.start("a", move |job: Job<u32>| async move {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_breaks_is_an_error_and_too_much_of_it_is_refused() {
+    async fn panicked_job_is_an_error_and_excess_jobs_are_refused() {
         let jobs = Jobs::<u32>::default();
         let number = jobs.start("a", |_| async { panic!("planned") }).unwrap();
         assert_eq!(jobs.ask(&number, "a").await.unwrap_err().kind, ErrorKind::Internal);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_without_a_caller_for_ten_seconds_ends() {
+    async fn job_without_a_poll_for_ten_seconds_ends() {
         let jobs = Jobs::<u32>::default();
         let (tell, told) = std::sync::mpsc::channel();
         let start = || {
@@ -209,7 +209,7 @@ mod tests {
             })
         };
         let numbers = [(); JOBS_MAX].map(|()| start().unwrap());
-        // As if they had been asked about so long ago.
+        // Simulates the last poll at that time.
         let set_asked = |ago: u64| {
             let asked = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
             let jobs = jobs.0.lock();

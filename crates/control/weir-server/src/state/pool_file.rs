@@ -1,10 +1,10 @@
 //! A file of the state directory with one entry for each pool.
 //!
-//! Not here: the entries (seen, scan_file).
+//! The entries are in `seen` and `scan_file`.
 //!
 //! Invariants:
 //! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest entry;
-//! - a crash leaves the file before or after a record, never between.
+//! - after a crash the file is as before or after a record, never in between.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use weir_base::replace_file;
 
 /// Maximum number of pools in a file.
 pub(crate) const POOLS_MAX: usize = 1024;
-/// Time between two records of a pool, except urgent ones.
+/// Minimum time between two records of a pool, except urgent ones.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// An entry of a [`PoolFile`].
@@ -36,7 +36,7 @@ pub(crate) struct PoolFile<T> {
 }
 
 impl<T: Entry> PoolFile<T> {
-    /// A file with these entries.
+    /// Creates a file with these entries.
     pub(crate) fn new(path: PathBuf, pools: BTreeMap<u64, T>) -> Self {
         Self { path, pools, recorded: BTreeMap::new() }
     }
@@ -44,7 +44,7 @@ impl<T: Entry> PoolFile<T> {
     /// Reads a file; a missing file counts as empty.
     ///
     /// # Errors
-    /// The file cannot be read or understood.
+    /// The file cannot be read or parsed.
     pub(crate) fn load(path: PathBuf) -> io::Result<Self> {
         let pools = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)?,
@@ -54,7 +54,7 @@ impl<T: Entry> PoolFile<T> {
         Ok(Self::new(path, pools))
     }
 
-    /// True for a short time after a record of this pool.
+    /// Whether the last record of this pool is less than [`INTERVAL`] old.
     pub(crate) fn rests(&self, pool: u64) -> bool {
         self.recorded.get(&pool).is_some_and(|at| at.elapsed() < INTERVAL)
     }

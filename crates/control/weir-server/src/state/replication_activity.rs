@@ -1,6 +1,6 @@
 //! Progress and last error of each replication.
 //!
-//! Not here: the runs (`replication`), state that survives a restart (`saved_state`).
+//! The runs are in `replication`, the state that survives a restart is in `saved_state`.
 //!
 //! Invariant: a replication has at most one activity.
 
@@ -12,24 +12,25 @@ use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::types::ReplicationState;
 
-/// What a replication is doing, as far as it is not remembered.
+/// Activity of a replication, which a restart resets.
 #[derive(Default)]
 pub(crate) struct Activity {
     pub(crate) task: Option<JoinHandle<()>>,
     pub(crate) state: Option<ReplicationState>,
     pub(crate) sent_bytes: u64,
     pub(crate) estimate_bytes: u64,
-    /// What the other server was asked to do and has not answered, and when it was asked.
+    /// The request that the other server has not answered yet, with its time.
     pub(crate) waits_for: Option<(&'static str, u64)>,
-    /// Why the last run failed, and what to do about it.
+    /// Error of the last run, with its remedy.
     pub(crate) error: Option<ApiError>,
     /// Guid of the snapshot that the last run could not read.
     pub(crate) unreadable: Option<String>,
-    /// Guids of snapshots whose name another snapshot of the other server has; told once.
+    /// Guids of snapshots whose name another snapshot of the other server has; each is reported
+    /// once.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) failures: u32,
     pub(crate) retry_at: Option<Instant>,
-    /// Somebody asked for a run, or a comparison, now.
+    /// Whether a run or a comparison was requested.
     pub(crate) run_now: bool,
     pub(crate) verify_now: bool,
 }

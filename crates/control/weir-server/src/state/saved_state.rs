@@ -1,9 +1,10 @@
-//! What the server remembers between runs: which pools it had open, its exports, targets and
-//! schedules.
+//! State that the server saves across restarts: open pools, exports, targets, schedules and
+//! replications.
 //!
-//! Not here: anything about the pools themselves; their disks know it.
+//! The state of the pools themselves is on their disks.
 //!
-//! Invariant: the file is replaced whole and durably, so a crash leaves the old or the new one.
+//! Invariant: the file is replaced atomically and durably, so after a crash it is the old or the
+//! new one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +24,8 @@ pub(crate) struct KnownPool {
     #[serde(default)]
     pub(crate) guid: u64,
     pub(crate) disks: Vec<PathBuf>,
-    /// Whether a disk was missing or incomplete when the pool was last seen: then the disks that
-    /// answer first may be the ones that miss its last writes.
+    /// Whether a disk was missing or incomplete at the last poll. In that case the disks that
+    /// respond first may lack the last writes.
     #[serde(default)]
     pub(crate) degraded: bool,
 }
@@ -33,19 +34,19 @@ pub(crate) struct KnownPool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownExport {
     pub(crate) name: String,
-    /// Of a volume or a snapshot.
+    /// Full name of the volume or snapshot.
     pub(crate) volume: String,
     pub(crate) read_only: bool,
-    /// Number of what it offers, which keeps it through renames and promotions.
+    /// Number of the exported dataset, which identifies it after renames and promotions.
     #[serde(default)]
     pub(crate) dataset: Option<u64>,
-    /// Addresses of clients over TCP; empty for all that the server takes.
+    /// Addresses of clients over TCP. Empty: all addresses that the server accepts.
     #[serde(default)]
     pub(crate) allow: Vec<String>,
 }
 
 impl KnownExport {
-    /// Writes the addresses as they are shown; returns the list.
+    /// Normalizes the addresses to the form in which they are shown; returns the list.
     ///
     /// # Errors
     /// As [`Self::allowed`].
@@ -55,10 +56,10 @@ impl KnownExport {
         Ok(allowed)
     }
 
-    /// The addresses as a list; `None` for all that the server takes.
+    /// The addresses as a list; `None` for all addresses that the server accepts.
     ///
     /// # Errors
-    /// `Invalid` for an entry that is no network.
+    /// `Invalid` for an entry that is not a network.
     pub(crate) fn allowed(&self) -> Result<Option<AllowList>, ApiError> {
         let entries = self.allow.iter().map(String::as_str);
         let list = AllowList::parse(entries).map_err(|error| {
@@ -72,26 +73,26 @@ impl KnownExport {
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownSchedule {
-    /// Of a volume or a pool.
+    /// Full name of the volume or pool.
     pub(crate) name: String,
     pub(crate) pool_guid: u64,
-    /// Number of the volume; a pool's has none.
+    /// Number of the volume; `None` for the schedule of a pool.
     pub(crate) dataset: Option<u64>,
     pub(crate) keep: Keep,
-    /// True if the schedule takes no snapshots.
+    /// Whether the schedule takes no snapshots.
     #[serde(default)]
     pub(crate) prune_only: bool,
-    /// Number that the records of its snapshots name. Files of older servers have none.
+    /// Number that the records of its snapshots name; 0 in files of older servers.
     #[serde(default)]
     pub(crate) id: u64,
-    /// True if it destroys snapshots that came in streams, too: an admin has set it.
+    /// Whether it also destroys received snapshots, because an admin has set it.
     #[serde(default)]
     pub(crate) prunes_received: bool,
 }
 
 impl KnownSchedule {
-    /// Gives a schedule of an older server a number: always the same one, since the file may not be
-    /// saved before the server stops.
+    /// Gives a schedule of an older server a number. The result is always the same, because the
+    /// file may not be saved before the server stops.
     fn number(&mut self) {
         if self.id == 0 {
             self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));
@@ -113,37 +114,37 @@ pub(crate) struct KnownReplication {
     pub(crate) ca_file: String,
     pub(crate) secret_file: String,
     pub(crate) paused: bool,
-    /// Whether a run began and did not come to its end.
+    /// Whether a run started and has not completed.
     #[serde(default)]
     pub(crate) unfinished: bool,
-    /// When the last run began.
+    /// Start of the last run.
     pub(crate) last_run_unix_ms: u64,
-    /// The newest snapshot that both sides have.
+    /// The newest snapshot that exists on both sides.
     pub(crate) last: Option<ReplicatedSnapshot>,
     pub(crate) verified: Option<Verification>,
-    /// Why the last comparison failed; none where it came to an end.
+    /// Error of the last comparison; `None` if it completed.
     #[serde(default)]
     pub(crate) verify_failed: Option<VerifyFailure>,
-    /// Guids of the snapshots that a run releases and destroys at its end. A run that is cut off
-    /// between the two leaves a snapshot that no tag marks.
+    /// Guids of the snapshots that a run releases and destroys at its end. A run that is
+    /// interrupted between the two steps leaves a snapshot without a tag.
     #[serde(default)]
     pub(crate) clearing: Vec<String>,
 }
 
-/// A snapshot that both sides have.
+/// A snapshot that exists on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplicatedSnapshot {
-    /// Its own name when it was replicated.
+    /// Name without the volume at the time of the replication.
     pub(crate) snapshot: String,
     /// Guid; empty in files of servers that did not store it.
     #[serde(default)]
     pub(crate) guid: String,
-    /// When it was taken.
+    /// Creation time.
     pub(crate) unix_ms: u64,
 }
 
 impl ReplicatedSnapshot {
-    /// True for this snapshot on either server, whatever it is called there now.
+    /// Whether this is the given snapshot on either server, even after a rename.
     pub(crate) fn is(&self, snapshot: &Snapshot) -> bool {
         let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
         if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
@@ -173,15 +174,15 @@ pub(crate) struct KnownLun {
     pub(crate) number: u16,
     /// Full name of a volume or snapshot.
     pub(crate) volume: String,
-    /// Number of what it shows, which keeps it through renames and promotions.
+    /// Number of the dataset, which identifies it after renames and promotions.
     pub(crate) dataset: u64,
     pub(crate) block_bytes: u32,
-    /// Whether writes are answered before they are durable.
+    /// Whether writes may be acknowledged before they are durable.
     pub(crate) write_cache: bool,
     pub(crate) shared: bool,
 }
 
-/// Everything that is remembered.
+/// The whole saved state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) pools: Vec<KnownPool>,
@@ -195,7 +196,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The files of secrets that something refers to.
+    /// The files of secrets with a reference in the state.
     pub(crate) fn secret_files(&self) -> BTreeSet<&str> {
         let sent = self.replications.iter().flat_map(|known| [&known.ca_file, &known.secret_file]);
         let proven = self.targets.iter().flat_map(|target| &target.initiators);
@@ -205,7 +206,7 @@ impl State {
     }
 }
 
-/// The file it is kept in.
+/// The state file.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
@@ -213,7 +214,7 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// Reads the file; none yet is an empty state.
+    /// Reads the file; a missing file is an empty state.
     pub(crate) fn load(dir: &Path) -> Result<Self, ApiError> {
         let path = dir.join("state.json");
         let failed = |why: String| {
@@ -232,7 +233,7 @@ impl StateFile {
     /// Replaces the file.
     ///
     /// # Durability
-    /// The new state is found after any crash once this returns.
+    /// The new state survives any crash once this returns.
     pub(crate) fn save(&self) -> Result<(), ApiError> {
         let text = serde_json::to_vec_pretty(&self.state).map_err(std::io::Error::from);
         text.and_then(|text| replace_file(&self.path, &text)).map_err(|error| {

@@ -1,11 +1,11 @@
-//! The newest scan of each pool, stored in `scans.json`: the server shows it after a restart, and a
-//! running scrub resumes at its place.
+//! The last scan of each pool, stored in `scans.json`: the server shows it after a restart, and an
+//! interrupted scrub resumes at its position.
 //!
-//! Not here: the scans (the engine).
+//! The scans are in the engine.
 //!
 //! Invariants:
-//! - the scrub has read everything before the stored place, so a resumed scrub omits nothing;
-//! - the server starts without an unreadable file and logs a warning.
+//! - the scrub has read everything before the stored position, so a resumed scrub omits nothing;
+//! - the server starts with an unreadable file, and logs a warning.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use weir_pool::{ScanPlace, ScanStatus};
 use crate::answer::pool_status;
 use crate::state::pool_file::{Entry, PoolFile};
 
-/// The stored form of a [`ScanStatus`] with its place.
+/// Stored form of a [`ScanStatus`] with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) kind: ScanKind,
@@ -87,7 +87,7 @@ impl Stored {
         ScanPlace { segment: self.place_segment, vdev: self.place_vdev }
     }
 
-    /// True for another scan, or the same in another state.
+    /// Whether this is another scan than `before`, or the same one in another state.
     fn is_news(&self, before: Option<&Self>) -> bool {
         let same = |before: &Self| {
             let key = |scan: &Self| (scan.kind, scan.state, scan.started_unix_ms);
@@ -111,7 +111,8 @@ impl ScanFile {
         }))
     }
 
-    /// Records the scan of a pool if it is another one, in another state, or further and due.
+    /// Records the scan of a pool if it is new, in another state, or has progressed and a record is
+    /// due.
     pub(crate) fn record(&mut self, pool: u64, scan: Stored) {
         let before = self.0.pools.get(&pool);
         if before == Some(&scan) || (self.0.rests(pool) && !scan.is_news(before)) {
@@ -148,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn scans_are_read_back_as_they_were() {
+    fn scans_are_read_back_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = ScanFile::load(dir.path());
         file.record(9, scan(1));
         let read = ScanFile::load(dir.path()).0.pools[&9];
         assert_eq!((read, read.place()), (scan(1), ScanPlace { segment: 7, vdev: 1 }));
         assert_eq!(Stored::of(&read.status(), read.place()), read);
-        // Progress is not written each second, another state is.
+        // Progress is not written each second, but a new state is.
         file.record(9, Stored { examined_bytes: 20, ..scan(1) });
         assert_eq!(ScanFile::load(dir.path()).0.pools[&9], scan(1));
         let paused = Stored { state: ScanState::Paused, examined_bytes: 30, ..scan(1) };

@@ -1,15 +1,13 @@
-//! The newest txg that this server has seen of each pool, stored in `seen.json`.
+//! The newest txg of each pool that this server has seen, stored in `seen.json`.
 //!
-//! A disk cannot know that the other disks continued without it: an old leg alone looks like a
-//! complete pool. The server records the newest txg of each pool and passes it to every import,
-//! which refuses older disks.
-//!
-//! Not here: the refusal (weir-pool's import).
+//! A disk cannot tell that the other disks continued without it: an old leg alone looks like a
+//! complete pool. So the server records the newest txg of each pool and passes it to every import,
+//! which refuses older disks (weir-pool).
 //!
 //! Invariants:
-//! - the server records a txg only after it is durable on the pool's disks, so no crash makes the
-//!   server expect more than the disks have;
-//! - the server records an opening before clients use the pool.
+//! - the server records a txg only after it is durable on the pool's disks, so that after a crash
+//!   it never expects a newer one than the disks have;
+//! - the server records an import epoch before clients use the pool.
 
 use std::path::Path;
 
@@ -58,8 +56,8 @@ impl SeenFile {
         Some(PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
-    /// Returns true if a pool's newest txg is due to be recorded: every ten seconds, but
-    /// at once while the pool is degraded, as only then can disks fall behind.
+    /// Whether a record of a pool's newest txg is due: every ten seconds, but at once while the
+    /// pool is degraded, because only then can disks fall behind.
     pub(crate) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;
         let is_new = self.0.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);
@@ -88,7 +86,7 @@ mod tests {
     use weir_base::replace_file;
 
     #[test]
-    fn records_are_read_back_and_a_bad_file_is_named() {
+    fn records_are_read_back_and_an_invalid_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = SeenFile::load(dir.path()).unwrap();
         assert_eq!(file.of(7), None);

@@ -1,8 +1,8 @@
-//! Sessions of streams that are sent: frames wait in memory between the engine and the caller.
+//! Sessions of sent streams: frames wait in memory between the engine and the caller.
 //!
-//! Not here: the calls (`send_calls`), the streams (weir-dataset).
+//! The calls are in `send_calls`, the streams are in weir-dataset.
 //!
-//! Invariant: a session holds a few frames at most, whatever its caller does.
+//! Invariant: a session holds at most a few frames, whatever its caller does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId};
 use crate::answer::names::split;
 use crate::state::stream_session::{About, over};
 
-/// Frames that wait to be taken: a quarter of a MiB each, or a record more.
+/// Maximum number of waiting frames: a quarter of a MiB each, plus up to one record.
 pub(crate) const FRAMES_WAITING: usize = 4;
 
-/// Streams that broke of which it is known why: whoever took one asks at once.
+/// Maximum number of errors of broken streams in memory; a caller polls for its error at once.
 const BROKEN_KEPT: usize = 16;
 
-/// A stream that is sent.
+/// A stream that is being sent.
 pub(crate) struct Outgoing {
     pub(crate) about: About,
-    /// Told when the session ends before its stream.
+    /// Notified when the session ends before its stream.
     pub(crate) ended_early: Notify,
     pub(crate) is_taken: AtomicBool,
     pub(crate) sent_bytes: AtomicU64,
@@ -36,12 +36,12 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Frames {
     pub(crate) come: mpsc::Receiver<Vec<u8>>,
-    /// Fetched, and too much for the part before.
+    /// Data that did not fit in the previous part.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) ended: JoinHandle<Result<(), ApiError>>,
 }
 
-/// A session in the table; whoever waits for its frames is told when it leaves.
+/// A session in the table; removing it notifies the task that waits for its frames.
 pub(crate) struct Listed(pub(crate) Arc<Outgoing>);
 
 impl Drop for Listed {
@@ -50,11 +50,11 @@ impl Drop for Listed {
     }
 }
 
-/// Sessions that send, by name.
+/// Sending sessions, by session id.
 #[derive(Default)]
 pub(crate) struct Sends {
     pub(crate) sessions: BTreeMap<String, Listed>,
-    /// Why streams broke, the newest first.
+    /// Errors of broken streams, the newest first.
     broken: VecDeque<(String, ApiError)>,
 }
 
@@ -63,7 +63,7 @@ impl Sends {
         self.sessions.len()
     }
 
-    /// Sessions of one account.
+    /// Number of sessions of one account.
     pub(crate) fn of(&self, account: &str) -> usize {
         self.sessions.values().filter(|send| send.0.about.account == account).count()
     }
@@ -93,7 +93,7 @@ impl Sends {
         Err(why.map_or_else(|| over(session), |(_, why)| why.clone()))
     }
 
-    /// Forgets a session whose stream came to an end, and keeps why that was none.
+    /// Removes a session whose stream ended, and keeps the error if it broke.
     pub(crate) fn end(&mut self, session: &str, done: &Result<(), ApiError>) {
         self.sessions.remove(session);
         if let Err(error) = done {
@@ -103,7 +103,7 @@ impl Sends {
     }
 }
 
-/// Pool, and snapshot in the pool.
+/// The pool of a full name, and the snapshot in the pool.
 pub(crate) fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let parts = names::snapshot(full);
     let (volume, name) =
@@ -112,7 +112,7 @@ pub(crate) fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
 }
 
-/// What a session says of itself at its start.
+/// Properties of a stream, known at its start.
 pub(crate) struct Begun {
     pub(crate) guid: u64,
     pub(crate) from: Option<u64>,

@@ -1,6 +1,6 @@
 //! The server: open pools, exports, targets, and its saved state.
 //!
-//! Not here: the calls (rooms named after their nouns), start-up (`start`).
+//! The calls are in the modules named after their objects, start-up is in `start`.
 //!
 //! Invariant: a pool is in the table from its opening to its closing.
 
@@ -45,24 +45,25 @@ use crate::state::transfers::Transfers;
 /// A pool the server knows.
 pub(crate) enum Entry {
     Open(Arc<OpenPool>),
-    /// It could not be opened at start; kept, so that it is not forgotten.
+    /// Could not be opened at the start of the server; the entry preserves the pool in the saved
+    /// state.
     Unavailable(String),
 }
 
-/// What clients use, by protocol.
+/// Servers of the data protocols, with their exports and targets.
 pub(crate) struct Clients {
     pub(crate) exports: Arc<Registry>,
     pub(crate) nbd: weir_net::ServerHandle<Nbd>,
-    /// Of the addresses of its exports over TCP.
+    /// URI scheme of its exports over TCP.
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
-    /// None where nobody listens for it.
+    /// `None` if iSCSI is not served.
     pub(crate) iscsi: Option<weir_net::ServerHandle<Iscsi>>,
-    /// Memory that connections share: of NBD, and of iSCSI.
+    /// Memory budgets of the connections: of NBD, and of iSCSI.
     pub(crate) budgets: [Arc<Budget>; 2],
 }
 
-/// Everything the management interface acts on.
+/// State of the whole server, on which the management calls act.
 pub(crate) struct Manager {
     pub(crate) memory: MemoryPlan,
     budgets: [Arc<Budget>; 2],
@@ -73,11 +74,11 @@ pub(crate) struct Manager {
     pub(crate) scans: Mutex<ScanFile>,
     pub(crate) exports: Arc<Registry>,
     pub(crate) nbd: RwLock<Option<weir_net::ServerHandle<Nbd>>>,
-    /// Of the addresses of exports over TCP.
+    /// URI scheme of exports over TCP.
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
-    /// Held by the call that changes something.
+    /// Locks of changing calls, by pool.
     pub(crate) changes: Changes,
     /// Engines of pools that are being closed.
     pub(crate) closing: Mutex<Vec<Weak<Engine>>>,
@@ -86,13 +87,13 @@ pub(crate) struct Manager {
     pub(crate) files: CallerFiles,
     pub(crate) advising: Jobs<VolumeAdvice>,
     pub(crate) estimating: Jobs<DedupeForecast>,
-    /// Streams under way.
+    /// Running streams.
     pub(crate) transfers: Arc<Transfers>,
-    /// What replications are doing.
+    /// Activities of replications.
     pub(crate) activities: Activities,
 }
 
-/// Refuses one more of what `most` may exist of. `delete` is the command that removes one.
+/// Returns an error if `most` objects exist. `delete` is the command that deletes one.
 pub(crate) fn refuse_above(
     most: usize,
     existing: usize,
@@ -153,7 +154,7 @@ impl Manager {
         }
     }
 
-    /// How the memory is split, and what of it is in use.
+    /// Split and current use of the memory.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         let pools = self.pools.read();
         let dedupe = |entry: &Entry| match entry {
@@ -171,7 +172,7 @@ impl Manager {
         self.memory.describe(&connections, &used)
     }
 
-    /// Gives every open pool its share of the memory.
+    /// Gives every open pool an equal share of the memory.
     pub(crate) fn share_memory(&self) {
         let pools = self.pools.read();
         let count = (pools.len() as u64).max(1);
@@ -215,7 +216,8 @@ impl Manager {
         let activity = Activity::current();
         let open = move || async move {
             let (disks, errors) = open_disks::open_known(&paths, &activity);
-            // Whoever has that disk may have the pool: going on without it would make two of one.
+            // The owner of a busy disk may have the pool open; importing it without that disk would
+            // split the pool.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
                 return Err(open_disks::device_error(busy));
             }
@@ -231,7 +233,7 @@ impl Manager {
         OpenPool::start(name, open).await
     }
 
-    /// Records the newest txg of a pool, to recognise older disks later.
+    /// Records the newest txg of a pool, so that older disks are recognized later.
     pub(crate) fn record_seen(&self, pool: &Pool) {
         if let Err(error) = self.seen.lock().record(pool) {
             tracing::warn!(pool = pool.name(), %error, "the pool's txg is not recorded");

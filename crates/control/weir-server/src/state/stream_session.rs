@@ -1,6 +1,6 @@
-//! Common fields of all sessions of streams: caller, name, moved bytes, time of the last use.
+//! Common fields of all stream sessions: caller, name, moved bytes, time of the last use.
 //!
-//! Not here: the sessions (`sends`, `transfers`).
+//! The sessions are in `sends` and `transfers`.
 //!
 //! Invariant: a session that is in use is not idle.
 
@@ -16,19 +16,19 @@ use crate::answer::errors::not_found;
 
 /// Common fields of all sessions.
 pub(crate) struct About {
-    /// Number by which people name it; the name of the session is a secret of its caller.
+    /// Public number of the stream; the session id is a secret of its caller.
     pub(crate) id: u64,
     pub(crate) pool: String,
-    /// Full name of the snapshot that is sent or the volume that is received into.
+    /// Full name of the sent snapshot or of the receiving volume.
     pub(crate) name: String,
-    /// The token or user that began it.
+    /// The token or user that started it.
     pub(crate) account: String,
     begun_unix_ms: u64,
     pub(crate) used: Used,
 }
 
 impl About {
-    /// Of a session that the running call begins.
+    /// The fields of a session that the current call starts.
     pub(crate) fn new(pool: &str, name: &str) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -54,13 +54,13 @@ impl About {
     }
 }
 
-/// When a session was used last.
+/// Time of the last use of a session.
 pub(crate) struct Used {
     pub(crate) at: Mutex<Instant>,
     now: AtomicBool,
 }
 
-/// A use under way.
+/// A current use; dropping it ends the use.
 pub(crate) struct Using<'s>(&'s Used);
 
 impl Used {

@@ -1,16 +1,17 @@
-//! iSCSI targets that can be logged in to, and the bridge from a logical unit to a volume.
+//! Open iSCSI targets, and the bridge from a logical unit to a volume.
 //!
-//! Not here: the protocol (weir-iscsi), commands (weir-scsi), changing and remembering targets
-//! (luns).
+//! The protocol is in weir-iscsi, commands are in weir-scsi, changes and saved state of targets in
+//! `target_calls`.
 //!
 //! Invariants:
-//! - of a volume there is one logical unit, however many targets show it;
-//! - its designator comes from the numbers of pool and volume: it is the same after a restart, an
-//!   import elsewhere or a rename;
-//! - nobody logs in to a target who is not on its list;
-//! - tokens of a logical unit end before its volume can be changed other than by its initiators:
-//!   once a target hides it or is closed (rollback and receive need that of all targets), and for
-//!   good once it is shown as shared, without which no export of NBD may write to it.
+//! - a volume has one logical unit, in however many targets;
+//! - its designator depends only on the numbers of pool and volume: it stays the same after a
+//!   restart, an import elsewhere or a rename;
+//! - a target accepts only initiators on its allow list;
+//! - ROD tokens of a logical unit end before its volume can be changed other than by its
+//!   initiators: when a target removes the unit or is closed (rollback and receive require that for
+//!   all targets), and permanently when the unit is added as shared, which a writable NBD export
+//!   requires.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,20 +39,20 @@ use crate::answer::names::hexadecimal;
 use crate::record::events::{Events, NewEvent};
 use crate::state::saved_state::KnownLun;
 
-/// One group for all ports: every path is as good as another.
+/// One target port group for all ports, because all paths are equal.
 const PORT_GROUP: u16 = 1;
-/// What logical units call themselves.
+/// Product identification of logical units.
 const PRODUCT: &str = "VOLUME";
-/// The upper half of a designator: NAA 6h, then an identifier with the bit of those that were not
-/// bought from IEEE, and nobody's (SPC-4 7.8.6.6.4).
+/// Upper part of a designator: NAA 6h, then an identifier with the bit for those not bought from
+/// IEEE, which belongs to no vendor (SPC-4 7.8.6.6.4).
 const NAA: u128 = 0x6_025765;
-/// Bits of a designator that tell volumes apart.
+/// Number of designator bits that distinguish volumes.
 const NAA_BITS: u32 = 100;
 
-/// Pool and number of a volume or snapshot.
+/// Pool guid and number of a volume or snapshot.
 pub(crate) type DatasetKey = (u64, u64);
 
-/// What an initiator must prove, and what it is told.
+/// CHAP credentials that an initiator must prove, and those of the target.
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) initiator: Option<Credentials>,
@@ -60,7 +61,7 @@ pub(crate) struct Terms {
 
 struct Entry {
     scsi: Arc<Target>,
-    /// By name of the initiator, or `*`.
+    /// By initiator name, or `*`.
     terms: BTreeMap<String, Terms>,
 }
 
@@ -76,19 +77,19 @@ struct Table {
     units: BTreeMap<DatasetKey, Weak<Unit>>,
 }
 
-/// All targets that can be logged in to, by name.
+/// All open targets, by name.
 pub(crate) struct TargetRegistry {
-    /// Where this server listens for iSCSI; the first is group 1.
+    /// Addresses of the iSCSI portals; the first has group tag 1.
     portals: Vec<SocketAddr>,
     sessions: Arc<Sessions>,
     state_dir: PathBuf,
     events: Arc<Events>,
     table: RwLock<Table>,
-    /// What units ask for others.
+    /// Reference to this registry, in which a unit finds other units.
     itself: Weak<Self>,
 }
 
-/// The designator of a volume or snapshot.
+/// The NAA designator of a volume or snapshot.
 pub(crate) fn naa(key: DatasetKey) -> [u8; 16] {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&key.0.to_le_bytes());
@@ -97,7 +98,7 @@ pub(crate) fn naa(key: DatasetKey) -> [u8; 16] {
     (NAA << NAA_BITS | own).to_be_bytes()
 }
 
-/// Where one logical unit keeps what it must remember.
+/// Files of one logical unit: its reservations and its write cache setting.
 struct UnitFiles {
     reservations: PathBuf,
     write_cache: PathBuf,
@@ -116,7 +117,7 @@ impl UnitFiles {
         [&self.reservations, &self.write_cache]
     }
 
-    /// What a file says; nothing yet is the default.
+    /// Reads a file; a missing file is the default.
     fn load<T: Default + DeserializeOwned>(file: &Path) -> Result<T, String> {
         let failed = |why: String| format!("{}: {why}", file.display());
         match std::fs::read(file) {
@@ -126,7 +127,7 @@ impl UnitFiles {
         }
     }
 
-    /// Rare and small: the thread can wait for it.
+    /// Writes a file. Writes are rare and small, so the thread waits for them.
     fn save<T: Serialize>(file: &Path, state: &T) -> Result<(), ExportError> {
         let replace = || -> std::io::Result<()> {
             if let Some(dir) = file.parent() {
@@ -169,17 +170,17 @@ impl TargetRegistry {
         })
     }
 
-    /// Whether anybody could reach a target.
+    /// Whether the server has an iSCSI portal.
     pub(crate) fn listens(&self) -> bool {
         !self.portals.is_empty()
     }
 
-    /// Where a target answers, for people.
+    /// The portals of a target, for the management interface.
     pub(crate) fn portals(&self) -> Vec<String> {
         self.portals_for(None).iter().map(ToString::to_string).collect()
     }
 
-    /// Opens a target without logical units, unless it is there.
+    /// Opens a target without logical units, unless it is open.
     pub(crate) fn open(&self, name: &str) {
         let ports = (1..).zip(&self.portals).map(|(relative, _)| Port {
             relative,
@@ -195,12 +196,12 @@ impl TargetRegistry {
         self.table.write().targets.entry(name.to_owned()).or_insert_with(new);
     }
 
-    /// Lets nobody log in any more; sessions are ended.
+    /// Closes a target and ends its sessions.
     pub(crate) fn close(&self, name: &str) {
         let entry = self.table.write().targets.remove(name);
         self.sessions.end_target(name);
-        // Sessions end in their own time; until then they reach nothing, so that their volumes can
-        // be changed otherwise.
+        // Sessions end asynchronously. Removing the units at once ends their access, so that the
+        // volumes can be changed otherwise.
         for scsi in entry.iter().map(|entry| &entry.scsi) {
             for (number, _) in scsi.luns() {
                 scsi.remove_lun(number);
@@ -224,10 +225,11 @@ impl TargetRegistry {
             .end(|session| session.target.as_deref() == Some(name) && !may(&session.initiator));
     }
 
-    /// Shows a volume or snapshot at a target. False where the number is taken.
+    /// Adds a volume or snapshot to a target as a logical unit; returns false if the number is
+    /// taken.
     ///
     /// # Errors
-    /// Its reservations cannot be read.
+    /// The saved reservations cannot be read.
     pub(crate) fn show(
         &self,
         (name, number): (&str, u16),
@@ -243,7 +245,7 @@ impl TargetRegistry {
         };
         table.units.retain(|_, unit| unit.strong_count() > 0);
         table.units.insert(key, Arc::downgrade(&unit));
-        // A session that is about to end may have kept it alive since it was hidden.
+        // A session that is about to end may have kept the unit alive since its removal.
         unit.revoke_tokens();
         let Some(entry) = table.targets.get(name) else { return Ok(false) };
         let added = entry.scsi.add_lun(number, Arc::clone(&unit));
@@ -287,14 +289,15 @@ impl TargetRegistry {
         }
     }
 
-    /// Shows it no longer.
+    /// Removes a logical unit from a target.
     pub(crate) fn hide(&self, name: &str, number: u16) {
         if let Some(entry) = self.table.read().targets.get(name) {
             entry.scsi.remove_lun(number);
         }
     }
 
-    /// Forgets reservations and the write cache of what no target shows any more.
+    /// Deletes the saved reservations and write cache setting of a volume that has no target any
+    /// more.
     pub(crate) fn forget_unit(&self, key: DatasetKey) {
         for file in UnitFiles::of(&self.state_dir, naa(key)).all() {
             if let Err(error) = std::fs::remove_file(file)
@@ -305,19 +308,19 @@ impl TargetRegistry {
         }
     }
 
-    /// The logical unit that a target shows under a number.
+    /// The logical unit of a target under a number.
     pub(crate) fn shown(&self, name: &str, number: u16) -> Option<Arc<Unit>> {
         self.table.read().targets.get(name)?.scsi.lun(number)
     }
 
-    /// Tells initiators that a volume has another size.
+    /// Notifies initiators that a volume has another size.
     pub(crate) fn resized(&self, key: DatasetKey) {
         if let Some(unit) = self.table.read().units.get(&key).and_then(Weak::upgrade) {
             unit.resized();
         }
     }
 
-    /// Portals as who reached `local` can reach them.
+    /// The portals, as a client that reached `local` can reach them.
     fn portals_for(&self, local: Option<SocketAddr>) -> Vec<Portal> {
         let reachable = |listening: &SocketAddr| match local {
             Some(local) if listening.ip().is_unspecified() => {
@@ -330,7 +333,7 @@ impl TargetRegistry {
         (1..).zip(&self.portals).map(portal).collect()
     }
 
-    /// The group of the portal that an applicant reached.
+    /// The group tag of the portal that an applicant reached.
     fn group_of(&self, applicant: &Applicant) -> Option<u16> {
         let Address::Tcp(local) = applicant.local else { return None };
         let is_it = |at: &SocketAddr| {
@@ -355,8 +358,8 @@ impl weir_iscsi::Targets for TargetRegistry {
         let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
         let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
         if table.targets.values().any(asks) {
-            // Also for an initiator without a secret here: otherwise the answer to its offer would
-            // say which names have one.
+            // Also for an initiator without a secret here: otherwise the response to its offer
+            // would reveal which names have one.
             return Ok(Authentication::Offered(candidates));
         }
         Ok(Authentication::None)
@@ -438,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn designators_are_of_naa_6_and_differ() {
+    fn designators_have_naa_6_and_are_unique() {
         let (one, other) = (naa((1, 2)), naa((1, 3)));
         assert_eq!(one[0] >> 4, 6);
         assert_eq!(hexadecimal(&one)[..7], *"6025765");

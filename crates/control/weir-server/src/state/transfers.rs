@@ -1,9 +1,9 @@
-//! Sessions of streams that are sent and received, a part at a time.
+//! Sessions of sent and received streams.
 //!
-//! Not here: the calls (`transfers`), the streams (weir-dataset), who keeps their bytes.
+//! The calls are in `transfers`, the streams are in weir-dataset.
 //!
-//! Invariant: a session holds a few parts at most; a session that is not used, or makes no
-//! progress, ends by itself; the received part of a stream is kept.
+//! Invariant: a session holds at most a few parts; a session that is idle or makes no progress ends
+//! by itself; the received part of a stream is kept.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,42 +25,41 @@ use crate::answer::names::guid;
 use crate::state::sends::Sends;
 use crate::state::stream_session::{About, over};
 
-/// Sessions at the same time: each holds some MiB and reads or writes with all its might.
+/// Maximum number of sessions: each holds some MiB and reads or writes at full speed.
 const SESSIONS_MAX: usize = 8;
 
-/// ... of them, of one token or one user.
+/// ... of one token or one user.
 const SESSIONS_OF_ONE_MAX: usize = 4;
 
-/// ... of them, received from all other servers: some are left to people and to what this server
-/// replicates itself.
+/// ... received from all other servers: the rest is for users and for this server's own
+/// replications.
 const PEERS_SESSIONS_MAX: usize = 6;
 
-/// ... and from one other server.
+/// ... received from one other server.
 const PEER_SESSIONS_MAX: usize = 3;
 
-/// A sent stream ends if its caller asks for no part for this long: a full pipe on the caller's
-/// side may take a while. A caller that takes a few bytes at a time loses its connection after the
-/// same time.
+/// A sent stream ends if its caller requests no part for this long: long enough for a full pipe at
+/// the caller. A caller that reads a few bytes at a time loses its connection after the same time.
 const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 
-/// A stream that nobody gives parts of for this long is cut off; callers without data send empty
-/// parts.
+/// A received stream ends if no part arrives for this long; callers without data send empty parts.
 const RECEIVE_IDLE: Duration = Duration::from_mins(1);
 
-/// ... also with empty parts, if less than [`STALL_BYTES`] came in this time: longer than a source
-/// pauses, such as a tape change. The stream can be resumed.
+/// ... even with empty parts, if less than [`STALL_BYTES`] arrived in this time: longer than a
+/// source pauses, for example for a tape change. The stream can be resumed.
 pub(crate) const RECEIVE_STALL: Duration = Duration::from_mins(10);
 
-/// ... and after this long another caller may go on with it.
+/// ... and after this time another caller may take over the volume and resume the stream.
 pub(crate) const RECEIVE_STALE: Duration = Duration::from_secs(3);
 
-/// How often idle sessions are looked for.
+/// Interval of the checks for idle sessions.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a session that is ended may take to let go of its volume.
+/// Maximum time for an ended session to release its volume.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// Bytes that came of a stream, and by when how many had.
+/// Number of received bytes, with the last time and count at which they had advanced by
+/// [`STALL_BYTES`].
 pub(crate) struct Progress {
     pub(crate) came_bytes: u64,
     pub(crate) mark: (Instant, u64),
@@ -83,16 +82,16 @@ impl Progress {
     }
 }
 
-/// A stream that is given.
+/// A stream that is being received.
 pub(crate) struct Incoming {
     pub(crate) about: About,
-    /// Whether the stream is only checked: it is in nobody's way.
+    /// Whether the stream is only checked, so that it does not block other sessions.
     pub(crate) dry_run: bool,
-    /// The other server that gives it.
+    /// Address of the peer that sends it.
     pub(crate) peer: Option<IpAddr>,
     pub(crate) progress: Mutex<Progress>,
     pub(crate) steps: mpsc::Sender<Step>,
-    /// Tells what became of the part before: the next one comes while that is in work.
+    /// Result of the previous part: the next one arrives while the engine processes it.
     pub(crate) in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
     pub(crate) ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
 }
@@ -115,7 +114,7 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Refuses another session, of people or of `peer`, where there are as many as may be.
+    /// Returns an error if a user, or `peer`, may start no further session.
     pub(crate) fn refuse_more(&self, peer: Option<IpAddr>) -> Result<(), ApiError> {
         self.end_idle();
         let receives = self.receives.lock();
@@ -164,23 +163,23 @@ impl Transfers {
         });
     }
 
-    /// Ends every session of a pool.
+    /// Ends all sessions of a pool.
     pub(crate) fn end_of_pool(&self, pool: &str) {
         self.retain(|about| about.pool != pool);
     }
 
-    /// Ends every session that `stays` is false for.
+    /// Ends all sessions for which `stays` is false.
     pub(crate) fn retain(&self, stays: impl Fn(&About) -> bool) {
         self.sends.lock().retain(&stays);
         self.receives.lock().retain(|_, session| stays(&session.about));
     }
 
-    /// Ends the sessions of a token that was revoked.
+    /// Ends the sessions of a revoked token.
     pub(crate) fn end_of_account(&self, account: &str) {
         self.retain(|about| about.account != account);
     }
 
-    /// Shows all sessions, the oldest first.
+    /// Lists all sessions, the oldest first.
     pub(crate) fn list(&self) -> StreamList {
         let mut streams = self.sends.lock().show();
         streams.extend(self.receives.lock().values().map(|session| {
@@ -197,7 +196,7 @@ impl Transfers {
         all.into_iter().find(|stream| stream.id == id).map_or_else(String::new, |found| found.name)
     }
 
-    /// Ends the stream of this number.
+    /// Ends the stream with this number.
     pub(crate) async fn cancel(&self, key: StreamCancel) -> Result<Removed, ApiError> {
         let name = self.name_of(key.id);
         if name.is_empty() {
@@ -216,19 +215,19 @@ impl Transfers {
         Ok(Removed { outcome: Outcome::Removed, name })
     }
 
-    /// Ends every session that sends: at a stop nobody waits for a stream.
+    /// Ends all sending sessions, because a stopping server waits for no stream.
     pub(crate) fn end_sends(&self) {
         self.sends.lock().end_all();
     }
 
-    /// Ends every session.
+    /// Ends all sessions.
     pub(crate) fn end_all(&self) {
         self.end_sends();
         self.receives.lock().clear();
     }
 
-    /// Gives the next part of a stream to the engine, once the engine took the part before. Returns
-    /// the bytes that the engine received before this part.
+    /// Passes the next part of a stream to the engine, after the engine took the previous one.
+    /// Returns the bytes that the engine received before this part.
     pub(crate) async fn take_part(&self, session: &str, part: Bytes) -> Result<u64, ApiError> {
         let receive = self.receive(session)?;
         let _using = receive.about.used.begin();
@@ -241,7 +240,7 @@ impl Transfers {
         if done.is_err() {
             self.receives.lock().remove(session);
         }
-        // A part that the engine did not take came after a part that failed.
+        // The engine takes no part after one that failed.
         let received_bytes = done?;
         given.map_err(|_| over(session))?;
         Ok(received_bytes)
@@ -256,7 +255,7 @@ impl Transfers {
         self.receive(session).is_ok_and(|found| found.dry_run)
     }
 
-    /// The volume that a session receives into; empty for no session.
+    /// The volume that a session receives into; empty if there is no such session.
     pub(crate) fn volume_of(&self, session: &str) -> String {
         self.receive(session).map_or_else(|_| String::new(), |found| found.about.name.clone())
     }
@@ -288,7 +287,7 @@ pub(crate) async fn receive(mut receiver: Receiver, mut steps: mpsc::Receiver<St
     }
 }
 
-/// How many bytes were taken in with the part before, once that was.
+/// Waits for the previous part; returns the number of bytes that the engine has received.
 pub(crate) async fn before_done(
     before: Option<oneshot::Receiver<Result<u64, ApiError>>>,
     session: &str,
@@ -299,7 +298,7 @@ pub(crate) async fn before_done(
     }
 }
 
-/// Lets a session that is out of the table come to its end.
+/// Ends a session that was removed from the table, and waits for its end.
 pub(crate) async fn end(session: Arc<Incoming>) {
     let Some(session) = Arc::into_inner(session) else { return };
     let Incoming { steps, ended, .. } = session;
@@ -311,7 +310,8 @@ pub(crate) async fn end(session: Arc<Incoming>) {
 mod tests {
     use super::*;
 
-    /// Begins to receive a stream, of a person or of the server `10.0.0.<peer>`; its session.
+    /// Starts to receive a stream from a user or from the server `10.0.0.<peer>`; returns the
+    /// session id.
     fn begin(transfers: &Transfers, peer: Option<u8>) -> Result<String, ApiError> {
         begin_with(transfers, peer, mpsc::channel(1).0)
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_limited_in_all_by_server_and_for_all_servers() {
+    async fn streams_are_limited_in_total_by_peer_and_for_all_peers() {
         let transfers = Transfers::default();
         let is_full = |peer| begin(&transfers, peer).is_err_and(|e| e.kind == ErrorKind::Busy);
         for peer in [1, 2] {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn received_stream_without_a_call_for_a_minute_is_cut_off() {
+    async fn idle_received_stream_ends_after_one_minute() {
         let transfers = Transfers::default();
         let session = begin(&transfers, None).unwrap();
         let is_there = || transfers.receive(&session).is_ok();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn received_stream_holds_two_parts() {
+    async fn received_stream_holds_at_most_two_parts() {
         let transfers = Transfers::default();
         let (steps, mut engine) = mpsc::channel(1);
         let session = begin_with(&transfers, None, steps).unwrap();
@@ -384,7 +384,7 @@ mod tests {
         let pause = Duration::from_millis(50);
         assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the engine took no part");
         let Some(Step::Part(_, answer)) = engine.recv().await else { panic!("a part") };
-        // The second part is in the channel; its caller waits for the first.
+        // The second part is in the channel; its caller waits for the first one.
         assert!(tokio::time::timeout(pause, &mut second).await.is_err(), "the first is in work");
         answer.send(Ok(4096)).unwrap();
         assert_eq!(second.await.unwrap(), 4096);

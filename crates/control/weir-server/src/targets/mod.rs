@@ -1,3 +1,3 @@
-//! iSCSI targets and logical units, and the calls that change them.
+//! Calls about iSCSI targets and logical units.
 
 pub(crate) mod target_calls;

@@ -1,11 +1,12 @@
-//! The management calls of iSCSI targets.
+//! Calls about iSCSI targets.
 //!
-//! Not here: logging in and what logical units do (targets).
+//! Logins and logical units are in `state::target_registry`.
 //!
 //! Invariants:
-//! - a target is remembered before the call that changes it is answered;
-//! - what is shown is known by the number of its volume: it follows that through renames;
-//! - a volume is used by one protocol, unless somebody says that its clients know of each other.
+//! - the server saves a target before it responds to the call that changes it;
+//! - a logical unit identifies its volume by number: it follows the volume through renames;
+//! - one protocol uses a volume, unless a request declares it as shared between clients that
+//!   coordinate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,14 +35,14 @@ use crate::state::saved_state::{KnownInitiator, KnownLun, KnownTarget};
 use crate::state::server::{Manager, refuse_above};
 use crate::state::target_registry::{DatasetKey, Terms, naa};
 
-/// Shorter secrets can be found by trying (RFC 7143 9.2.1 asks for 96 bits).
+/// Minimum length of a CHAP secret; shorter ones can be guessed (RFC 7143 9.2.1 requires 96 bits).
 const SECRET_BYTES_MIN: usize = 12;
-/// More than any initiator takes.
+/// Maximum length of a CHAP secret: more than any initiator accepts.
 const SECRET_BYTES_MAX: usize = 255;
-/// Initiators of a target, and targets: far more than anybody has, and a bound.
+/// Maximum number of targets, and of initiators of a target: far more than any user needs.
 const ENTRIES_MAX: usize = 4096;
 
-/// Reads the file of a secret.
+/// Reads the file with the secret of an account.
 fn credentials(account: &ChapAccount) -> Result<Credentials, ApiError> {
     let ChapAccount { user, secret_file, .. } = account;
     let secret_file = secret_file.as_deref().unwrap_or_default();
@@ -107,8 +108,8 @@ impl Manager {
         Ok(TargetChange { outcome, target: self.describe_target(&self.known_target(name)?) })
     }
 
-    /// Opens the recorded targets when the server starts. Pools add their logical units when they
-    /// are open; until then initiators retry their commands.
+    /// Opens the saved targets when the server starts. Pools add their logical units when they are
+    /// open; until then initiators retry their commands.
     pub(crate) async fn reopen_targets(&self) {
         let (targets, pools) = {
             let state = &self.state.lock().state;
@@ -134,7 +135,7 @@ impl Manager {
         }
     }
 
-    /// Shows what targets have of a pool that was opened.
+    /// Adds the logical units of an opened pool to their targets.
     pub(crate) fn show_luns(&self, pool: &str) {
         for (target, lun) in self.luns_of(Of::Pool(pool)) {
             if let Err(error) = self.show_lun(&target, &lun) {
@@ -147,20 +148,20 @@ impl Manager {
         }
     }
 
-    /// Hides what targets show of something.
+    /// Removes the selected logical units from their targets.
     pub(crate) fn hide_luns(&self, of: Of<'_>) {
         for (target, lun) in self.luns_of(of) {
             self.targets.hide(&target, lun.number);
         }
     }
 
-    /// The volume that a logical unit shows.
+    /// The volume of a logical unit.
     pub(crate) fn volume_of_lun(&self, key: &LunRemove) -> Option<String> {
         let known = self.known_target(&key.target).ok()?;
         known.luns.into_iter().find(|lun| lun.number == key.number).map(|lun| lun.volume)
     }
 
-    /// Tells initiators that a volume may have another size.
+    /// Notifies initiators that a volume may have another size.
     pub(crate) fn tell_size(&self, volume: &str) {
         for (_, lun) in self.luns_of(Of::Dataset(volume)) {
             let pool = volume.split('/').next().unwrap_or_default();
@@ -170,7 +171,7 @@ impl Manager {
         }
     }
 
-    /// What targets show of something: name of the target, and the logical unit.
+    /// The selected logical units, each with the name of its target.
     pub(crate) fn luns_of(&self, of: Of<'_>) -> Vec<(String, KnownLun)> {
         let state = self.state.lock();
         let all = state.state.targets.iter();
@@ -264,7 +265,7 @@ impl Handle<TargetDelete> for Manager {
             self.wait_for_sessions(&call.name, None).await?;
         }
         let name = call.name;
-        // Waits for no disk: initiators of a pool that hangs can be cut off.
+        // Waits for no disk: initiators of an unresponsive pool can be disconnected.
         let known = self.known_target(&name)?;
         self.remember(|state| state.targets.retain(|target| target.name != name))?;
         self.targets.close(&name);
@@ -283,7 +284,7 @@ impl Handle<InitiatorAllow> for Manager {
     /// `Invalid` for a file without a CHAP secret.
     async fn handle(&self, request: InitiatorAllow) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
-        // Of two calls for one initiator, each must see the files of the other.
+        // Serialized, because each of two calls for one initiator must see the files of the other.
         let _changes = self.changes.lock(&target).await;
         let known = self.known_target(&target)?;
         let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
@@ -317,7 +318,7 @@ impl Handle<InitiatorAllow> for Manager {
 }
 
 impl Manager {
-    /// The account as it is remembered: with a file in the place of a secret that was sent.
+    /// Returns the account to save: a file replaces a secret that was sent.
     async fn kept(
         &self,
         account: Option<ChapAccount>,
@@ -330,7 +331,7 @@ impl Manager {
         Ok(Some(ChapAccount { user, secret: None, secret_file: Some(file) }))
     }
 
-    /// Removes the kept secrets of an entry that `other` does not use.
+    /// Removes the saved secrets of an entry that `other` does not use.
     fn forget_secrets(&self, entry: &KnownInitiator, other: Option<&KnownInitiator>) {
         let files = |entry: &KnownInitiator| {
             let accounts = entry.chap.iter().chain(&entry.mutual);
@@ -442,13 +443,13 @@ impl Handle<LunRemove> for Manager {
     }
 
     fn about(&self, call: &LunRemove) -> String {
-        // The logical unit knows its volume only while it exists.
+        // The volume is known only while the logical unit exists.
         self.volume_of_lun(call).unwrap_or_default()
     }
 }
 
 impl Manager {
-    /// Forgets what a logical unit keeps once no target shows its volume.
+    /// Deletes the saved state of a logical unit when its volume has no target.
     fn forget_unshown(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
             return;

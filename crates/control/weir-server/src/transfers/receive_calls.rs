@@ -1,15 +1,15 @@
-//! Streams that are sent, and received a part at a time: sessions between calls and the engine.
+//! Calls that receive streams in parts, in sessions between the calls and the engine.
 //!
-//! Not here: the sessions that send (sends), the streams (weir-dataset), who keeps their bytes.
+//! Sessions that send are in `state::sends`, the streams are in weir-dataset.
 //!
 //! Invariants:
-//! - a session holds a few parts at most, whatever its caller does;
-//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server
-//!   as many as there may be;
-//! - a session that is not used, or makes no progress, ends by itself; the received part of a
-//!   stream is kept;
-//! - a session ends when the token that began it is revoked or expires;
-//! - a stream is received into a volume by one session at a time.
+//! - a session holds at most a few parts in memory, whatever its caller does;
+//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions; root and the user of the server have
+//!   only the total limit;
+//! - a session that is idle or makes no progress ends by itself; the received part of a stream is
+//!   kept;
+//! - a session ends when the token that started it is revoked or expires;
+//! - only one session at a time receives into a volume.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use crate::state::transfers::{
     session_name,
 };
 
-/// Ends unused sessions and sessions of expired tokens, until the task is dropped.
+/// Ends idle sessions and sessions of expired tokens, until the task is dropped.
 pub(crate) async fn look_after(manager: Arc<Manager>) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -60,8 +60,8 @@ impl Handle<ReceiveStart> for Manager {
         self.transfers.refuse_more(peer)?;
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
-        // A schedule counts the snapshots that it may destroy: with streams of an operator's own,
-        // new snapshots would push the others out.
+        // A schedule counts the snapshots that it may destroy: with streams of an operator's
+        // choice, new snapshots would replace the others.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
@@ -88,8 +88,8 @@ impl Handle<ReceiveStart> for Manager {
 }
 
 impl Manager {
-    /// Ends a session into this volume whose caller is gone; refuses where one is at work. Another
-    /// server ends its own sessions alone.
+    /// Ends a stale session into this volume; returns an error if the session is active. A peer can
+    /// end only its own sessions.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();

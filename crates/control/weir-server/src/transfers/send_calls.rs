@@ -1,11 +1,12 @@
-//! Streams that are sent: sessions between the engine and whoever takes the bytes.
+//! Calls that send streams, in sessions between the engine and the receiver of the bytes.
 //!
-//! Not here: the streams (weir-dataset), their way over the network (weir-api), receiving.
+//! The streams are in weir-dataset, their network transport is in weir-api.
 //!
 //! Invariants:
-//! - a few frames wait at most: a slow taker stops the engine;
-//! - a frame is moved from the engine to the socket, not copied;
-//! - a session ends with its stream, with whoever takes it, or when nobody takes anything for long.
+//! - at most a few frames wait in memory: a slow receiver blocks the engine;
+//! - a frame is moved from the engine to the socket without a copy;
+//! - a session ends with its stream, when its receiver goes away, or when no part is taken for
+//!   long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +33,7 @@ use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{Transfers, session_name};
 
-/// Who asks for a part for another server is answered within this, with an empty one if need be.
+/// A replication run that waits for a part gets an empty one after this time.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
@@ -60,7 +61,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
     Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
 }
 
-/// A session that somebody takes the stream of; ends with it.
+/// A session whose stream is being downloaded; it ends when this is dropped.
 struct Taken {
     transfers: Arc<Transfers>,
     session: String,
@@ -80,7 +81,7 @@ impl SendStream for Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // One that came to its end is gone already.
+        // A completed session has already been removed.
         self.transfers.sends.lock().sessions.remove(&self.session);
     }
 }
@@ -153,7 +154,7 @@ impl Handle<SendStart> for Manager {
 }
 
 impl Manager {
-    /// The stream of a session, for one taker.
+    /// Returns the stream of a session, to one caller only.
     pub(crate) fn take_send(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let send = self.transfers.sends.lock().find(&session)?;
         if send.is_taken.swap(true, Ordering::AcqRel) {
@@ -164,8 +165,8 @@ impl Manager {
         Ok(Box::new(Taken { transfers: Arc::clone(&self.transfers), session }))
     }
 
-    /// The next bytes for another server, at most what one call takes: empty where nothing came for
-    /// a while, `None` at the stream's end.
+    /// Returns the next bytes for another server, at most what one call accepts: empty if none
+    /// arrived for a while, `None` at the end of the stream.
     pub(crate) async fn next_part(&self, session: &str) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         let _using = send.about.used.begin();
@@ -184,7 +185,7 @@ impl Manager {
             }
         };
         if part.len() > REQUEST_BYTES_MAX {
-            // A frame of large records may exceed the limit of one answer.
+            // A frame with large records may exceed the limit of one part.
             frames.next = Some(part.split_off(REQUEST_BYTES_MAX));
             return Ok(Some(part.into()));
         }
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn sent_stream_whose_caller_takes_no_part_for_two_minutes_is_ended() {
+    async fn idle_sent_stream_ends_after_two_minutes() {
         let transfers = Transfers::default();
         let (give, come) = mpsc::channel(FRAMES_WAITING);
         let ended = tokio::spawn(async { Ok(()) });

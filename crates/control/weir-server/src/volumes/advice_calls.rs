@@ -1,8 +1,9 @@
-//! Forecasts: what other settings would make of a volume, and what dedupe would find.
+//! Forecasts: the effect of other settings on a volume, and the savings of dedupe.
 //!
-//! Not here: measuring (weir-dataset), the threads it is done on (jobs).
+//! The measurements are in weir-dataset, the job threads in `state::jobs`.
 //!
-//! Invariant: a pool is held no longer than for one sample or one step: it can be closed meanwhile.
+//! Invariant: a job holds its pool only for one sample or one step, so that the pool can be closed
+//! meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -22,36 +23,36 @@ use crate::disks::pool_thread::OpenPool;
 use crate::state::jobs::Job;
 use crate::state::server::Manager;
 
-/// Time for samples of a volume; what dedupe would find has a part of it after that.
+/// Time for samples of a volume, and after that for counting its duplicate contents.
 const SAMPLING: Duration = Duration::from_secs(8);
 const COUNTING: Duration = Duration::from_secs(4);
-/// So many samples tell enough; with them 1 GiB at most is read.
+/// Maximum number of samples: enough for a good estimate; they read at most 1 GiB.
 const SAMPLES_MAX: u64 = 1024;
-/// Fewer than this are not trusted to tell how sure they are.
+/// Minimum number of samples for a reliable margin.
 const SAMPLES_MIN: u64 = 64;
-/// Surer than this is sure enough.
+/// Margin at which sampling stops.
 const MARGIN_WANTED: f64 = 0.005;
-/// Samples between two looks at what they say.
+/// Number of samples between two partial results.
 const SAMPLES_TOLD: u64 = 16;
-/// Places of contents kept at once: some 64 MiB.
+/// Maximum number of contents in memory at once: about 64 MiB.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Adding up what was counted until now takes a second itself.
+/// Interval of partial results: computing one takes a second itself.
 const ADDED_UP_EVERY: Duration = Duration::from_secs(10);
 
-/// What compressing 4 KiB of a record may take in a setting that is recommended, in microseconds:
-/// at that, one processor takes 80 MiB/s.
+/// Maximum time to compress 4 KiB of a record with a recommended setting, in microseconds: one CPU
+/// then compresses 80 MiB/s.
 const WRITE_US_MAX: f64 = 50.0;
-/// What it must save more than a faster one, of what is written.
+/// Minimum additional saving over a faster setting, as a fraction of the written data.
 const SAVING_MIN: f64 = 0.03;
 
-/// An open pool, if it is open still.
+/// The engine of a pool, unless the pool was closed.
 fn held(engine: &Weak<Engine>) -> Result<Arc<Engine>, ApiError> {
     let open = engine.upgrade().filter(|engine| !engine.is_stopping());
     open.ok_or_else(|| ApiError::new(ErrorKind::Unavailable, "the pool was closed meanwhile"))
 }
 
-/// Brings to disk what was written until now: forecasts are of what is there.
+/// Writes all data so far to disk, because forecasts measure stored data.
 async fn settle(open: &OpenPool) -> Result<(), ApiError> {
     open.call(|engine| async move { engine.sync().await }).await
 }
@@ -65,7 +66,7 @@ fn time(timing: Timing) -> SampledTime {
     SampledTime { median_us, low_us, high_us }
 }
 
-/// The setting to choose, and why.
+/// The recommended setting, with the reason.
 fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     let off = Estimate { mean: 1.0, margin: 0.0 };
     let (mut best, mut stored, mut write_us) = (Compression::Off, off, 0.0);
@@ -92,7 +93,7 @@ fn recommend(settings: &[SettingSample]) -> (Compression, String) {
     (best, why)
 }
 
-/// What the samples say until now.
+/// The result of the samples so far.
 fn advice(of: &VolumeAdvice, advisor: &Advisor) -> VolumeAdvice {
     let settings = advisor.settings();
     let (recommended, why) = match advisor.samples() {
@@ -152,13 +153,13 @@ fn permille(done: f64) -> u32 {
     (done.clamp(0.0, 1.0) * 1000.0) as u32
 }
 
-/// Whether all margins are small.
+/// Whether the margins of all settings are small enough.
 fn is_sure(advisor: &Advisor) -> bool {
     let narrow = |setting: &SettingSample| setting.stored.margin < MARGIN_WANTED;
     advisor.samples() >= SAMPLES_MIN && advisor.settings().iter().all(narrow)
 }
 
-/// Measures a volume, and looks for what dedupe would find in it.
+/// Measures a volume, and then counts its duplicate contents.
 async fn advise(
     engine: Weak<Engine>,
     own: String,
@@ -200,7 +201,7 @@ async fn advise(
     Ok(())
 }
 
-/// Counts contents of volumes.
+/// Counts the duplicate contents of volumes.
 async fn estimate(
     engine: Weak<Engine>,
     names: Vec<String>,
@@ -231,9 +232,9 @@ async fn estimate(
 }
 
 impl Handle<VolumeAdvise> for Manager {
-    /// Measures a volume under other settings. The first call starts a job. Each call soon answers
-    /// with the results so far; an answer with `job` is partial, and its caller repeats the call
-    /// with this job.
+    /// Measures a volume under other settings. The first call starts a job. Each call returns the
+    /// results so far within about a second; a response with `job` is partial, and its caller
+    /// repeats the call with this job.
     ///
     /// # Errors
     /// `Busy` while too many jobs run; `NotFound` for a job that has ended or was cancelled.
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_saves_clearly_more_in_little_time_is_recommended() {
+    fn fast_setting_with_clear_savings_is_recommended() {
         let zstd = |level: u8| Compression::of_code(32 + level).unwrap();
         let setting = |compression, mean, margin, us| SettingSample {
             compression,
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_gone_is_an_error() {
+    fn forecast_of_a_closed_pool_fails() {
         assert_eq!(held(&Weak::new()).err().unwrap().kind, ErrorKind::Unavailable);
     }
 }

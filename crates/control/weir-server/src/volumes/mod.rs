@@ -1,4 +1,4 @@
-//! Volumes: create, change, destroy, properties, advice.
+//! Calls about volumes: create, change, destroy, properties, advice.
 
 pub(crate) mod advice_calls;
 pub(crate) mod property_calls;

@@ -1,9 +1,9 @@
-//! Properties: telling, setting and inheriting them.
+//! Calls that get, set and inherit properties.
 //!
-//! Not here: their table (weir-api), what they do (weir-dataset).
+//! The table of properties is in weir-api, their effects are in weir-dataset.
 //!
 //! Invariants:
-//! - a value is told as the table says, exact; how it prints is the command line's matter;
+//! - a value is returned exactly, in the form of the table; the command line formats it for users;
 //! - a change runs on its pool's thread, one at a time.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn bad(error: impl Into<weir_api::Error>) -> ApiError {
     ApiError::from(error.into())
 }
 
-/// Pool, and what of it has properties.
+/// The pool of a full name, and the object in it that has properties.
 fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     match names::property_of(full).map_err(bad)? {
         PropertyOf::Pool => Ok((full, PropertyTarget::Pool)),
@@ -49,7 +49,7 @@ fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
     }
 }
 
-/// What the engine is to change, and a new size.
+/// The changes for the engine, and a new size if there is one.
 pub(crate) fn changes(
     values: &PropertyValues,
     of: PropertyOf,
@@ -65,19 +65,19 @@ pub(crate) fn changes(
     Ok((changes, size))
 }
 
-/// The properties of something, as they are told.
+/// Reads the properties of one object.
 struct Teller<'a> {
     full: &'a str,
     set: PropertiesOf,
-    /// What it inherits from, the nearest first.
+    /// Full names of the objects that it inherits from, the nearest first.
     above: Vec<String>,
 }
 
-/// What a property's value comes from.
+/// Source of a property's value.
 enum From {
     Own,
     Nowhere,
-    /// Steps up: 1 is the nearest above.
+    /// Number of levels up: 1 is the nearest ancestor.
     Above(usize),
     Fixed,
 }
@@ -99,7 +99,7 @@ impl Teller<'_> {
         }
     }
 
-    /// A property that can be set, if it is one.
+    /// Returns a property if it is settable.
     fn settable(&self, spec: &PropertySpec) -> Option<Property> {
         if spec.id == 0 {
             return None;
@@ -112,12 +112,12 @@ impl Teller<'_> {
         Some(self.tell(spec.name, value, &from))
     }
 
-    /// A place so many levels up. A volume has no volume above it: its pool is one step up.
+    /// The source so many levels up. A volume inherits from its pool directly, one level up.
     fn above(&self, level: usize) -> From {
         From::Above(level.min(self.above.len()))
     }
 
-    /// One of users' own; where nobody set it, it has no value.
+    /// Returns a user property; it has no value unless a user has set it.
     fn user(&self, property: &str) -> Property {
         match self.set.user(property) {
             None => self.tell(property, "-", &From::Fixed),
@@ -126,7 +126,8 @@ impl Teller<'_> {
         }
     }
 
-    /// All or some, as the table orders them; `fixed` knows those that cannot be set.
+    /// Returns the wanted properties, or all in the order of the table; `fixed` returns the values
+    /// of read-only ones.
     fn some(
         &self,
         of: PropertyOf,
@@ -244,7 +245,7 @@ impl Manager {
         names
     }
 
-    /// Some properties of something, or all.
+    /// Returns the wanted properties of an object, or all.
     async fn properties_of(
         &self,
         full: &str,
@@ -271,7 +272,7 @@ impl Manager {
                 teller.above.extend([format!("{pool}/{}", id.volume), pool.to_owned()]);
                 let mut infos = self.snapshot_infos(&open, vec![id]).await?;
                 let (own, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
-                // A volume and its snapshots have records of one size.
+                // A volume and its snapshots have the same record size.
                 let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
                 let record = volume.record_size();
                 let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, record, spec);
@@ -351,7 +352,7 @@ impl Handle<VolumeCreate> for Manager {
     }
 }
 
-/// Gives a volume another size: whole records of it.
+/// Resizes a volume to a whole number of its records.
 pub(crate) async fn resize(
     open: &OpenPool,
     own: String,
@@ -362,7 +363,8 @@ pub(crate) async fn resize(
     open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
 }
 
-/// What is in something: volumes of a pool, and snapshots of these or of one volume.
+/// The objects below an object: the volumes of a pool, and with `snapshots` their snapshots or
+/// those of one volume.
 fn below(
     engine: &Arc<Engine>,
     of: &PropertyTarget,
@@ -403,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_property_that_can_be_set_is_told() {
+    fn every_settable_property_is_returned() {
         let teller = Teller { full: "tank/v", set: PropertiesOf::default(), above: Vec::new() };
         for spec in PROPERTIES.iter().filter(|spec| spec.name != "size") {
             let told = teller.settable(spec);
@@ -416,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn users_own_are_inherited_over_two_steps() {
+    fn user_properties_are_inherited_over_two_levels() {
         let with = |value: &str| {
             let mut properties = weir_format::Properties::default();
             properties.user.insert("a:b".to_owned(), value.to_owned());

@@ -1,6 +1,6 @@
-//! Volumes: showing, changing and destroying them.
+//! Calls that show, change and destroy volumes.
 //!
-//! Not here: their snapshots (snapshots), their data (exports).
+//! Calls about their snapshots are in `snapshots`, access to their data is in `exports`.
 //!
 //! Invariant: a change runs on its pool's thread, one at a time.
 
@@ -101,7 +101,7 @@ impl Handle<VolumePromote> for Manager {
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);
-        // Its origin and what is older belong to it from now on.
+        // Its origin and all older snapshots belong to it now.
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
     }
@@ -139,7 +139,7 @@ impl Handle<ListVolumes> for Manager {
         if let Some(pool) = &pool {
             self.pool(pool)?;
         }
-        // Once for all volumes: a server may have thousands of both.
+        // Collected once for all volumes: a server may have thousands of volumes and exports.
         let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for export in &self.state.lock().state.exports {
             exports.entry(export.volume.clone()).or_default().push(export.name.clone());

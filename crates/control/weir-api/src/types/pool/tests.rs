@@ -1,8 +1,8 @@
-//! Checks of pool requests.
+//! Tests of the checks of pool requests.
 //!
-//! Not here: the layout words (command line).
+//! The command line has the tests of the layout grammar.
 //!
-//! Invariant: each refusal is reached by changing one thing in a request that passes.
+//! Invariant: each test changes one field of a request that passes and expects the refusal.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn accepts_stripes_mirrors_and_raidz() {
 }
 
 #[test]
-fn refuses_layouts_that_make_no_sense() {
+fn invalid_layouts_are_refused() {
     use VdevKind::{Disk, Mirror, Raidz1, Raidz2, Raidz3};
     let many: Vec<String> = (0..33).map(|n| format!("/d{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -71,7 +71,7 @@ fn force_allows_a_mix_but_not_a_disk_twice() {
 }
 
 #[test]
-fn destruction_takes_the_name_twice() {
+fn pool_destroy_requires_the_name_twice() {
     let mut request = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
     request.check().expect("confirmed");
     for wrong in ["", "Tank", "tank ", "yes"] {

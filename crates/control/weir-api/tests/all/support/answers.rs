@@ -1,8 +1,8 @@
-//! The answers of the server without an engine, one function for each call.
+//! The responses of the fake server, one function for each call.
 //!
-//! Not here: how a call comes here (fake).
+//! The dispatch of calls is in `fake`.
 //!
-//! Invariants: as of the fake.
+//! Invariants: the same as in `fake`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Fake {
     }
 
     pub(crate) fn pool_status(&self, pool: String) -> Pending<'_, PoolStatus> {
-        // The way a lost engine looks from outside: an answer that never comes, and a panic.
+        // A failed engine as clients see it: a response that never arrives, and a panic.
         if pool == "stuck" {
             return Box::pin(std::future::pending());
         }
@@ -620,7 +620,7 @@ impl Fake {
             |volume| {
                 Ok(VolumeAdvice {
                     name: request.name.clone(),
-                    // The first answer is not the last one.
+                    // The first response is partial.
                     job: request.job.is_none().then(|| "1".to_owned()),
                     progress_permille: if request.job.is_none() { 500 } else { 1000 },
                     samples: 0,

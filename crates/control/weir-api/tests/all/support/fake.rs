@@ -1,11 +1,11 @@
-//! A server without an engine: pools, volumes and exports kept in memory, with the manners the
-//! interface promises.
+//! A fake server without an engine: it keeps pools, volumes and exports in memory, and behaves as
+//! the interface specifies.
 //!
-//! Not here: disks; paths are only names.
+//! There are no disks; paths are only names.
 //!
 //! Invariants:
-//! - a repeated changing call is `unchanged`, a removal of what is absent is `not_found`;
-//! - what is in use cannot be taken away.
+//! - a repeated changing call is `unchanged`, a removal of an absent object is `not_found`;
+//! - an object in use cannot be removed.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,7 +44,7 @@ use state::{State, not_found, ready};
 #[derive(Default)]
 pub(crate) struct Fake {
     state: Arc<Mutex<State>>,
-    /// Calls that take a while and have begun.
+    /// Number of slow calls that have started.
     pub(crate) slow_begun: AtomicU64,
 }
 
@@ -108,7 +108,7 @@ impl Streams for Fake {
     }
 }
 
-/// Makes the call of this name: the request becomes a type, and the answer JSON again.
+/// Dispatches a call by name: parses the request, and serializes the response to JSON.
 macro_rules! dispatch {
     ($name:expr, $request:expr; $($known:literal: $call:ident => $make:expr;)*) => {
         match $name {

@@ -1,9 +1,9 @@
-//! Streams that the fake control plane sends: whole ones, slow ones, and some that break.
+//! Streams of the fake server: complete, slow and broken ones.
 //!
-//! Not here: its other answers (fake).
+//! Its other responses are in `answers`.
 //!
-//! Invariant: what a stream does is told by its snapshot's own name: `damaged` breaks after its
-//! first part, `slow` takes long for each, `stuck` says that it gave more than ever arrives.
+//! Invariant: the name of the snapshot selects the behaviour of its stream: `damaged` breaks after
+//! its first part, `slow` takes long for each part, `stuck` reports more bytes than ever arrive.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use weir_base::ErrorKind;
 
 use super::state::{State, not_found};
 
-/// What is known of a session.
+/// State of a session.
 pub(crate) struct Session {
     snapshot: String,
     is_taken: bool,
@@ -68,7 +68,7 @@ impl Drop for Stream {
     }
 }
 
-/// Begins a session.
+/// Starts a session.
 pub(crate) fn start(state: &mut State, snapshot: String, is_difference: bool) -> SendStarted {
     let session = format!("s{}", state.sends.len());
     let told = Ok(SendProgress { sent_bytes: 0 });
@@ -104,7 +104,7 @@ pub(crate) fn take(
     Ok(Box::new(Stream { state, session, parts, wait, is_stuck: own == "stuck" }))
 }
 
-/// How far a session is.
+/// Progress of a session.
 pub(crate) fn show(state: &State, session: &str) -> Result<SendProgress, ApiError> {
     let known = state.sends.get(session).ok_or_else(|| not_found("session", session))?;
     known.told.clone()

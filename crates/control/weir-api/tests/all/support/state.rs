@@ -1,6 +1,6 @@
-//! What the fake control plane knows, and what changes it.
+//! State of the fake server, and its changes.
 //!
-//! Not here: its answers (fake).
+//! The responses are in `answers`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use weir_base::ErrorKind;
 
 use super::sending::Session;
 
-/// An event of the pool `tank` that tells the wait of the call.
+/// An event of the pool `tank` with the wait of the call in its message.
 pub(super) fn event(seq: u64, wait_ms: u64) -> Event {
     Event {
         seq,
@@ -41,11 +41,11 @@ pub(crate) struct State {
     pub(crate) schedules: BTreeMap<String, Schedule>,
     pub(crate) replications: BTreeMap<String, Replication>,
     pub(crate) targets: super::targets::Targets,
-    /// Streams that are sent, by session.
+    /// Sent streams, by session.
     pub(crate) sends: BTreeMap<String, Session>,
-    /// Volume and bytes of streams that are received, by session.
+    /// Volume and bytes of received streams, by session.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
-    /// Streams as people see them.
+    /// Streams as listed for administrators.
     pub(crate) streams: Vec<Stream>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn dedupe_of(properties: &PropertyValues) -> Option<bool> {
     properties.0.get("dedupe").map(|text| text == "on")
 }
 
-/// The look of a pool with a bad disk.
+/// Gives a pool the status of one with a bad disk.
 pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.state = Health::Degraded;
     pool.status =
@@ -138,12 +138,12 @@ const ALLOCATED: Allocated = Allocated {
 };
 
 impl State {
-    /// A volume is no clone any more.
+    /// Removes a volume from the clones of its origin.
     pub(super) fn forget_clone(&mut self, volume: &str) {
         self.snapshots.values_mut().for_each(|origin| origin.clones.retain(|name| name != volume));
     }
 
-    /// An entry, and one like it for each volume.
+    /// The entry, and a similar one for each volume.
     pub(super) fn history(&self, entry: HistoryEntry) -> Vec<HistoryEntry> {
         let call = |name: &String| format!("volume create {name}");
         let volumes =
@@ -152,7 +152,7 @@ impl State {
         std::iter::once(entry).chain(volumes).collect()
     }
 
-    /// An event like this one for each volume.
+    /// An event similar to this one for each volume.
     pub(super) fn creations(&self, like: &Event) -> Vec<Event> {
         let message = |name: &String| format!("volume create {name}: created");
         self.volumes.keys().map(|name| Event { message: message(name), ..like.clone() }).collect()
@@ -226,7 +226,7 @@ impl State {
         Ok(PoolCreated { change, flush_checks })
     }
 
-    /// A pool after a call that changes nothing one can see here.
+    /// The response of a call that has no visible effect on the pool.
     pub(crate) fn touched(&self, name: &str) -> Result<PoolChange, ApiError> {
         let (_, pool) = self.pools.get(name).ok_or_else(|| not_found("pool", name))?;
         let (outcome, pool) = (Outcome::Changed, pool.clone());

@@ -1,8 +1,8 @@
-//! Targets of the server without an engine.
+//! Targets of the fake server.
 //!
-//! Not here: sessions; nobody logs in.
+//! There are no sessions, because no initiator logs in.
 //!
-//! Invariant: as of the server's.
+//! Invariant: the same as in `fake`.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! The server with frozen disks: its real management interface and client, faults in front of real
-//! files.
+//! Tests of the server with frozen disks: real management interface and client, and fault injection
+//! in front of real files.
 //!
-//! Not here: single pieces (their own tests).
+//! Single functions have their own tests.
 //!
-//! Invariant: every bound that is promised is measured at the client.
+//! Invariant: every guaranteed time limit is measured at the client.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ use crate::state::seen::SeenFile;
 use crate::state::server::Clients;
 use crate::state::target_registry::TargetRegistry;
 
-/// What every call is promised.
+/// Guaranteed maximum time of every call.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// A server in this process, with its management interface.
@@ -53,7 +53,7 @@ fn start() -> Server {
     start_in(tempfile::tempdir().unwrap())
 }
 
-/// A server with its state and its disks in a directory.
+/// Starts a server with its state and its disks in a directory.
 pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
@@ -100,12 +100,12 @@ fn file(dir: &Path, name: &str) -> PathBuf {
 }
 
 impl Server {
-    /// A pool of one mirror with a volume and an export, and the faults of its disks.
+    /// Creates a pool of one mirror with a volume and an export; returns the faults of its disks.
     async fn pool(&self, name: &str) -> [Arc<Faults>; 2] {
         self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
     }
 
-    /// As [`Self::pool`], of any layout.
+    /// As [`Self::pool`], with any layout.
     pub(crate) async fn pool_of<const N: usize>(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl Server {
         faults
     }
 
-    /// Makes a small volume.
+    /// Creates a small volume.
     pub(crate) async fn volume(&self, name: &str) -> Result<VolumeChange, ApiError> {
         let properties = PropertyValues::default();
         let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// The answer of a call, which must come in time.
+/// The response of a call, which must arrive within [`BOUND`].
 async fn timely<T>(
     what: &str,
     call: impl Future<Output = Result<T, ApiError>>,
@@ -146,7 +146,7 @@ async fn timely<T>(
     answer.unwrap_or_else(|_| panic!("{what}: no answer within {:?}", start.elapsed()))
 }
 
-/// The call is answered in time, and tells that the pool does not answer.
+/// Expects an error within [`BOUND`] that the pool is unresponsive.
 async fn told<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let error = timely(what, call).await.expect_err(what);
     assert_eq!(error.kind, ErrorKind::Unavailable, "{what}: {error}");
@@ -155,7 +155,7 @@ async fn told<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Result<
 }
 
 #[tokio::test]
-async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
+async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
     let server = start();
     let client = &server.client;
     let frozen = server.pool("tank").await;
@@ -166,7 +166,7 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
     let export = |force| PoolExport { name: "tank".into(), force };
     let (protocol, name) = (Protocol::Nbd, "tank/v".to_owned());
     let delete = ExportDelete { protocol, name: name.clone(), force: true };
-    // Two that need the disks at once: one waits for the other. Another pool goes on meanwhile.
+    // Two calls that both need the disks: one waits for the other. Another pool works meanwhile.
     let ((), (), other) = tokio::join!(
         told("volume create", server.volume("tank/w")),
         told("volume resize", client.call(resize)),
@@ -198,13 +198,13 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
     assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
     timely("other", server.volume("other/x")).await.unwrap();
     let history = client.call(ListHistory { name: "tank".into() }).await.unwrap().entries;
-    // Calls that had waited for the right to change the pool may end after it.
+    // Calls that waited for the pool's lock may end after the forced export.
     let forced = history.iter().find(|entry| entry.call == "pool export tank --force").unwrap();
     assert_eq!(forced.outcome, "removed");
     assert!(forced.who.contains("uid "), "{}", forced.who);
     assert!(history.iter().any(|entry| entry.error.is_some()), "hung calls are recorded too");
 
-    // Nothing that was acknowledged as changed before the freeze is lost.
+    // No change that was acknowledged before the freeze is lost.
     frozen.iter().for_each(|faults| faults.clear());
     let search = vec![server.dir.path().display().to_string()];
     let import = PoolImport { pool: "tank".into(), search, force: false };
@@ -212,7 +212,7 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
     client.call(ShowVolume { name: "tank/v".into() }).await.unwrap();
 }
 
-/// A call that may need no disk, may have to wait for another, or is refused: it is answered.
+/// Expects any response within [`BOUND`]: success, or an error.
 async fn answered<T>(what: &str, call: impl Future<Output = Result<T, ApiError>>) {
     let start = Instant::now();
     let said = match timely(what, call).await {
@@ -223,7 +223,7 @@ async fn answered<T>(what: &str, call: impl Future<Output = Result<T, ApiError>>
 }
 
 #[tokio::test]
-async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
+async fn concurrent_calls_about_frozen_disks_answer_in_time() {
     let server = start();
     let client = &server.client;
     let frozen = server.pool("tank").await;
@@ -274,7 +274,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
         )
     };
     tokio::join!(care, rest);
-    // And each by itself once the first ones wait for the disks.
+    // Then one at a time, while the first ones wait for the disks.
     answered("scrub", scrub(ScrubAction::Start)).await;
     answered("offline", client.call(offline())).await;
     answered("clear", client.call(PoolClear { name: name(), disk: None, lost: true })).await;
@@ -282,12 +282,12 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let export = PoolExport { name: name(), force: true };
     let gone = timely("forced export", client.call(export)).await.unwrap();
     assert_eq!(gone.outcome, Outcome::Removed);
-    // A search for pools may have begun to read a disk that was let go of; it ends with the test.
+    // A search for pools may still read a disk of the suspended pool; it ends with the test.
     frozen.iter().for_each(|faults| faults.clear());
 }
 
 #[tokio::test]
-async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
+async fn pool_create_answers_while_a_measured_disk_is_frozen() {
     let server = start();
     let path = file(server.dir.path(), "cold");
     let faults = faults(&path);
@@ -297,7 +297,7 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
         role: VdevRole::Data,
         disks: vec![path.display().to_string()],
     }];
-    // By force, so that measuring is the first thing that touches the disk.
+    // With `force`, so that the measurement is the first access to the disk.
     let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
     let create = || server.client.call(request.clone());
@@ -307,7 +307,7 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
     let start_of_disk = || std::fs::read(&path).unwrap()[..2 << 20].to_vec();
     assert!(start_of_disk().iter().all(|byte| *byte == 0), "written to a frozen disk");
 
-    // It is made when the disk answers after all.
+    // The pool is created when the disk responds again.
     faults.clear();
     let made = tokio::time::timeout(BOUND, create()).await.unwrap().unwrap();
     assert_eq!(made.outcome(), Outcome::Unchanged);
@@ -316,7 +316,7 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
 }
 
 #[tokio::test]
-async fn a_disk_whose_flush_fails_makes_no_pool() {
+async fn pool_create_fails_if_a_flush_fails() {
     let server = start();
     let path = file(server.dir.path(), "bad");
     faults(&path).fail(DeviceOp::Flush);
@@ -334,7 +334,7 @@ async fn a_disk_whose_flush_fails_makes_no_pool() {
 }
 
 #[tokio::test]
-async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
+async fn mirror_continues_without_an_unresponsive_leg() {
     let server = start();
     let [first, _] = server.pool("half").await;
     first.freeze();
@@ -357,7 +357,7 @@ async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
     assert_eq!(states, [Health::Faulted, Health::Online]);
 }
 
-/// Reads the first `len` bytes of a volume on its pool's thread, which must come in time.
+/// Reads the first `len` bytes of a volume on its pool's thread, within [`BOUND`].
 async fn read(server: &Server, pool: &str, volume: &str, len: usize) -> Vec<u8> {
     let (open, volume) = (server.manager.pool(pool).unwrap(), volume.to_owned());
     let read = open.call(move |engine| async move {
@@ -369,7 +369,7 @@ async fn read(server: &Server, pool: &str, volume: &str, len: usize) -> Vec<u8> 
 }
 
 #[tokio::test]
-async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
+async fn raidz_reads_around_as_many_frozen_disks_as_its_parity() {
     const LEN: usize = 1 << 20;
     let server = start();
     let frozen = server.pool_of("wide", VdevKind::Raidz2, ["a", "b", "c", "d", "e"]).await;
@@ -382,7 +382,7 @@ async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
     });
     write.await.unwrap();
     drop(open);
-    // Opened anew, so that nothing of it is in memory.
+    // Exported and imported, so that nothing is cached in memory.
     let (name, force) = ("wide".to_owned(), false);
     let (protocol, volume) = (Protocol::Nbd, "wide/v".into());
     server.client.call(ExportDelete { protocol, name: volume, force: true }).await.unwrap();
@@ -404,7 +404,7 @@ async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
 }
 
 #[tokio::test]
-async fn the_server_ends_though_a_pool_is_frozen() {
+async fn server_stops_with_a_frozen_pool() {
     let server = start();
     let frozen = server.pool("stuck").await;
     frozen.iter().for_each(|faults| faults.freeze());
@@ -421,7 +421,7 @@ async fn the_server_ends_though_a_pool_is_frozen() {
 
 // The grace period began at the first suspended pool and took 8 s, so a server could need 18 s.
 #[test]
-fn stopping_server_exits_ten_seconds_after_start_or_four_after_silence() {
+fn stopping_server_exits_within_its_time_limit() {
     for silent_from in (0..12_000).step_by(100).map(Duration::from_millis) {
         let mut suspended = None;
         let mut elapsed = Duration::ZERO;
@@ -438,7 +438,8 @@ fn stopping_server_exits_ten_seconds_after_start_or_four_after_silence() {
     }
 }
 
-// A closing pool was suspended after 2 s of silence. Disks that other work keeps busy need longer.
+// A closing pool was suspended after 2 s without I/O. Disks that are busy with other work need
+// longer.
 #[tokio::test]
 async fn closing_pool_waits_for_disks_that_answer_after_three_seconds() {
     let server = start();
@@ -453,7 +454,7 @@ async fn closing_pool_waits_for_disks_that_answer_after_three_seconds() {
 }
 
 #[tokio::test]
-async fn the_server_starts_though_a_pool_is_frozen() {
+async fn server_starts_with_a_frozen_pool() {
     let server = start();
     let frozen = server.pool("late").await;
     server.pool("fine").await;
@@ -472,7 +473,7 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     assert_eq!(late.state, Health::Unavailable);
     timely("other pool", server.volume("fine/w")).await.unwrap();
 
-    // It is opened when it answers after all.
+    // The pool opens when its disks respond again.
     frozen.iter().for_each(|faults| faults.clear());
     let opened = async {
         while server.volume("late/w").await.is_err() {
@@ -483,10 +484,10 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     assert_eq!(server.client.call(ListExports {}).await.unwrap().exports.len(), 2);
 }
 
-// A leg that hung kept its pool closed at the start for as long as its labels took, though the
-// other leg had everything.
+// A leg that hung kept its pool closed at the start for as long as its labels took, although the
+// other leg had all data.
 #[tokio::test]
-async fn a_mirror_opens_at_the_start_without_a_frozen_leg_and_takes_it_back() {
+async fn mirror_opens_without_a_frozen_leg_and_adds_it_later() {
     let server = start();
     let [first, _] = server.pool("part").await;
     server.manager.shut_down().await.unwrap();
@@ -522,7 +523,7 @@ async fn a_mirror_opens_at_the_start_without_a_frozen_leg_and_takes_it_back() {
 }
 
 #[tokio::test]
-async fn a_spare_takes_the_place_of_a_disk_that_fails() {
+async fn spare_replaces_a_failed_disk() {
     let server = start();
     let client = &server.client;
     let faults = server.pool("tank").await;
