@@ -21,7 +21,7 @@ use super::timing::Timing;
 use super::{BLOCK_BYTES, BonnieError, Figure, Phase};
 use crate::content::Content;
 
-/// Bytes of the phases with one system call for each byte.
+/// Bytes that a phase transfers one at a time, with a system call for each.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
 /// Seek workers and seeks, as in bonnie++.
 const SEEKERS: u64 = 5;

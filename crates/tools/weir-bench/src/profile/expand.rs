@@ -1,7 +1,7 @@
 //! Expands a profile into a `RunSpec`, in which no parameter is left open.
 //!
-//! `read` parses the profile, `check` validates it. Of the expansion, `cells` makes rows, `load`
-//! queue depths and rates, `scale` shorter runs, `require` bounds.
+//! `read` parses the profile, `check` validates it. Below this module, `cells` makes the rows,
+//! `load` their queue depths and rates, `scale` shorter runs, `require` the bounds.
 //!
 //! Invariants: `assume` lists each choice that the source leaves open and each change by a scale or
 //! target; the same profile and options give the same `RunSpec`.

@@ -18,7 +18,7 @@ use crate::summary::CellSummary;
 use crate::verdict::{Finding, JudgedRun, Remark};
 use crate::words;
 
-/// Ratios that differ from 1 by less than this count as equal, in percent.
+/// Two values count as equal if they differ by less than this many percent.
 const EQUAL_PCT: f64 = 5.0;
 
 /// Limit of faults that the conclusions name; the verdicts list all of them.

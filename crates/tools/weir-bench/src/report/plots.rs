@@ -45,7 +45,7 @@ fn is_worth_drawing(chart: &Chart) -> bool {
     chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)
 }
 
-/// The rounds of a preconditioning until it was steady.
+/// Operations per second in each round of the preconditioning.
 pub(super) fn rounds(phase: &PhaseResult) -> Option<Chart> {
     let point = |(index, iops): (usize, &f64)| ((index + 1) as f64, *iops);
     let points: Vec<(f64, f64)> = phase.rounds_iops.iter().enumerate().map(point).collect();

@@ -9,7 +9,7 @@
 
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
-/// Tolerance of the search for the limit in percent: half the remaining distance.
+/// The search ends when it knows the limit to within plus or minus this many percent.
 const TOLERANCE_PCT: f64 = 1.0;
 /// Start of the search, as a share of the needed rate.
 const SEARCH_FROM: f64 = 0.5;

@@ -1,5 +1,5 @@
-//! Checks that verification identifies the damage that a storage did to a block, and that data of
-//! other owners is found before a run overwrites it.
+//! Checks that verification identifies the damage to a block, and that a run finds data of other
+//! owners before it overwrites it.
 //!
 //! `content` classifies a bad block, `verify` reads the blocks again.
 //!

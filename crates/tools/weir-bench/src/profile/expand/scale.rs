@@ -2,8 +2,8 @@
 //!
 //! Every scale runs all cells; `cells` makes them.
 //!
-//! Invariant: a scale never makes a run longer or a dataset larger, except for the cells of a
-//! published profile, which run 5 s at smoke scale and 60 s at standard scale.
+//! Invariant: a scale never makes a run longer or a dataset larger, except that each cell of a
+//! published profile, other than a search, runs 5 s at smoke scale and 60 s at standard scale.
 
 use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, Scale};
 

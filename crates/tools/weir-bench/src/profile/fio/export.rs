@@ -222,8 +222,8 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Copies with one file each become copies with one part each. A skewed distribution covers all
-    // of the data, so it is not split.
+    // Job copies with one file each become job copies with one part each. A skewed distribution
+    // covers all of the data, so it is not split.
     let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
     let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
