@@ -109,7 +109,7 @@ fn invalid_cell_is_not_ranked() {
 }
 
 #[test]
-fn different_workloads_are_not_ranked_and_unmatched_cells_listed() {
+fn different_workloads_and_unmatched_cells_are_not_ranked() {
     let found = compared(|new| new.cells[0].spec.streams[0].read_pct = 0.0);
     assert!(found.cells[0].refused[0].contains("workload"), "{found:?}");
     let found = compared(|new| new.cells[0].spec.name = "other".to_owned());
