@@ -1,4 +1,4 @@
-//! The loads that are compared with fio, and their targets.
+//! The loads that fio and Weir both run, and their targets.
 //!
 //! `fio` and `ours` run them.
 //!

@@ -36,8 +36,8 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     reasons
 }
 
-/// The refusal for two targets if a cache is unknown. A rerun has a single target, so it does not
-/// need this check.
+/// The refusal to rank two targets if a cache is unknown. A rerun has a single target, so it does
+/// not need this check.
 pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> {
     let is_unknown = |result: &RunResult| result.target.cache_bytes.is_none();
     let of = match (is_unknown(old), is_unknown(new)) {
@@ -52,7 +52,7 @@ pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> 
     ))
 }
 
-/// The refusal if the data fits the cache of only one target.
+/// The refusal to rank if the data fits the cache of only one target.
 fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     let ratio = |result: &RunResult| {
         let cache = result.target.cache_bytes.filter(|bytes| *bytes > 0)?;

@@ -3,7 +3,7 @@
 //! `expand/load` checks the load of each row; `lint` reports traps, which are legal.
 //!
 //! Invariant: values that pass fit the integer types of a `RunSpec`; expansion rounds only file
-//! sizes, down to whole blocks.
+//! sizes, down to whole blocks, and `commit_every`, up to whole writes.
 
 use std::ops::Range;
 

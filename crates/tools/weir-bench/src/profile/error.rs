@@ -77,7 +77,7 @@ pub enum ProfileError {
         /// Remedy.
         action: String,
     },
-    /// fio can run no row of the run.
+    /// The run has no row that fio can run.
     #[error("fio can do no row of {name}: {why}")]
     NothingForFio {
         /// Name of the run.

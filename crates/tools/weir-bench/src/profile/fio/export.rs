@@ -1,6 +1,6 @@
 //! Writes a run as a job file, so that fio offers the same load.
 //!
-//! `calibrate` runs it.
+//! The user runs the file; nothing here starts fio.
 //!
 //! Invariants:
 //! - sizes are plain numbers of bytes, because `kib` means 1000 to fio;
