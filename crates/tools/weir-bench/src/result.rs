@@ -182,8 +182,8 @@ pub struct CellRun {
     /// Operations that completed or failed during the measurement.
     #[serde(default)]
     pub answered: u64,
-    /// Lengths of the stalls: periods of at least 10 ms with operations in flight and no
-    /// completion.
+    /// Lengths of the stalls: periods of at least 10 ms in which operations were in flight but none
+    /// completed.
     #[serde(default)]
     pub stalls: Latencies,
     /// Time in seconds that the generator's threads waited for a core, summed over the threads.
@@ -208,7 +208,7 @@ pub struct CellRun {
     pub clock_jumped: bool,
     /// Blocks with wrong contents, found during the measurement.
     pub corrupt: u64,
-    /// Of them, blocks written by another run.
+    /// Blocks written by another run, found during the measurement; `corrupt` excludes them.
     #[serde(default)]
     pub other_run: u64,
     /// Verified share of the reads, including warm-up.

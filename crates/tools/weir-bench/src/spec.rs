@@ -20,7 +20,7 @@ pub struct RunSpec {
     pub reference: Option<String>,
     /// Assumptions where the published source is ambiguous.
     pub assume: Vec<String>,
-    /// How closely the run follows the published durations and sizes.
+    /// Durations and sizes, relative to the published profile.
     pub scale: Scale,
     /// Number and size of the files.
     pub dataset: DatasetSpec,
@@ -65,7 +65,7 @@ pub struct ToldTarget {
     pub features: Vec<String>,
 }
 
-/// How closely a run follows the published profile; printed in the title.
+/// Durations and sizes of a run, relative to the published profile; printed in the title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -249,8 +249,8 @@ pub enum SearchSpec {
     },
     /// Highest rate that meets the requirement, within a tolerance.
     Knee {
-        /// Half the distance between a rate that meets the requirement and one that misses it, in
-        /// percent of the rate.
+        /// Half the distance between the highest rate that meets the requirement and the lowest
+        /// rate that misses it, in percent of the rate.
         tolerance_pct: f64,
         /// Requirement that a rate has to meet.
         slo: Requirement,
@@ -346,7 +346,7 @@ impl Access {
     }
 }
 
-/// How the generator offers load.
+/// Load mode of the generator: closed or open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mode", deny_unknown_fields)]
 pub enum LoadSpec {

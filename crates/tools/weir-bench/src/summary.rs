@@ -87,7 +87,7 @@ pub struct CellSummary {
     pub stalls: StallSummary,
 }
 
-/// Stalls: periods with operations in flight and no completion that are far longer than the usual
+/// Stalls: periods in which operations were in flight but none completed, far longer than the usual
 /// service time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StallSummary {
