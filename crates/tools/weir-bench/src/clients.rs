@@ -17,11 +17,11 @@
 //! Not here: offering load (load), the phases of a run (run), the command line (the binary).
 //!
 //! Decisions:
-//! - A connection serves one run of one cell, so a restarted agent serves the next.
+//! - A connection serves one run of one cell, so an agent can be restarted between runs.
 //! - Each client has its own part of the dataset, and only it writes there during a measurement. It
 //!   receives the generation of each block and returns the states after its writes, so every read
-//!   and the final verification know the expected contents, and no client takes another's write for
-//!   corruption. The parts cover the dataset.
+//!   and the final verification know the expected contents and never mistake another client's write
+//!   for corruption. The parts cover the dataset.
 //! - The part of a lost client has blocks of unknown generation: any is accepted until the block is
 //!   written again.
 //! - The coordinator's process runs the cells with one client, the fill, preconditioning and

@@ -17,8 +17,8 @@
 //! - two runs never write the same block, even with the same seed, so a block left by an earlier
 //!   run is never accepted as a block of this run;
 //! - a duplicate unit holds one of a small number of patterns, independent of its address;
-//! - random data is taken from a pool at an offset and XORed with the block's key, so that no
-//!   compression window, however long, finds two equal blocks.
+//! - random data is taken from a pool at an offset and combined with the block's key by XOR, so
+//!   that no compression window, however long, finds two equal blocks.
 
 use std::ops::RangeInclusive;
 
@@ -123,8 +123,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit of each pattern duplicates no other unit, so draw one more for each
-        // pattern.
+        // The first unit of each pattern duplicates no other unit, so one more unit has to draw
+        // each pattern.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {

@@ -248,7 +248,7 @@ impl<'a> Prepared<'a> {
 }
 
 /// Checks that the target supports the streams' operations other than reads and writes. A run
-/// checks this before it starts; a remote client has only its instructions.
+/// checks this before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };

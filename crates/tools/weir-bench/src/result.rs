@@ -48,7 +48,7 @@ pub struct RunResult {
     pub bonnie: Option<BonnieResult>,
     /// Warnings for the reader of the report.
     pub warnings: Vec<String>,
-    /// Whether every cell of the spec was measured.
+    /// Whether every cell of the spec has all its runs or a failure; false after an early stop.
     pub complete: bool,
 }
 
@@ -200,7 +200,7 @@ pub struct CellRun {
     pub target_cpu_s: Option<f64>,
     /// CPU time of the generator in seconds: user, system.
     pub cpu_s: (f64, f64),
-    /// Number of busy generator threads.
+    /// Number of generator threads that offered load.
     pub threads: u32,
     /// Percentage of reads that returned only zeros.
     pub zero_reads_pct: f64,

@@ -360,7 +360,7 @@ pub enum LoadSpec {
         depth: u32,
     },
     /// Open loop: operations are due at times drawn in advance. Latency counts from the intended
-    /// time, so a stall also delays every operation that queued behind it.
+    /// time, so it includes the wait of every operation that queued during a stall.
     Open {
         /// Number of workers, each with its own connection or file handle.
         workers: u32,

@@ -2,7 +2,7 @@
 //!
 //! Not here: executing it (session).
 //!
-//! Invariant: a validated task causes no overflow and no unbounded allocation.
+//! Invariant: a validated task causes neither overflow nor unbounded allocation.
 
 use super::wire::Task;
 use crate::spec::{LoadSpec, OpKind};

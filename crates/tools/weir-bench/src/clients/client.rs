@@ -34,7 +34,7 @@ pub(super) struct Session {
 /// Offset of an agent's clock.
 #[derive(Clone, Copy, Default)]
 struct Clock {
-    /// Local time of the coordinator's zero; `None`: not compared yet.
+    /// Zero of the coordinator's clock; `None`: the clocks were not compared yet.
     zero: Option<Instant>,
     /// Agent's clock minus the coordinator's, in nanoseconds.
     ahead_ns: i128,

@@ -97,8 +97,8 @@ impl Clients {
         self.agents.iter().map(greet).collect()
     }
 
-    /// Makes the first agents offer a load concurrently. Calls `tell` periodically with the elapsed
-    /// time; if it returns false, the measurement stops.
+    /// Measures one load on as many agents as the cell has clients. Calls `tell` periodically with
+    /// the elapsed time; if it returns false, the measurement stops.
     pub(crate) fn measure(
         &self,
         offer: &SharedOffer<'_>,

@@ -54,8 +54,8 @@ pub(super) fn greet_agent(
     }
 }
 
-/// Greets a coordinator up to its proof. The caller then ends the greeting with [`accept`] or
-/// [`refuse`].
+/// Greets a coordinator up to its proof. The caller then ends the greeting with
+/// [`Accepted::accept`] or [`refuse`].
 pub(super) fn greet_coordinator(
     link: &mut Link,
     secret: Option<&Secret>,

@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 
 use super::SILENCE_MAX;
 
-/// Message limit until the other side is authenticated.
+/// Maximum message size until the other side is authenticated.
 pub(super) const GREETING_BYTES_MAX: u32 = 4 << 10;
-/// Message limit afterwards: a run of a day has 86,400 seconds of about 150 bytes.
+/// Maximum message size afterwards: a run of a day has 86,400 seconds of about 150 bytes.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 /// Size of one read.
 const READ_BYTES: usize = 64 << 10;

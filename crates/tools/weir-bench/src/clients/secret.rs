@@ -11,7 +11,7 @@ use super::wire::Nonce;
 
 /// Context string of the key (BLAKE3, key derivation mode).
 const CONTEXT: &str = "weir-bench 2026-11 coordinator and agent prove that they know a secret";
-/// Minimum length; an eavesdropper could find shorter ones by brute force.
+/// Minimum length in characters; an eavesdropper could find shorter secrets by brute force.
 const CHARACTERS_MIN: usize = 16;
 
 /// Secret that agents and coordinator share.

@@ -44,9 +44,9 @@ impl Board {
         Self { workers, last_ns: AtomicU64::new(0), inner: Mutex::default() }
     }
 
-    /// Notes that the target completed an operation. Returns the length of the stall that ended, if
-    /// it reaches [`STALL_MIN`]. A stall is at most as long as the operation was in flight, because
-    /// an idle target owes no completion.
+    /// Records a completion. Returns the length of the stall that it ended, if that reaches
+    /// [`STALL_MIN`]. A stall is at most as long as the operation was in flight, because an idle
+    /// target owes no completion.
     pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
         let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
         // Workers share this cache line, so most completions only read it.

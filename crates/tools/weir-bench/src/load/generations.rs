@@ -180,7 +180,8 @@ impl Generations {
         blocks.iter().for_each(|block| block.store(state, Ordering::Release));
     }
 
-    /// Marks blocks that another process wrote with unknown generations. No write may be in flight.
+    /// Sets the generations of blocks to unknown, after writes with an unknown outcome. No
+    /// write may be in flight.
     pub(crate) fn forget(&self, blocks: Range<u64>) {
         for block in &self.states[blocks.start as usize..blocks.end as usize] {
             let generation = block.load(Ordering::Acquire) / 2;

@@ -331,8 +331,8 @@ fn verified_reads_find_every_fault_of_a_target() {
     }
 }
 
-// Only the first block of a read used to be compared, so half a lost write went undetected without
-// a verification.
+// Only the first block of a read used to be compared, so only the final verification detected a
+// write that was lost in part.
 #[test]
 fn compared_read_checks_every_block() {
     // The flipped bit is in the third of four blocks.

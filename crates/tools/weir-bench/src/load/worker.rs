@@ -32,8 +32,8 @@ use crate::target::{Done, Lane, Op, TargetError, Wait};
 /// Time for operations in flight to complete after the end of a run; after that the target counts
 /// as hung.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// Every 64th read is compared byte by byte in all its blocks; the others are checked by the stamp
-/// of their first block.
+/// One read in 64, chosen at random, is compared byte by byte in all its blocks; the others are
+/// checked by the stamp of their first block.
 const COMPARE_ONE_IN: u64 = 64;
 /// Attempts to find a block without a write in flight.
 const TRIES_MAX: u32 = 64;
@@ -497,8 +497,8 @@ impl<'a> Worker<'a> {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Chooses the next operation: a flush if one is due, or a change whose blocks have none in
-    /// flight.
+    /// Chooses the next operation: a flush if one is due, otherwise an operation without a
+    /// conflicting write in flight.
     fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability
             && self.writes_unflushed >= every_writes.max(1)

@@ -3,7 +3,8 @@
 //! Not here: measuring one rate (run).
 //!
 //! Invariants:
-//! - every measurement is among the points, of which there are at most 65;
+//! - every measurement is a point of the result; a search tries no new rate after `POINTS_MAX`
+//!   points, except in the refinement of a curve;
 //! - a rate of a knee is met only if two consecutive runs meet it: one good run proves little near
 //!   the limit;
 //! - a run with one stall that misses a rate is repeated once, so that a single stall does not end
@@ -35,8 +36,8 @@ pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
 /// Measures one rate; `None`: the run is being stopped.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Whether a run of `seconds` achieved `pct` percent of a rate. In one case of a thousand, Poisson
-/// arrivals are fewer than their mean by three standard deviations.
+/// Whether a run of `seconds` achieved `pct` percent of a rate. Poisson arrivals may fall short by
+/// three standard deviations, as they do in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
         Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),

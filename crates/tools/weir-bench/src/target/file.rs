@@ -3,8 +3,8 @@
 //! Not here: submission to the kernel (uring, psync).
 //!
 //! Invariants:
-//! - a file is opened with `O_DIRECT` if its file system supports it, and the driver's name states
-//!   which; a new file is as long as the dataset, and no file is truncated.
+//! - a file is opened with `O_DIRECT` if its file system supports it, and the name of the driver
+//!   states whether it does; a new file is as long as the dataset; files are never truncated.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

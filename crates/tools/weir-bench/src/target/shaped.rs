@@ -45,8 +45,8 @@ impl Shaped {
         Self::new("known latency", move |now| now + latency)
     }
 
-    /// Every operation takes `latency`, but for the first `frozen` of every `period` none
-    /// completes.
+    /// Every operation takes `latency`. No operation completes in the first `frozen` of every
+    /// `period`.
     pub fn stalls(latency: Duration, period: Duration, frozen: Duration) -> Self {
         let start = Instant::now();
         Self::new("stalls", move |now| {

@@ -7,8 +7,8 @@
 //!   be its creator;
 //! - a slot's buffer is not touched while its operation is in flight; the lane's slots ensure that;
 //! - a short read or write continues where it stopped and counts as one operation;
-//! - every wait has a limit: a lane without a completion for that long is lost, and the memory that
-//!   its operations may still use is leaked;
+//! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
+//!   memory that its operations may still use is leaked;
 //! - files and buffers are registered with the ring, so that the kernel need not look them up and
 //!   pin them for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
 

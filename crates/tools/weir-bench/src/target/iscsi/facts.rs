@@ -3,8 +3,8 @@
 //! Not here: executing commands (iscsi).
 //!
 //! Invariants:
-//! - a command counts as supported only if the unit accepted a trial of it, because vital product
-//!   data pages are not always correct;
+//! - a command counts as supported only if the unit did not reject a trial of it as an invalid
+//!   opcode or field, because vital product data pages are not always correct;
 //! - a trial touches no block: it starts after the last block, or has an empty list.
 
 use std::collections::BTreeMap;
