@@ -83,8 +83,8 @@ pub trait Lane: Send {
     /// Buffer of a slot that is not busy.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
-    /// Starts an operation in a free slot. The operation is on its way when this returns; the next
-    /// `reap` sends what the target did not accept at once.
+    /// Starts an operation in a free slot and sends it. If the target does not accept all of it at
+    /// once, the next `reap` sends the rest.
     ///
     /// # Errors
     /// If the lane is lost.
