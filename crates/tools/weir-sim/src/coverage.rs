@@ -227,7 +227,7 @@ impl Met {
     }
 }
 
-/// How often each coverage point ([`Met`]) was reached.
+/// Number of times that each coverage point ([`Met`]) was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage([u64; Met::ALL.len()]);
 

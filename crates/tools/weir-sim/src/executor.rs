@@ -391,7 +391,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Without an executor there is no virtual time and no one polls.
+        // The executor was dropped, so nothing polls this future any more.
         let Some(inner) = self.executor.upgrade() else { return Poll::Pending };
         if inner.clock.monotonic() >= self.due {
             return Poll::Ready(());

@@ -177,7 +177,7 @@ impl MediaImage {
         self.block_mut(block)[range.clone()].copy_from_slice(&bytes[range]);
     }
 
-    /// Replaces a block by that of another image; unreadable sectors stay unreadable.
+    /// Replaces the content of a block; unreadable sectors stay unreadable.
     pub(crate) fn replace_block(&mut self, block: u64, content: Option<Arc<BlockBytes>>) {
         if content.is_some() || self.block(block).is_some() {
             *self.slot(block) = content;
