@@ -1,7 +1,7 @@
 //! Full feature phase as a state machine without a socket: builds the PDUs to send and processes
 //! the received bytes.
 //!
-//! `login` handles the login, `connection` the sockets and waits, `cdb` the commands.
+//! `login` handles the login, `connection` the sockets, `cdb` the commands.
 //!
 //! Each command has a slot. The data that it sends or receives is in the caller's memory
 //! ([`Buffers`]), by slot. The exchange copies none of it, except small pieces received together

@@ -24,7 +24,7 @@ use weir_scsi::limits::LUN_MAX;
 
 use crate::error::InitiatorError;
 
-/// Characters that would end a value.
+/// Characters that a value must percent-encode.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'#').add(b'+').add(b'?');
 
 /// Location of a logical unit, and the identity that accesses it.

@@ -38,7 +38,7 @@ const VICTIM: &str = "victim";
 const OTHER: &str = "other";
 /// Blocks of each volume: two leaves below one node, the second not full.
 const BLOCKS: usize = 200;
-/// Blocks below one leaf.
+/// Number of blocks that one leaf points to.
 const LEAF: usize = 128;
 /// Steps in one generation; a power cut ends most generations earlier.
 const STEPS: u64 = 14;

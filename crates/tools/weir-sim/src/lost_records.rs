@@ -1,5 +1,5 @@
-//! Simulates records that are lost on every leg, for a while or permanently, and legs that misread
-//! for a while.
+//! Lost records: corrupts records on every leg, temporarily or permanently, or makes a leg misread
+//! temporarily, and checks every block.
 //!
 //! Not here: lost tree nodes (lost_nodes), faults that redundancy covers under many clients
 //! (scenario).

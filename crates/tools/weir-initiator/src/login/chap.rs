@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - with mutual CHAP, only a correct response to our challenge enters `Done`;
-//! - our own challenge, sent back by the target, gets no response, and no challenge gets two.
+//! - this side never responds to its own challenge, sent back by the target, or twice to one
+//!   challenge.
 
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};

@@ -286,7 +286,7 @@ impl State {
         true
     }
 
-    /// Splits a write into pieces, and drops or redirects it if a fault says so.
+    /// Splits a write into pieces. A fault may drop or redirect it.
     fn pieces(&mut self, fault: Option<Fault>, offset: u64, data: &[u8]) -> Vec<Piece> {
         let len = data.len() as u64;
         if fault == Some(Fault::LostWrite) || self.dead || self.beyond_end(offset, len) {

@@ -43,7 +43,7 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
 }
 
 // Regression: a flush logged data that a concurrent commit made durable, more than half of the log.
-// The pool then requested commits that had no work, in an endless loop that blocked the pool's
+// The committer then ran commits that had no work in an endless loop, which blocked the pool's
 // thread. A user saw a replication that stayed at "sending 0B".
 #[test]
 fn log_filled_during_a_commit_is_released_by_the_next_commit() {

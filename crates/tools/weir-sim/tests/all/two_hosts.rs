@@ -139,7 +139,7 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             if bug != PlantedBug::None {
                 return Some(late);
             }
-            // All writes of A may have preceded the pause; B then imported this txg.
+            // All writes of A may have preceded the pause; B's import then started from this txg.
             let Err(error) = done else { return Some(late) };
             assert!(error.to_string().contains("taken by host b"), "after {polls} polls: {error}");
             assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
