@@ -6,8 +6,8 @@
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed change;
 //! - every volume whose creation was acknowledged exists; no volume whose destruction was
 //!   acknowledged does;
-//! - if the only disk acknowledged flushes falsely, a read returns an error or data once written to
-//!   that block;
+//! - if faults may lose data of the only disk, a read returns an error or data once written to that
+//!   block;
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
 //! - the live bytes of each segment match the trees, no two blocks share an address, each reference
 //!   count equals the number of pointers, and the space accounts of volumes and snapshots match a

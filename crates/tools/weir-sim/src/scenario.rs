@@ -1,7 +1,8 @@
 //! Scenario: a pool on simulated disks with concurrent clients, an administrator and an operator,
 //! and faults on as many legs of the first vdev as its redundancy covers, or on the only disk.
 //!
-//! `client` and `admin` hold the actors, `enumerate` cuts the power, `check` verifies the recovery.
+//! `client`, `admin` and `operator` hold the actors, `enumerate` cuts the power, `check` verifies
+//! recoveries.
 //!
 //! Invariants:
 //! - the injected faults never exceed the redundancy, so every client error other than "no space"

@@ -7,8 +7,8 @@
 //!      \-> Own (everything else, kept here)      -/
 //! ```
 //!
-//! Invariants: a header with a wrong digest is never interpreted; a data segment is never longer
-//! than this side declared.
+//! Invariants: a header with a wrong digest is never interpreted; a data segment longer than this
+//! side declared ends the session.
 
 use std::ops::Range;
 

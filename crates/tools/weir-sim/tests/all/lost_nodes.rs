@@ -1,7 +1,7 @@
 //! Lost tree nodes over a fixed list of seeds: a lost node affects only the blocks below it, and
 //! the simulation detects planted bugs in this code.
 //!
-//! `make sim` runs longer.
+//! No other program runs this simulation; `make sim` runs scenarios only.
 
 use weir_pool::PlantedBug;
 use weir_sim::lose_nodes;

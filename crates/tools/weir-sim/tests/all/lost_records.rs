@@ -1,7 +1,7 @@
 //! Lost records and misreading legs over a fixed list of seeds: no flushed or restored block is
 //! lost, and the simulation detects planted bugs in this code.
 //!
-//! `make sim` runs longer.
+//! No other program runs this simulation; `make sim` runs scenarios only.
 
 use weir_pool::PlantedBug;
 use weir_sim::lose_records;

@@ -1,7 +1,7 @@
 //! Planted bugs: the simulation detects each of them within a fixed list of seeds, and the engine
 //! without planted bugs passes the same seeds.
 //!
-//! `make sim` runs the correct engine longer.
+//! `make sim` runs many more seeds without planted bugs.
 //!
 //! Invariant: no test is random; a bug that is no longer found means a weaker simulation.
 
