@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_printed_the_same() {
+    fn urls_print_as_parsed() {
         let url = Url::parse("iscsi://[::1]:3261/IQN.2026-01.org.weir:vms/2").expect("an address");
         assert_eq!((url.host.as_str(), url.port, url.lun), ("::1", 3261, 2));
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_secrets_are_refused() {
+    fn invalid_urls_and_urls_with_secrets_are_refused() {
         for bad in [
             "nbd://h/a/1",
             "iscsi://",

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn random_cuts_mix_and_repeat() {
+    fn random_cuts_vary_and_repeat_with_their_seed() {
         let mut torn = 0;
         let mut by_write = 0;
         for seed in 0..100 {

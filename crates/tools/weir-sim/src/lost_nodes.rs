@@ -196,7 +196,8 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // If the bytes changed, the pool has reused the space and no longer needs the node.
+            // If the bytes changed, the pool has reused the space. If it still needs the node, a
+            // later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
             let there: Vec<DiskPlace> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);

@@ -28,7 +28,7 @@ const BLOCKS_PER_LEAF: u64 = 64;
 
 pub(crate) type BlockBytes = [u8; BLOCK_BYTES];
 
-/// Range of an operation's virtual latency; one in eight operations takes up to eight times as
+/// Range of an operation's virtual latency; one in eight operations takes up to seven times as
 /// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_was_written_across_blocks_and_leaves() {
+    fn reads_return_written_data_across_blocks_and_leaves() {
         let mut image = blank();
         let data: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
         image.write(1_000_003, &data);

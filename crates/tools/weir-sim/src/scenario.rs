@@ -215,7 +215,7 @@ pub(crate) struct Load {
 }
 
 impl Scenario {
-    /// Draws the scenario of a seed: layout, room and fault plan at random, so that many seeds
+    /// Draws the scenario of a seed: layout, pool size and fault plan at random, so that many seeds
     /// cover every combination.
     pub fn of_seed(seed: u64, bug: PlantedBug) -> Self {
         let mut rng = Rng::new(seed).stream("scenario", 0);

@@ -246,7 +246,7 @@ fn rot_below_a_cached_write_shows_after_the_cut() {
 }
 
 #[test]
-fn dead_slow_and_short_disks() {
+fn dead_slow_and_short_disks_behave_as_configured() {
     let (world, disk) = world(12);
     let executor = world.executor();
     world

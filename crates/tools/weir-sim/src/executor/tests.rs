@@ -125,7 +125,7 @@ fn endless_timers_and_endless_polls_end_with_an_error() {
 }
 
 #[test]
-fn tasks_talk_through_ordinary_wakers() {
+fn tasks_wake_each_other_with_ordinary_wakers() {
     let executor = executor(6);
     let bell = Arc::new(Notify::new());
     let heard = Arc::new(AtomicU32::new(0));

@@ -207,27 +207,27 @@ fn early_log_move_is_noticed() {
 }
 
 #[test]
-fn without_a_planted_bug_nothing_is_noticed() {
+fn engine_passes_without_a_planted_bug() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
 }
 
 #[test]
-fn without_a_planted_bug_legs_that_come_and_go_are_no_violation() {
+fn engine_passes_with_absent_legs() {
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
 }
 
 #[test]
-fn without_a_planted_bug_openings_that_are_cut_are_no_violation() {
+fn engine_passes_with_cuts_during_imports() {
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
 }
 
 #[test]
-fn without_a_planted_bug_old_copies_of_legs_are_no_violation() {
+fn engine_passes_with_old_copies_of_legs() {
     assert_eq!(first_violation(PlantedBug::None, 6, OLD), None);
 }
 
 #[test]
-fn without_a_planted_bug_losses_of_own_trees_are_no_violation() {
+fn engine_passes_with_metadata_loss() {
     assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
 }
 
@@ -254,7 +254,7 @@ fn freeing_a_rollback_snapshot_too_early_is_noticed() {
 }
 
 #[test]
-fn freeing_a_part_again_is_noticed() {
+fn freeing_the_same_part_twice_is_noticed() {
     is_noticed(PlantedBug::FreedAgain, 60);
 }
 
