@@ -5,7 +5,7 @@
 //! `scenario` covers damage within the redundancy.
 //!
 //! Invariants:
-//! - the pool imports, accepts writes and commits, also across power cuts;
+//! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
 //! - a read returns an error or data once written to that block, so no live space was reused;
 //! - a block whose pointers need no corrupted node keeps its content;
 //! - an import that needs force writes nothing without it;
