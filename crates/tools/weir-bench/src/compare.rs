@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a comparison refuses to rank, with the reason, if durability, dataset, content, protection or
-//!   workload differ, if a verdict is not valid, or if the data fits the cache of only one target;
+//!   workload differ, if a verdict is not valid, if the cache of a target is unknown, or if the
+//!   data fits the cache of only one target;
 //! - a difference whose interval contains 1 counts as not shown;
 //! - all other differences are listed without judgement, because each target may have its best
 //!   setup;
