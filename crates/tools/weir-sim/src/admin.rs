@@ -179,7 +179,7 @@ impl Admin {
             }
         }
         if quota > 0 {
-            // Clients reach the quota by themselves.
+            // Client writes will reach the quota later; try block clones now.
             for _ in 0..CLONES_AGAINST_QUOTA {
                 self.clone_range_of(index, name).await?;
             }

@@ -24,11 +24,11 @@ const RECENT_MAX: usize = 64;
 pub(crate) enum Presence {
     /// A creation is pending.
     Creating,
-    /// It must exist.
+    /// The object must exist.
     There,
     /// A destruction is pending.
     Destroying,
-    /// It must not exist.
+    /// The object must not exist.
     Gone,
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct Book {
     pub(crate) compression: Property<Compression>,
     /// Quota and reservation in bytes, 0: none.
     pub(crate) limits: Property<(u64, u64)>,
-    /// Number of volumes that had this name, so that a late acknowledgement is not recorded for a
-    /// newer volume.
+    /// Counts the volumes that had this name, so that a late acknowledgement for an older volume is
+    /// not recorded for the newest one.
     pub(crate) incarnation: u64,
     /// Size and content of the volume after the pending rollback.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
@@ -82,7 +82,7 @@ pub(crate) struct Book {
 /// A snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotBook {
-    /// Its name, which no other snapshot ever gets.
+    /// Name, unique among all snapshots of the scenario.
     pub(crate) name: String,
     pub(crate) presence: Presence,
     /// Size of its volume at the snapshot, in blocks.
@@ -94,9 +94,10 @@ pub(crate) struct SnapshotBook {
 /// Expected content of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Exactly this content.
+    /// The snapshot has exactly this content.
     Known(Vec<Tag>),
-    /// The state of a volume after a prefix of its changes with at least this many entries.
+    /// The snapshot has the state of this volume after a prefix of its changes with at least
+    /// `entries` entries.
     After { volume: usize, entries: usize },
 }
 
@@ -163,7 +164,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// `there` volumes of this many blocks exist and are empty; `free` names are unused.
+    /// State with `there` empty volumes of `blocks` blocks each, and with `free` unused names.
     pub(crate) fn new(there: usize, free: usize, blocks: usize, blocks_max: usize) -> Self {
         let book = |name, presence| Book {
             name,
@@ -227,7 +228,7 @@ impl Books {
         tag
     }
 
-    /// Records that the sectors of a volume from `from` on may hold tags of any write.
+    /// Records that the blocks of the sectors from `from` on may hold data of the writes in `tags`.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
         let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
         self.also.extend(tags.iter().zip(from..).map(of_block));
@@ -249,8 +250,8 @@ impl Books {
         book.judge(size, found)
     }
 
-    /// True if a client wrote this tag to this sector of the volume, or of a volume that it may be
-    /// a clone of.
+    /// True if a sector with this index may hold this tag: it is zero, a client wrote it there in
+    /// some volume, or a recorded block clone may have copied it there.
     pub(crate) fn was_written(&self, tag: Tag, sector: usize) -> bool {
         let (write, is_of_place) = (write_of(tag), at(tag, sector) == tag);
         // The source of a clone may be a clone itself, so follow sources transitively.

@@ -46,7 +46,7 @@ pub enum Met {
     RolledBack,
     /// A clone was promoted in place of its origin.
     Promoted,
-    /// A range was cloned to another.
+    /// A range of blocks was cloned to another range.
     RangeCloned,
     /// Several ranges of a volume were cloned concurrently.
     RangesTogether,
@@ -90,7 +90,7 @@ pub enum Met {
     Reconstructed,
     /// A disk was replaced.
     LegReplaced,
-    /// A leg was faulted and not used afterwards.
+    /// The pool faulted a leg and stopped using it.
     LegFaulted,
     /// The pool was suspended.
     Suspended,
@@ -98,9 +98,9 @@ pub enum Met {
     LegStale,
     /// A recovery found a leg with an earlier state than its last one.
     OldLeg,
-    /// After [`Self::OldLeg`], the leg was online and the other legs were removed.
+    /// The leg of [`Self::OldLeg`] came online, and the pool was opened without the other legs.
     OldLegAlone,
-    /// All disks had an earlier state, and the import knew a newer txg.
+    /// An import had to refuse disks in an earlier state, because it knew a newer txg.
     OldDisksRefused,
     /// A recovery ran without one leg.
     LegAbsent,
@@ -130,7 +130,7 @@ pub enum Met {
     VdevRemoved,
     /// The intent log moved to another vdev.
     LogMoved,
-    /// The root of a scan was older than its segments, so the scan took a newer root.
+    /// A segment below the root of a scan was freed first, so the scan took a newer root.
     ScanOutlived,
 }
 
@@ -251,7 +251,7 @@ impl Coverage {
 
 thread_local! {
     static COUNTS: RefCell<Coverage> = RefCell::default();
-    /// Last log lines of the engine, if [`listen`] was called.
+    /// Last log lines of the engine on this thread, if [`listen`] was called.
     static SAID: RefCell<Option<VecDeque<String>>> = const { RefCell::new(None) };
 }
 

@@ -47,13 +47,13 @@ impl Unflushed {
 /// Selects the unflushed units that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPlan {
-    /// None.
+    /// No unit survives.
     Nothing,
-    /// All.
+    /// All units survive.
     Everything,
-    /// One.
+    /// Only the unit with this number survives.
     Only(Grain, u64),
-    /// All but one.
+    /// All units survive except the one with this number.
     AllBut(Grain, u64),
     /// Unit n survives if bit n is set; units from 64 on are lost.
     Subset(Grain, u64),
@@ -93,7 +93,7 @@ impl CutPlan {
 pub(crate) enum Fate {
     Gone,
     Whole,
-    /// Only this many bytes at the start.
+    /// Only this many bytes at the start of the unit survive.
     Torn(usize),
 }
 

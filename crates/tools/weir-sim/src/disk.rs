@@ -348,8 +348,8 @@ impl Device for SimDisk {
     }
 
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
-        // The call, not the first poll, determines which writes the flush covers; more is not
-        // guaranteed.
+        // Read the completion number at the call, before the first poll: a flush guarantees no
+        // writes that complete later.
         let covers = self.state.lock().completions;
         let operation = self.start(Request::Flush { covers });
         Box::pin(async move { operation.await.result })

@@ -122,8 +122,8 @@ struct Cut {
 /// The engine that runs in a world, shared with the step hook.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// `before` at the time of a cut, with the legs that may lack writes. An absent leg that this
-/// engine does not know still lacks them.
+/// `before`, updated to the time of a cut: the newest txg of the running engine, and the legs that
+/// may lack writes. Absent legs that are not in the engine's pool still lack writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -168,8 +168,8 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
         return Err(Box::new(violation));
     }
     match ran {
-        // The counters of a segment disagree with the owners of its blocks, although no disk is
-        // faulty.
+        // On healthy disks a segment that cannot be cleaned is a bug: its counters disagree with
+        // the owners of its blocks.
         Ok(_) if scenario.trouble == Trouble::None && coverage.count(Met::CleaningRefused) > 0 => {
             let what = "a segment could not be cleaned, on healthy disks".to_owned();
             Err(Box::new(Violation { scenario, step: 0, plan: None, what }))
@@ -363,8 +363,8 @@ impl Search {
     }
 
     /// Returns the legs missing in this recovery, and all legs that may be missing in this chain of
-    /// cuts. The latter are drawn once, because only the other legs have the writes that these
-    /// lack.
+    /// cuts. The second set is drawn once for each chain: a leg that was missing may lack writes
+    /// that only the legs outside the set have.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let untroubled = self.scenario.trouble == Trouble::None && !self.scenario.reshapes;
@@ -380,7 +380,7 @@ impl Search {
             ever = layout.draw_legs(rng);
         }
         let mut absent = ever.clone();
-        // Each leg may return before the others.
+        // Each missing leg may return in this recovery.
         absent.retain(|_| rng.below(4) > 0);
         (absent, ever)
     }

@@ -53,11 +53,11 @@ const SETTLED_AFTER: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Holds(Tag),
-    /// Held this content; a node on the path to it is lost.
+    /// The block held this content, and a node on the path to the block is lost.
     Lost(Tag),
-    /// Lost; a power cut left open which of several contents it held.
+    /// The block is lost, and after a power cut it may have held one of several contents.
     LostEither,
-    /// Readable again after [`Self::LostEither`], with any content.
+    /// The block is readable again after [`Self::LostEither`], with any content.
     Found,
 }
 

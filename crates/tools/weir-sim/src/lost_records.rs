@@ -240,7 +240,7 @@ impl Run {
             let places = self.places(&volume, &lost).await?;
             let mut logged = vec![false; BLOCKS];
             for _ in 0..=self.rng.below(8) {
-                // Mostly in a lost record, and often across its ends.
+                // Change parts of lost records, often across their ends.
                 let record = lost[self.rng.index(lost.len())];
                 let count = 1 + self.rng.index(PARTS + 1);
                 let block = (record * PARTS + self.rng.index(PARTS)).min(BLOCKS - count);

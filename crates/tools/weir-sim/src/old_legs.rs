@@ -40,7 +40,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 pub(crate) struct Earlier(RefCell<Vec<Vec<MediaImage>>>);
 
 impl Earlier {
-    /// Keeps the disks of some steps, either with all writes or with only the flushed ones.
+    /// Keeps copies of the disks at some steps, either with all writes or with only the flushed
+    /// writes.
     pub(crate) fn look(&self, point: &CutPoint<'_>, seed: u64) {
         let mut rng = Rng::new(seed).stream("earlier", point.steps);
         if !rng.chance(KEPT_PER_MILLION) {

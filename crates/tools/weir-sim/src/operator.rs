@@ -115,7 +115,8 @@ impl Operator {
         if pool.let_go_of_leg(guid).map_err(told)? {
             match pool.bring_leg_back(guid, Arc::clone(&self.disks[disk])).await {
                 Ok(()) => self.engine.leg_came_back(),
-                // The replacement of the leg ended while its disk was read.
+                // The pool detached the leg while its disk was read, because its replacement was
+                // complete.
                 Err(_) if pool.find_leg(&guid.to_string()).is_err() => {}
                 // A disk with permanent faults cannot be opened; the pool is unchanged.
                 Err(_) if self.scenario.trouble != Trouble::None => {}
@@ -158,7 +159,7 @@ impl Operator {
                 Err(Stop::Broken(format!("disk {old} cannot be replaced by {spare}: {error}")))
             }
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-            // The replacement of the leg ended concurrently.
+            // The pool detached the leg concurrently, because its replacement was complete.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             // The spare disk is the faulty disk that was replaced before.
             Err(_) if spare < self.scenario.layout.troubled() => Ok(()),

@@ -79,7 +79,7 @@ pub(crate) fn lose_some(
 /// State of a pool before the loss.
 #[derive(Default)]
 struct Before {
-    /// Lost parts of a tree.
+    /// Parts of the metadata tree that were corrupted.
     lost: Vec<OwnPlace>,
     /// Names of volumes and snapshots.
     names: Vec<String>,
@@ -98,7 +98,7 @@ struct Flipped {
     /// Index of the leg.
     image: usize,
     offset: u64,
-    /// Its bytes after the flip.
+    /// Bytes of the copy after the flip.
     bytes: Vec<u8>,
 }
 
