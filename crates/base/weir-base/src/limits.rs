@@ -66,7 +66,7 @@ pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 /// A disk that has operations in flight and completes none for this long counts as unresponsive.
 /// The time is twenty times that of a spinning disk under a full queue, and short enough to return
 /// an error to a caller that waits 5 s.
-pub const DISK_SILENT: Duration = Duration::from_secs(2);
+pub const DISK_UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// An import waits this long for the labels of a disk that the pool does not need. A busy disk
 /// takes less. The wait is short because a disk that responds later is added automatically, and a
@@ -78,7 +78,7 @@ pub const LABELS_AT_ONCE: usize = 32;
 
 /// During an import, the pool stops I/O to a leg that completes nothing for this long, if its vdev
 /// has enough other legs. No client is connected yet, so the time is shorter than in an open pool.
-pub const OPEN_SILENT: Duration = Duration::from_secs(5);
+pub const OPEN_UNRESPONSIVE: Duration = Duration::from_secs(5);
 
 /// Pauses before an import reads an unreadable part of the pool metadata again. Together they
 /// exceed the time of a bus reset or a path failover, and are short enough for a user who waits.

@@ -102,9 +102,9 @@ pub enum DatasetError {
     #[error(
         "{name}: {what} needs {} more of the pool, which has {} that nobody was promised",
         Human(*needed_bytes),
-        Human(*room_bytes)
+        Human(*unreserved_bytes)
     )]
-    NoRoom {
+    CannotReserve {
         /// Full name.
         name: String,
         /// The reservation that the pool cannot grant.
@@ -112,7 +112,7 @@ pub enum DatasetError {
         /// Bytes that the reservation needs in addition to those already reserved.
         needed_bytes: u64,
         /// Unreserved bytes of the pool.
-        room_bytes: u64,
+        unreserved_bytes: u64,
     },
     /// The value of a property conflicts with the present use or with another property.
     #[error("{name}: {property} cannot be {}: {} is {why}", Human(*value), Human(*bound))]
@@ -306,7 +306,9 @@ impl DatasetError {
             | Self::Size { .. }
             | Self::OutOfRange { .. }
             | Self::ShrinkBelowData { .. } => ErrorKind::Invalid,
-            Self::Full { .. } | Self::Quota { .. } | Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::Full { .. } | Self::Quota { .. } | Self::CannotReserve { .. } => {
+                ErrorKind::NoSpace
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct DamagedRange {
     /// The txg that made the unusable pointer. Versions of the volume from this txg on are damaged
     /// ...
     pub born: Txg,
-    /// ... up to the version that ended with this txg; [`Self::NOW`]: including the head.
+    /// ... up to the version that ended with this txg; [`Self::HEAD`]: including the head.
     pub until: Txg,
     /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
@@ -37,7 +37,7 @@ pub struct DamagedRange {
 
 impl DamagedRange {
     /// The head of the volume, and snapshots that will be taken of it.
-    pub const NOW: Txg = Txg(u64::MAX);
+    pub const HEAD: Txg = Txg(u64::MAX);
 
     /// First record after the range.
     pub fn end(&self) -> u64 {
@@ -228,7 +228,7 @@ mod tests {
             first: n * 10,
             count: 1 + n,
             born: Txg(5),
-            until: if n.is_multiple_of(2) { DamagedRange::NOW } else { Txg(9) },
+            until: if n.is_multiple_of(2) { DamagedRange::HEAD } else { Txg(9) },
             found_unix_ms: 1000 + n,
         };
         let part = |n: u64| DamagedPart {

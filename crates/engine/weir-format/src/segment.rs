@@ -24,7 +24,7 @@ pub enum SegmentState {
     /// No block in it is referenced. Its physical segment is reused a few txgs later.
     Dead,
     /// Its live blocks moved to other segments. Its physical segment is reused a few txgs later.
-    Leaving,
+    Evacuating,
     /// Its live blocks moved to other segments, and its physical segment belongs to another
     /// segment.
     Remapped,
@@ -121,7 +121,7 @@ impl SegmentEntry {
             SegmentState::Open => 1,
             SegmentState::Sealed => 2,
             SegmentState::Dead => 3,
-            SegmentState::Leaving => 4,
+            SegmentState::Evacuating => 4,
             SegmentState::Remapped => 5,
         });
         w.u8(match self.class {
@@ -154,7 +154,7 @@ impl SegmentEntry {
             1 => SegmentState::Open,
             2 => SegmentState::Sealed,
             3 => SegmentState::Dead,
-            4 => SegmentState::Leaving,
+            4 => SegmentState::Evacuating,
             5 => SegmentState::Remapped,
             other => return Err(r.bad("state", other)),
         };

@@ -25,17 +25,17 @@ use weir_format::{
 };
 
 use crate::error::PoolError;
-use crate::segments::sanity::{self, Met};
+use crate::segments::sanity::{self, Visited};
 use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
-use crate::tree::snapshot_chain::{Held, end_of};
+use crate::tree::snapshot_chain::{SharedBirths, end_of};
 
 /// Earlier versions of a tree that is being changed: their ends and the blocks they hold.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
+pub struct EarlierSnapshots {
     /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
     /// them.
-    pub held: Held,
+    pub held: SharedBirths,
     /// Txg of the newest one, even if it is being destroyed.
     pub newest: Txg,
     /// Txg of the second newest one.
@@ -49,7 +49,7 @@ pub struct Past {
 
 /// Kind of a tree: selects the write head for its nodes and the owner in summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TreeHome {
+pub enum TreeKind {
     /// A metadata tree: its blocks have one reference, are rewritten as a whole and are never
     /// cleaned.
     Root,
@@ -57,7 +57,7 @@ pub enum TreeHome {
     Dataset(DatasetId),
 }
 
-impl TreeHome {
+impl TreeKind {
     pub(crate) fn class(self) -> SegmentClass {
         match self {
             Self::Root => SegmentClass::Root,
@@ -265,7 +265,7 @@ impl<'a> Tree<'a> {
             tree: *self,
             range: range.start..end,
             unreadable: Unreadable::default(),
-            met: Met::default(),
+            met: Visited::default(),
             damaged,
             found,
         };
@@ -281,7 +281,7 @@ impl<'a> Tree<'a> {
     #[boxed(?Send)]
     pub async fn walk(
         &self,
-        held: &Held,
+        held: &SharedBirths,
         freed_to: u64,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
@@ -292,7 +292,7 @@ impl<'a> Tree<'a> {
     /// partial record whose address is not in `seen`.
     pub(crate) async fn walk_replaced(
         &self,
-        held: &Held,
+        held: &SharedBirths,
         freed_to: u64,
         mut seen: Option<&mut HashSet<u64>>,
         visit: &mut dyn FnMut(BlockPtr),
@@ -305,7 +305,7 @@ impl<'a> Tree<'a> {
                 && end_of(level, index) > freed_to
                 && ptr.birth > held.below(level, index)
         };
-        let mut met = Met::default();
+        let mut met = Visited::default();
         while !here.is_empty() {
             here.retain(|(ptr, index)| is_own(ptr, level, *index));
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
@@ -368,7 +368,7 @@ impl<'a> Tree<'a> {
     async fn visit_replaced(
         &self,
         (ptr, index): (&BlockPtr, u64),
-        held: &Held,
+        held: &SharedBirths,
         (seen, named): (&mut HashSet<u64>, &mut HashSet<u64>),
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<(), PoolError> {
@@ -472,7 +472,7 @@ struct Scan<'t, 'f> {
     tree: Tree<'t>,
     range: Range<u64>,
     unreadable: Unreadable,
-    met: Met,
+    met: Visited,
     /// Receives unreadable ranges; if `None`, damage ends the scan.
     damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
     found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
