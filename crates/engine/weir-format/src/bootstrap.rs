@@ -81,13 +81,13 @@ impl Bootstrap {
         field(8, "saved_bytes", "stored bytes of all references but the first of each block"),
         field(4, "count", "root segments"),
         field(0, "root segments", "count x {u64 vseg, segment table entry}"),
-        field(4, "runs", "runs of free places, at most 64; not there in older pools"),
+        field(4, "runs", "runs of free addresses, at most 64; absent in older pools"),
         field(0, "free", "runs x {u16 vdev, u32 first physical segment, u32 count}"),
         field(
             8,
             "damaged_since",
-            "txg that first met an unreadable tree node, since when there may be damage markers \
-             and counters may be too high; not there, or 0: none",
+            "first txg with an unreadable tree node; since then damage markers may exist and \
+             counters may be too high; absent or 0: none",
         ),
     ];
 

@@ -129,9 +129,9 @@ impl DamageRecord {
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(8, "id", "number in the directory, of no dataset"),
+        field(8, "id", "number in the directory; no dataset has it"),
         field(1, "kind", "4"),
-        field(8, "more", "damage that was found and had no room on the list"),
+        field(8, "more", "number of entries beyond the limit of the list"),
         field(2, "ranges", "count"),
         field(2, "parts", "count"),
         field(
@@ -139,7 +139,7 @@ impl DamageRecord {
             "range",
             "u64 volume, u64 first record, u64 records, u64 born txg, u64 last txg (all ones: the",
         ),
-        field(0, "", "volume as it is, too), u64 found ms"),
+        field(0, "", "head of the volume, too), u64 found ms"),
         field(
             0,
             "part",

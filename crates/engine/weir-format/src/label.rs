@@ -176,7 +176,7 @@ impl Label {
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "\"WEIRLABL\""),
         field(4, "version", "format version"),
-        field(4, "body_bytes", "length of what follows the checksum"),
+        field(4, "body_bytes", "bytes after the checksum"),
         field(16, "checksum", "XXH3-128 of the body"),
         field(8, "pool", "pool guid"),
         field(8, "disk", "guid of this disk"),

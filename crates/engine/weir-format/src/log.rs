@@ -50,11 +50,11 @@ pub const HEADER_FIELDS: &[Field] = &[
     field(8, "magic", "\"WEIRLOGB\""),
     field(8, "pool", "pool guid"),
     field(8, "epoch", "log epoch; changes at every import"),
-    field(8, "batch", "batch number, one more than the one before"),
+    field(8, "batch", "batch number, incremented by one"),
     field(4, "batch_bytes", "length of the whole batch, a multiple of 4 KiB"),
     field(4, "count", "records"),
     field(4, "raw_bytes", "length of the records with their payloads"),
-    field(4, "packed_bytes", "length of the LZ4 block that they are stored as; 0: stored raw"),
+    field(4, "packed_bytes", "length of the LZ4 block that contains the records; 0: stored raw"),
 ];
 
 /// Fields of a sector's stamp, for the format documentation.
@@ -71,8 +71,8 @@ pub const STAMP_FIELDS: &[Field] = &[
 
 /// Fields of a record, for the format documentation.
 pub const RECORD_FIELDS: &[Field] = &[
-    field(8, "lsn", "order of acknowledgement; parts of one change have the same"),
-    field(8, "txg", "txg that will hold it"),
+    field(8, "lsn", "sequence number of acknowledgement; equal for the parts of one change"),
+    field(8, "txg", "txg of the change"),
     field(8, "dataset", "dataset number"),
     field(8, "offset", "byte offset in the dataset, whole blocks"),
     field(8, "bytes", "length in bytes, whole blocks"),

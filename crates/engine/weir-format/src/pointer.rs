@@ -108,8 +108,8 @@ impl BlockPtr {
             8,
             "word 0",
             "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node, \
-             3 data that was there before, 2 + 2n and 3 + 2n as 1 and 3 of 2^n blocks, 19 + l \
-             what an unreadable node of level l holds here, and the rest leads to that node",
+             3 data shared with an earlier pointer, 2 + 2n and 3 + 2n as 1 and 3 of 2^n blocks, \
+             19 + l damage marker: the other fields point to the unreadable node of level l",
         ),
         field(
             8,

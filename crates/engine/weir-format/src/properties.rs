@@ -70,11 +70,11 @@ impl Properties {
         ),
         field(1, "compression", "0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19"),
         field(1, "read_only", "1 writes are refused"),
-        field(1, "dedupe", "1 new blocks are looked for among those that are there"),
-        field(8, "quota_bytes", "most that it may take, 0 no limit"),
-        field(8, "reservation_bytes", "promised to it with its snapshots, 0 none"),
-        field(8, "refreservation_bytes", "promised to its own data, 0 none"),
-        field(1, "user", "number of properties of users"),
+        field(1, "dedupe", "1 new records are compared with stored ones"),
+        field(8, "quota_bytes", "maximum space, 0 no limit"),
+        field(8, "reservation_bytes", "guaranteed space with snapshots, 0 none"),
+        field(8, "refreservation_bytes", "guaranteed space of its own data, 0 none"),
+        field(1, "user", "number of user properties"),
         field(0, "pair", "for each {u16 length, name; u16 length, value}, by name"),
     ];
 
@@ -224,10 +224,10 @@ const POOL_KIND: u8 = 3;
 impl PoolRecord {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(8, "id", "0, which is the number of no dataset"),
+        field(8, "id", "0: no dataset has this number"),
         field(1, "kind", "3"),
         field(0, "properties", "as below"),
-        field(2, "lost", "ranges of numbers of datasets whose records were lost, at most 64"),
+        field(2, "lost", "ranges of numbers of datasets with unreadable records, at most 64"),
         field(0, "ranges", "for each {u64 first, u64 end}, ascending and apart"),
     ];
 

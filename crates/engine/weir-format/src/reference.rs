@@ -66,8 +66,8 @@ impl ReferenceTable {
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "\"WEIRREFS\""),
         field(8, "vseg", "segment whose blocks are counted"),
-        field(4, "blocks", "blocks that were shared and are referred to"),
-        field(4, "flags", "1: the counts were lost, any block may be shared; otherwise 0"),
+        field(4, "blocks", "blocks that were ever shared and still have a reference"),
+        field(4, "flags", "1: the counts are unreadable, any block may be shared; otherwise 0"),
         field(
             0,
             "blocks",

@@ -61,8 +61,8 @@ impl RemapTable {
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "\"WEIRREMP\""),
         field(8, "vseg", "segment it translates"),
-        field(4, "hosts", "segments that hold what moved"),
-        field(4, "runs", "stretches that moved; 0: where they went was lost"),
+        field(4, "hosts", "segments that contain the moved blocks"),
+        field(4, "runs", "moved ranges; 0: their new addresses are unreadable"),
         field(0, "hosts", "hosts x u64 vseg"),
         field(
             0,

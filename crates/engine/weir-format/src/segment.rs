@@ -90,7 +90,7 @@ impl SegmentEntry {
         field(
             1,
             "state",
-            "0 unused, 1 open, 2 sealed, 3 dead, 4 remapped and its place held, 5 remapped",
+            "0 unused, 1 open, 2 sealed, 3 dead, 4 remapped and its address still reserved, 5 remapped",
         ),
         field(1, "class", "0 data, 1 meta, 2 root, 3 clean"),
         field(1, "replicas", "1 in this version, at most 3"),
@@ -105,14 +105,14 @@ impl SegmentEntry {
         field(
             2,
             "second",
-            "root segments: where a second copy of what is in it begins, in 4 KiB; 0: nowhere",
+            "root segments: offset of a second copy of its contents, in 4 KiB; 0: none",
         ),
         field(4, "live_bytes", "bytes that committed pointers refer to"),
         field(4, "fill_bytes", "bytes written, whole rows"),
         field(8, "first_txg", "first txg that wrote to it"),
         field(8, "last_txg", "last txg that wrote to it, or in which it died or was cleaned"),
         field(4, "summary_at", "byte offset of its last summary"),
-        field(4, "summary_bytes", "length of that; 0 = none"),
+        field(4, "summary_bytes", "length of the last summary; 0 = none"),
         field(8, "summary_checksum", "low half of its checksum"),
     ];
 

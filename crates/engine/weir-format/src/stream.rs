@@ -64,15 +64,15 @@ const CODE_HOLE: u8 = 0;
 /// Fields of a begin frame, for the format documentation.
 pub const BEGIN_FIELDS: &[Field] = &[
     field(8, "to", "guid of the snapshot"),
-    field(8, "from", "guid of the snapshot it is a difference to, 0 for none"),
-    field(1, "flags", "1: `from` is of another volume, which this one was cloned from"),
-    field(1, "compression", "the volume's, coded as in a dataset record"),
-    field(8, "first_record", "where it goes on; what was before came in another stream"),
+    field(8, "from", "guid of the base snapshot, 0 for a full stream"),
+    field(1, "flags", "1: `from` belongs to the volume from which this one was cloned"),
+    field(1, "compression", "compression of the volume, encoded as in a dataset record"),
+    field(8, "first_record", "first record of this stream; an earlier stream contained the ones before"),
     field(8, "size_bytes", "size of the volume at the snapshot"),
     field(1, "record_size", "log2 of a record's blocks, 0 to 8"),
     field(8, "created_unix_ms", "wall clock when the snapshot was taken"),
-    field(0, "volume", "u16 length, UTF-8: what the volume was called"),
-    field(0, "snapshot", "u16 length, UTF-8: the snapshot's own name"),
+    field(0, "volume", "u16 length, UTF-8: name of the volume"),
+    field(0, "snapshot", "u16 length, UTF-8: name of the snapshot without its volume"),
 ];
 
 /// Fields of a changes frame, for the format documentation.
@@ -86,7 +86,7 @@ pub const CHANGE_FIELDS: &[Field] = &[
 /// Fields of an end frame, for the format documentation.
 pub const END_FIELDS: &[Field] = &[
     field(8, "records", "records with data in this stream"),
-    field(8, "stored_bytes", "what they occupy"),
+    field(8, "stored_bytes", "space of these records"),
     field(8, "hole_records", "records in the holes of this stream"),
 ];
 

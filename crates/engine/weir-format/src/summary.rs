@@ -167,7 +167,7 @@ impl Summary {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "\"WEIRSUMM\""),
-        field(8, "vseg", "segment it stands in"),
+        field(8, "vseg", "segment that contains it"),
         field(4, "count", "blocks"),
         field(4, "previous_at", "byte offset of the summary before it in the segment"),
         field(4, "previous_bytes", "its length; 0 = none"),

@@ -669,8 +669,9 @@ fn format_documentation_is_up_to_date() {
          whole rows as fit into `segment_bytes`; physical segment i starts at row i x rows. The \
          parity strips P, Q, R are the sums of 1, 2^i, 4^i times data strip i in GF(2^8) modulo \
          0x11d.\n\n\
-         Blocks are packed at {PACK_BYTES} bytes inside a segment. A compressed block is a u16 \
-         length and an LZ4 block or a zstd frame. A tree node is {NODE_FANOUT} block pointers.\n",
+         Blocks are packed at {PACK_BYTES} bytes inside a segment. A compressed block is its \
+         length (u16; u32 if the stored form can exceed 64 KiB) and an LZ4 block or a zstd frame. \
+         A tree node is {NODE_FANOUT} block pointers.\n",
         layout::FORMAT_VERSION,
     );
     for (title, fields) in [
