@@ -90,7 +90,7 @@ impl SegmentEntry {
         field(
             1,
             "state",
-            "0 unused, 1 open, 2 sealed, 3 dead, 4 remapped and its address still reserved, 5 remapped",
+            "0 unused, 1 open, 2 sealed, 3 dead, 4 remapped, its address reserved, 5 remapped",
         ),
         field(1, "class", "0 data, 1 meta, 2 root, 3 clean"),
         field(1, "replicas", "1 in this version, at most 3"),

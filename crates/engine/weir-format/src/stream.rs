@@ -67,7 +67,7 @@ pub const BEGIN_FIELDS: &[Field] = &[
     field(8, "from", "guid of the base snapshot, 0 for a full stream"),
     field(1, "flags", "1: `from` belongs to the volume from which this one was cloned"),
     field(1, "compression", "compression of the volume, encoded as in a dataset record"),
-    field(8, "first_record", "first record of this stream; an earlier stream contained the ones before"),
+    field(8, "first_record", "first record of this stream; earlier ones precede it"),
     field(8, "size_bytes", "size of the volume at the snapshot"),
     field(1, "record_size", "log2 of a record's blocks, 0 to 8"),
     field(8, "created_unix_ms", "wall clock when the snapshot was taken"),

@@ -100,7 +100,7 @@ impl Uberblock {
         field(30, "places", "3 x {u16 vdev, u64 byte offset in the vdev}; unused ones zero"),
         field(4, "bootstrap_bytes", "length of the bootstrap table"),
         field(16, "bootstrap_checksum", "its XXH3-128"),
-        field(2, "stale_legs", "number of legs that missed writes, including some that left the pool"),
+        field(2, "stale_legs", "number of legs that missed writes; some may have left the pool"),
         field(0, "stale", "for each {u64 guid, u64 txg from which on it missed writes}"),
         field(1, "lineage", "number of import epochs that follow, newest first, 1 to 16"),
         field(0, "opening", "for each {u64 random id, u64 first txg committed}"),
