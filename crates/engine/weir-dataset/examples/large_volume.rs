@@ -57,7 +57,7 @@ impl PatternDisk {
         let open = |name: &str| {
             let path = directory.join(name);
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-            // Gone with the process, however that ends.
+            // Unlink the file now, so that it disappears when the process ends, also after a crash.
             fs::remove_file(path)?;
             Ok::<_, std::io::Error>(file)
         };

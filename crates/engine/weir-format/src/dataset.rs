@@ -89,7 +89,8 @@ pub struct Origin {
 /// A volume that owned a snapshot chain before its present owner and wrote some of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// Last birth txg of its blocks. The first one follows the `until` of the previous ancestor.
+    /// Newest birth txg of the blocks that this ancestor owns. The oldest is the txg after the
+    /// `until` of the previous ancestor.
     pub until: Txg,
     /// Dataset number of the volume, as in the segment summaries.
     pub owner: DatasetId,

@@ -274,7 +274,8 @@ impl BlockPtr {
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
-        // Raw blocks of the pool's own tables need not be whole blocks, so the check skips them.
+        // Raw blocks of the pool's own tables may have any length, so their length is not compared
+        // with the record size.
         let too_long = !record.is_block() && ptr.stored_bytes() > record.bytes();
         if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX || too_long {
             return Err(bad("stored", u64::from(ptr.stored_units)));

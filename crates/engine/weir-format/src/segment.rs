@@ -59,8 +59,8 @@ pub struct SegmentEntry {
     pub vdev: u16,
     /// Physical segment on that vdev.
     pub pseg: PsegIndex,
-    /// Bytes of the live blocks whose pointers name this segment. In a clean segment: bytes of the
-    /// live blocks stored in it.
+    /// Bytes of the live blocks whose pointers name this segment. In a segment of class `Clean`:
+    /// bytes of the live blocks stored in it.
     pub live_bytes: u32,
     /// Bytes written so far; whole rows.
     pub fill_bytes: u32,

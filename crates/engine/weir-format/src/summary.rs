@@ -61,7 +61,7 @@ pub struct BlockOwner {
     pub dataset: DatasetId,
     /// Level in the dataset's tree; 0: a block of data.
     pub level: u8,
-    /// Index among the blocks or nodes of that level.
+    /// Index of the block or node among those of the tree at `level`.
     pub index: u64,
 }
 

@@ -82,8 +82,8 @@ pub const POOL_BYTES_MAX: usize = 17 << 20;
 /// (fio and the Linux client use up to 128).
 pub const REQUESTS_MAX: usize = 256;
 
-/// Requests and replies of one connection: two largest requests, so that one is sent while the next
-/// is read.
+/// Memory for the requests and replies of one connection: twice the size of the largest request, so
+/// that one is sent while the next is read.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// Extents in one BLOCK_STATUS reply: 32 KiB; the client requests the rest with another command.

@@ -123,7 +123,8 @@ pub enum Parsed<'a> {
         /// Length of the message.
         skip: usize,
     },
-    /// No request, or a write that is too long to discard: close the connection.
+    /// The bytes are not a request, or are a write that is too long to discard. The connection must
+    /// be closed.
     Close(NbdError),
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct Pair {
     of: TreeOf,
     pub(crate) next: TreeRoot,
     next_of: TreeOf,
-    /// Older versions hold all blocks born up to this txg.
+    /// An older snapshot also references all blocks born in this txg or earlier.
     after: Txg,
 }
 

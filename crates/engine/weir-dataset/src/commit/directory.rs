@@ -33,8 +33,8 @@ use crate::state::outcome::Outcome;
 use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
-/// Upper bound of the number from which numbering resumes after an unreadable range. A directory of
-/// maximum height has 2^32 indexes above it.
+/// Highest number at which numbering may resume after an unreadable range. A directory of maximum
+/// height has 2^32 more numbers above this one.
 const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
 
 const RECORD: &str = "dataset record";
@@ -116,9 +116,10 @@ impl Engine {
         Ok(done)
     }
 
-    /// Refuses to change the snapshot chain of a volume if one of these numbers may be a snapshot
-    /// of it with an unreadable record. The snapshot would return at a wrong position in the chain,
-    /// and destroying its neighbour would free blocks that other versions still reference.
+    /// Refuses to change the snapshot chain of a volume if an unreadable directory entry with one
+    /// of these numbers may be one of its snapshots. That snapshot would return at a wrong position
+    /// in the chain, and destroying its neighbour would free blocks that other versions of the
+    /// volume still reference.
     pub(crate) fn refuse_unread(
         &self,
         volume: &Volume,

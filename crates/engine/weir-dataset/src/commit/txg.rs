@@ -446,7 +446,8 @@ async fn zero_new_space(
     }
 }
 
-/// Builds the record of the requested snapshot from the volume's record at the end of the txg.
+/// Builds the directory entry of the requested snapshot from the volume's entry at the end of the
+/// txg.
 fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
     let DatasetKind::Snapshot(mut moment) = asked.kind else {
         unreachable!("snapshots are asked for as such")

@@ -52,11 +52,12 @@ pub struct DamagedData {
     pub offset_bytes: u64,
     /// Length of the range.
     pub len_bytes: u64,
-    /// Whether the volume itself contains them. If not, only snapshots do.
+    /// Whether the volume itself references the damaged blocks. If not, only its snapshots do.
     pub in_volume: bool,
-    /// Snapshots that contain them, oldest first; at most `DAMAGED_SNAPSHOTS_NAMED_MAX` names.
+    /// Names of the snapshots that reference damaged blocks of the range, oldest first; at most
+    /// `DAMAGED_SNAPSHOTS_NAMED_MAX`.
     pub snapshots: Vec<String>,
-    /// Number of snapshots that contain them.
+    /// Number of snapshots that reference damaged blocks of the range.
     pub snapshot_count: usize,
     /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,

@@ -40,15 +40,16 @@ const FRUITLESS_COMMITS_MAX: u32 = 32;
 /// Tracks whether commits without client changes still increase the free space.
 #[derive(Debug, Default)]
 struct Fruit {
-    /// Highest number of free and pending segments since the last commit with a client's change.
+    /// Highest number of free and pending segments since the last commit with a client's change. A
+    /// pending segment is dead or cleaned and becomes free within a few txgs.
     best: u64,
     /// Number of commits since `best` was reached.
     fruitless: u32,
 }
 
 impl Fruit {
-    /// Records a commit. `changed`: it contained a client's change. `segments`: free and pending
-    /// segments after it.
+    /// Records a commit. `changed`: the commit contained a client's change. `segments`: number of
+    /// free segments after the commit, plus segments that become free within a few txgs.
     fn note(&mut self, changed: bool, segments: u64) {
         if changed || segments > self.best {
             *self = Self { best: segments, fruitless: 0 };
@@ -81,7 +82,8 @@ pub(crate) enum Admission {
     Full,
 }
 
-/// Nodes that dirty blocks of one tree can make a txg write, in addition to nodes charged before.
+/// Limit of the nodes that a txg writes because of dirty blocks of one tree, beyond the nodes for
+/// which space is already reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     height: u8,
@@ -90,7 +92,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes of a tree over a volume of this size, less `promised` nodes that are already charged.
+    /// Nodes of a tree over a volume of this size, less the `promised` nodes for which space is
+    /// already reserved.
     pub(crate) fn left(height: u8, size: VolumeSize, promised: u64) -> Self {
         let (height, records) = (height.max(size.height()), size.records());
         let all: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();

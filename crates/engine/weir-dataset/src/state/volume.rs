@@ -98,7 +98,8 @@ pub(crate) struct State {
     /// Changes not yet logged or committed, oldest first.
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) queued_bytes: u64,
-    /// Newest txg whose records the log queue dropped. Only its commit makes them durable.
+    /// Newest txg of which the queue dropped intent log records. Only the commit of this txg makes
+    /// the dropped changes durable.
     pub(crate) overflow: Option<Txg>,
     /// Last acknowledged change.
     pub(crate) acked: Lsn,

@@ -45,7 +45,8 @@ pub struct SendSpec {
     /// Base of an incremental stream: an older snapshot that the receiver has, of the same volume
     /// or of an origin.
     pub from: Option<SendFrom>,
-    /// Resume position of an interrupted stream. The token names the base itself.
+    /// Position at which an interrupted stream resumes. The token already identifies the base, so
+    /// `from` is not needed.
     pub resume: Option<ResumeToken>,
 }
 

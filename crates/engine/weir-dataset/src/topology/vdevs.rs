@@ -22,8 +22,8 @@ use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
 use crate::state::timer::Timer;
 
-/// Maximum commits to move the intent log to or from a vdev. Normally two suffice: the first
-/// commits the changes logged meanwhile, the second moves the log.
+/// Maximum number of commits to move the intent log to or from a vdev. Normally two suffice: the
+/// first commits the changes that were logged since the move began, the second moves the log.
 const LOG_MOVES_IN_TXGS: usize = 4;
 /// Pause between commits that only wait for freed segments or for space.
 const EVACUATION_WAIT: Duration = Duration::from_millis(100);

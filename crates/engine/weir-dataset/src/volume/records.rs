@@ -95,9 +95,10 @@ impl State {
 pub(crate) struct Change {
     pub(crate) blocks: Range<u64>,
     pub(crate) wish: Wish,
-    /// Number of records that it covers completely.
+    /// Number of records that the change covers completely.
     pub(crate) whole: u64,
-    /// Records that it covers partly, two at most. It needs the rest of their content.
+    /// Records that the change covers only in part, at most two. The rest of their content must be
+    /// read first.
     pub(crate) cut: Vec<u64>,
 }
 

@@ -87,7 +87,8 @@ impl Pool {
         self.segments.with_references().into_iter().collect()
     }
 
-    /// Whether counters may exceed the result of a walk that could not read `lost` nodes.
+    /// True if the counters may exceed the counts of a tree traversal that skipped `lost`
+    /// unreadable nodes.
     fn may_exceed(&self, lost: u64, roots: &Roots) -> bool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }

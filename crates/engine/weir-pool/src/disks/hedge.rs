@@ -290,8 +290,8 @@ pub(crate) mod tests {
         });
     }
 
-    // Each read of a broken block counted an error on each leg. Concurrent reads of the same block
-    // are slow, and the pool status then reported both disks as slow.
+    // Regression: every read of an unreadable block counted as another error of each leg, and
+    // concurrent reads of that block made the pool status report both disks as slow.
     #[test]
     fn block_broken_on_each_leg_counts_once_and_slows_no_leg() {
         new_runtime().unwrap().block_on(async {

@@ -256,7 +256,7 @@ impl Leg {
     /// Brings the leg online with all writes after `committed` marked as missed, or after an
     /// earlier txg that was set before.
     pub(crate) fn bring_back(&self, device: Arc<dyn Device>, committed: Txg) {
-        // Stale before the first read or write can use it.
+        // Mark the leg stale before the first read or write can use it.
         self.set_stale(committed);
         *self.note.lock() = None;
         if device.path() != self.path() {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::disks::leg::Leg;
 
-/// One position: the current leg and the earlier ones.
+/// One position of a vdev: its current leg, and the legs that were replaced there.
 struct Position {
     holders: boxcar::Vec<Leg>,
     left: AtomicBool,

@@ -27,7 +27,8 @@ use weir_format::Owner;
 use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
 
-/// Number of slot reads by one write on a disk that takes longer than [`OWNER_LOOK_MAX`] to answer.
+/// Limit of a write's attempts to read the owner slot. A slot read that takes longer than
+/// [`OWNER_LOOK_MAX`] is out of date when it ends, so the write repeats it.
 const LOOKS_MAX: usize = 3;
 
 /// Time of the last slot read, in milliseconds of each clock. The monotonic clock stops while a

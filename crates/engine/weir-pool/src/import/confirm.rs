@@ -29,7 +29,8 @@ use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
 use crate::planted_bugs::PlantedBug;
 
-/// Marks each leg according to `uberblock` and to the leg's own ring.
+/// Marks each leg as stale or unconfirmed for which `uberblock`, or the uberblock ring of the leg
+/// itself, says that it missed writes.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {

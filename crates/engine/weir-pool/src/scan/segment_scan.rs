@@ -76,12 +76,12 @@ pub struct SegmentScan {
 }
 
 impl SegmentScan {
-    /// Whether all of its live blocks were checked.
+    /// Whether the scan has checked all live blocks of the segment.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
     }
 
-    /// Whether it needs a second pass, after a commit.
+    /// Whether the scan of this segment needs a second pass after a commit.
     pub fn wants_second_look(&self) -> bool {
         self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
     }

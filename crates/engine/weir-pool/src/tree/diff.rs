@@ -52,8 +52,8 @@ pub struct Unshared {
     pub after: Txg,
     /// Skips blocks and nodes that end at or before this block index.
     pub from: u64,
-    /// Whether to return holes where the other tree has a block or, without another tree, all holes
-    /// of changed nodes.
+    /// Whether the result includes holes. With another tree: the holes of this tree where the other
+    /// tree has a block. Without another tree: all holes of changed nodes.
     pub holes: bool,
 }
 
@@ -124,10 +124,10 @@ pub struct Walk<'p> {
     stack: Vec<Frame>,
     position: u64,
     met: Met,
-    /// Number of unreadable nodes.
+    /// Number of unreadable nodes. The diff skips everything below them.
     damaged: u64,
-    /// Number of results withheld because damage markers or partial records of the other tree may
-    /// still need them.
+    /// Number of nodes and records that the diff did not return, because a damage marker of either
+    /// tree or a partial record of the other tree may still refer to them.
     kept: u64,
     unreadable: Unreadable,
 }

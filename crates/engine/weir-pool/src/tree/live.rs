@@ -603,7 +603,8 @@ impl Pool {
     }
 }
 
-/// Number of the first dataset or segment that is lost with a block or node of a metadata tree.
+/// Number of the first dataset or segment whose directory or table entry is in the given block, or
+/// below the given node, of a metadata tree.
 fn first_number(part: PoolPart, level: u8, index: u64) -> u64 {
     let block = index << (NODE_SHIFT * u32::from(level));
     match part {

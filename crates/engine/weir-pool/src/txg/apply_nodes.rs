@@ -52,7 +52,7 @@ impl Apply<'_, '_, '_> {
             let changes = within(changes, base, span(level));
             let Some(first) = changes.first() else { return Ok(old) };
             if let Some(ptr) = first.covers(&(base..base + span(level))) {
-                // One change covers all of it: a block, or a hole of any size.
+                // One change covers the whole range of the node: a block, or a hole of any size.
                 assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
                 if level == 0 && self.is_replaced(&old, first) {
                     self.count_lost(&old, 0, base);

@@ -120,7 +120,7 @@ impl Connection {
         let parts = self.parts(len);
         let digest_room = if digests.data { 4 } else { 0 };
         let total = parts.len() * (room + digest_room) + pdu::padded(len);
-        // `space` keeps the bytes that the buffer already contains.
+        // `space` extends the buffer and does not change the bytes already in it.
         out.space((mark + total).saturating_sub(out.len()));
         out.truncate(mark);
         let bytes = out.space(total);

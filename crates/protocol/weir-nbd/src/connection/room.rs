@@ -60,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// Whether the connection may hold `bytes` more now; reserves them if so.
+    /// Reserves `bytes` more memory for the connection if its limits allow. Returns false if they
+    /// do not.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         let wanted = self.memory_bytes() + bytes;
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {

@@ -22,7 +22,7 @@ pub(crate) enum Access {
     Read,
     /// Needs write access.
     Write,
-    /// Manages reservations and checks them itself.
+    /// Command that manages reservations. It checks for reservation conflicts itself.
     Reservation,
 }
 

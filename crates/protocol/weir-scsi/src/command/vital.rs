@@ -96,8 +96,8 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
-    // Optimal transfer length: initiators read ahead twice as much. Maximum prefetch length: that
-    // of a transfer.
+    // Optimal transfer length: initiators set their read-ahead to twice this value. Maximum
+    // prefetch length: equal to the maximum transfer length.
     bytes.extend(((OPTIMAL_BYTES / block) as u32).to_be_bytes());
     bytes.extend((unit.transfer_blocks_max() as u32).to_be_bytes());
     bytes.extend(UNMAP_BLOCKS_MAX.to_be_bytes());

@@ -136,9 +136,9 @@ fn writes_during_a_clone_win_and_earlier_writes_lose() {
     sound(&engine);
 }
 
-/// Regression: a write of some sectors during the commit that precedes a clone merged them with the
-/// block's content from before the clone. The merged block was in the clone's txg and came after
-/// the clone, so its other sectors went back to the replaced content.
+/// Regression: a write changed some sectors of a block while a block clone to that block waited for
+/// a commit. The engine completed the block with its old content and wrote it after the cloned one,
+/// so the unwritten sectors had the old content.
 #[test]
 fn partial_write_while_a_clone_waits_keeps_the_cloned_rest() {
     for shift in [0, 2] {

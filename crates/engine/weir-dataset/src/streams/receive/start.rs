@@ -94,7 +94,8 @@ impl Engine {
         }
     }
 
-    /// Plans a stream. The caller holds the admin lock.
+    /// Validates the header of a stream and decides which dataset receives it. The caller holds the
+    /// admin lock.
     async fn plan_stream(
         &self,
         spec: &ReceiveSpec,

@@ -218,7 +218,8 @@ impl<'a> Gather<'a> {
             let unread = (0..self.rows.strips()).filter(|strip| reading.is_unread(*strip));
             let mut next: Vec<usize> = unread.filter(|s| !own || reading.wants(*s)).collect();
             if !own {
-                // Legs that answer in time first, then legs that are up to date.
+                // Sort order: first the legs that were not slow recently, then the slow ones;
+                // within each of these two groups, legs that are up to date come first.
                 next.sort_by_cached_key(|strip| {
                     let leg = self.leg(index, *strip);
                     (leg.is_avoided(), leg.doubt(), !reading.wants(*strip))
@@ -333,7 +334,8 @@ impl<'a> Gather<'a> {
         legs
     }
 
-    /// Counts a leg as bypassed, once for this read.
+    /// Counts that this read was served without waiting for the leg, because the leg was slow; at
+    /// most once for each read.
     fn bypass(&mut self, leg: usize) {
         if !self.bypassed.contains(&leg) {
             self.bypassed.push(leg);

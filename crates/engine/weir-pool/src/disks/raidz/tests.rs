@@ -218,8 +218,8 @@ fn as_many_legs_as_parity_strips_may_freeze() {
             for first in 0..=DATA {
                 let bench = Bench::new(parity).await;
                 bench.freeze(first..first + parity);
-                // One strip first, so that reads find the frozen legs one by one; then all strips
-                // at once.
+                // Read one strip first, so that the vdev finds the unresponsive legs one after
+                // another; then read all strips at once.
                 bench.read(strip(first.min(DATA - 1))).await;
                 bench.read(0..LEN).await;
                 bench.read_unverified(0..LEN).await;
