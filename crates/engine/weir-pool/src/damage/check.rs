@@ -76,13 +76,14 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// True if the entry of the segment that a pointer names, or that holds its block, was lost.
+    /// True if the segment table entry was lost of the segment that a pointer names, or of the
+    /// segment that now holds its block.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
     }
 
-    /// Segments with a reference table, because blocks of theirs were shared.
+    /// Segments with a reference table, which a segment gets when one of its blocks is shared.
     fn shared_segments(&self) -> HashSet<VsegId> {
         self.segments.with_references().into_iter().collect()
     }
@@ -160,7 +161,7 @@ impl Pool {
         }
         placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
         let shared = self.shared_segments();
-        // References to one block; `check_references` verifies their number.
+        // Keep all references to a shared block; `check_references` verifies their number.
         placed.dedup_by(|(_, _, b), (_, _, a)| shared.contains(&a.vseg) && is_same_block(a, b));
         let overlap = placed.windows(2).find(|pair| {
             let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
@@ -179,8 +180,8 @@ impl Pool {
         Ok(wrong)
     }
 
-    /// As [`Self::check_references`], with the differences that damage may explain, and whether
-    /// there is such damage.
+    /// As [`Self::check_references`], but also returns the differences that known damage may
+    /// explain, and whether such damage exists.
     pub(crate) async fn count_references(
         &self,
         roots: &Roots,
@@ -199,7 +200,8 @@ impl Pool {
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
             if table.as_ref().is_some_and(|table| table.is_unknown()) {
-                // Its counts were lost, so no block of it is freed.
+                // The reference counts of this segment were lost, so no block of the segment is
+                // freed.
                 is_unknown = true;
                 continue;
             }
@@ -213,7 +215,7 @@ impl Pool {
     }
 }
 
-/// Whether two pointers refer to one block and describe it alike.
+/// Whether two pointers refer to one block with equal fields.
 fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
     (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)

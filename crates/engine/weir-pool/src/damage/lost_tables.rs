@@ -102,7 +102,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Whether a pointer names a lost segment, directly or through a remap table. True if unknown.
+    /// Whether a pointer refers to a block in a lost segment, directly or through a remap table.
+    /// True if that cannot be determined.
     async fn leads_to_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut named = HashSet::default();
         let mut visit = |ptr: BlockPtr| _ = named.insert(ptr.vseg);
@@ -131,7 +132,7 @@ impl Pool {
 /// Builds the table of a segment with one reference for each of these sorted offsets.
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
-    // `share` counts the first reference of a block that is not in the table as two.
+    // The first call of `share` for a block that is not in the table sets its count to two.
     table.share(offsets);
     for same in offsets.chunk_by(|a, b| a == b) {
         table.lower(same[0], same.len() as u32);

@@ -53,12 +53,12 @@ struct Asked<'a> {
     doubt: Doubt,
     device: Arc<dyn Device>,
     read: ReadFuture<'a>,
-    /// The next leg was read because this one took too long.
+    /// True if the next leg was read as well, because this read took longer than the hedge delay.
     late: bool,
 }
 
 impl<'a> Copies<'a> {
-    /// Prepares to read `legs` in this order; issues no read yet.
+    /// Prepares to read from `legs` in this order; issues no read yet.
     pub(crate) fn new(
         legs: Vec<&'a Leg>,
         disk_offset: u64,
@@ -271,8 +271,9 @@ pub(crate) mod tests {
         });
     }
 
-    // After a power cut between two uberblocks every good leg is unconfirmed. Reads used a stale
-    // leg as often as those, and counted the writes that it had missed as errors of its disk.
+    // Regression: after a power cut between two uberblocks every good leg is unconfirmed. Reads
+    // used a stale leg as often as the unconfirmed ones, and counted the writes that it had missed
+    // as errors of its disk.
     #[test]
     fn stale_leg_is_read_last_and_its_old_bytes_are_no_disk_error() {
         new_runtime().unwrap().block_on(async {

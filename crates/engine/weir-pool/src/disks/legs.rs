@@ -38,7 +38,7 @@ impl Legs {
         Self(legs.into_iter().map(Position::of).collect())
     }
 
-    /// Legs that belong to the vdev now.
+    /// Current legs of the vdev.
     pub(crate) fn iter(&self) -> Iter<'_> {
         Iter { legs: self, next: 0 }
     }

@@ -21,8 +21,9 @@ pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
-/// Sort key: every import starts a new log epoch, so a higher log epoch comes later in the pool's
-/// history, even if an absent leg holds a txg of the same number.
+/// Sort key of uberblocks by their order in the pool's history. Every import starts a new log
+/// epoch, so a higher log epoch is later, even if a leg that was absent has a txg of the same
+/// number.
 pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
@@ -65,7 +66,7 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
         let shared = shared_until(opening.id, new);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
-            // The epoch is missing as a whole, so its claim counts too.
+            // No part of this import epoch is in the history, so its claim counts too.
             None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
         };
         if unknown > most {
@@ -79,13 +80,13 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     false
 }
 
-/// End of a leg's uberblock ring, among the uberblocks that belong to one history.
+/// End of the uberblock ring of a leg, among the uberblocks that belong to one history of the pool.
 #[derive(Clone, Copy)]
 pub(crate) struct RingEnd {
     /// Txg of the newest uberblock.
     pub(crate) last: Txg,
-    /// The leg is complete up to this txg. It is earlier than `last` if that uberblock lists the
-    /// leg itself as stale or unconfirmed: the leg was being resilvered.
+    /// Txg up to which the leg is complete. It is earlier than `last` if that uberblock lists the
+    /// leg itself as stale or unconfirmed, because the leg was being resilvered.
     pub(crate) complete: Txg,
 }
 

@@ -50,7 +50,8 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
             }
             let end_of = |own| ring_end(leg.guid, own, &uberblock.lineage, uberblock.txg);
             match found.uberblocks_of(leg.guid).map(end_of) {
-                // Missing disk: its ring is read when it reconnects.
+                // The disk is missing: the import reads its uberblock ring when the disk
+                // reconnects.
                 None => {}
                 Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
                 Some(None) => note_old(leg, RingEnd::NONE, content_txg),

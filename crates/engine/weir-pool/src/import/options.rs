@@ -19,11 +19,11 @@ pub struct ImportOptions {
     /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
     /// it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
     pub newest_seen: Option<PoolMoment>,
-    /// Process that opens the pool and checks for another owner; `None` if the import writes
-    /// nothing to the disks.
+    /// Process that opens the pool and checks whether another process owns it; `None` if the import
+    /// writes nothing to the disks.
     pub owner: Option<&'static Identity>,
-    /// Wait for unresponsive disks without a time limit. Used for a pool that ran without some
-    /// disk, because the responding disks may lack its last writes.
+    /// Wait for unresponsive disks without a time limit. Used for a pool that ran without one of
+    /// its disks, because the responding disks may lack the last writes.
     pub waits_for_all: bool,
     /// Random id of this import epoch in the pool's history.
     pub opening: Guid,

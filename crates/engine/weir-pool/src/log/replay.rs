@@ -23,7 +23,8 @@ use crate::disks::vdev::Vdev;
 use crate::error::PoolError;
 use crate::log::intent_log::LogStart;
 
-/// Bytes scanned at a time in the search for later batches, which prove damage.
+/// Bytes that each step of the search for later batches reads. A later batch proves that this one
+/// is damaged.
 const SCAN_BYTES: usize = 1 << 20;
 
 /// Upper bound of the batch length. A batch holds changes of up to 4 MiB, of which the last, one
@@ -77,7 +78,7 @@ impl<'a> Replay<'a> {
             }
         }
         if damaged {
-            // A disk that stopped answering is no damage to the log.
+            // A disk that stopped responding is not damage to the log.
             self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
         }
         if damaged || self.later_batch_found().await {
@@ -131,7 +132,8 @@ impl<'a> Replay<'a> {
         decode_batch(&all.bytes, offset).map_or(Place::Damaged, Place::Batch)
     }
 
-    /// Whether a sector of a later batch exists. Then this batch was acknowledged before.
+    /// Whether a sector of a later batch exists. A later batch proves that this batch was
+    /// acknowledged.
     async fn later_batch_found(&self) -> bool {
         let mut offset = 0;
         while offset < self.region_bytes {
@@ -177,9 +179,9 @@ struct Merged {
     bytes: Vec<u8>,
     /// Best state of each sector on any leg.
     parts: Vec<Part>,
-    /// A leg lacks a sector, so the batch was never durable on that leg.
+    /// True if a leg lacks a sector of the batch, so that the batch was never durable on that leg.
     lacking: bool,
-    /// A leg has a later sector of the batch where the first would be.
+    /// True if a leg has a later sector of the batch at the offset of its first sector.
     within: bool,
 }
 
