@@ -20,7 +20,7 @@ const STRIP: usize = 4096;
 const DATA: usize = 3;
 const ROWS: usize = 8;
 const LEN: usize = ROWS * DATA * STRIP;
-/// Far longer than any read that does not wait for a frozen leg.
+/// Far longer than any read that does not wait for an unresponsive leg.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Raidz vdev in memory with written rows, and the fault injectors of its disks.
