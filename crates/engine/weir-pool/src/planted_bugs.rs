@@ -52,8 +52,8 @@ pub enum PlantedBug {
     /// Destroyed snapshots are freed oldest first. A snapshot that a rollback replaced can then be
     /// freed before the blocks that the rollback dropped.
     OldestFreedFirst,
-    /// A commit does not store the block index up to which a destroyed snapshot is freed, so its
-    /// blocks are freed again after an import.
+    /// A commit does not store the block index up to which a destroyed snapshot is freed, so the
+    /// next txg frees its blocks again.
     FreedAgain,
     /// Dropping one reference lowers the reference count by two.
     ReferenceDroppedTwice,

@@ -161,7 +161,8 @@ impl Pool {
         }
         placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
         let shared = self.shared_segments();
-        // Keep all references to a shared block; `check_references` verifies their number.
+        // Treat all references to a shared block as one block; `check_references` verifies their
+        // number.
         placed.dedup_by(|(_, _, b), (_, _, a)| shared.contains(&a.vseg) && is_same_block(a, b));
         let overlap = placed.windows(2).find(|pair| {
             let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);

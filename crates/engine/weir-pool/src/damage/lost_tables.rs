@@ -132,7 +132,8 @@ impl Pool {
 /// Builds the table of a segment with one reference for each of these sorted offsets.
 fn table_of(offsets: &[u32]) -> ReferenceTable {
     let mut table = ReferenceTable::default();
-    // The first call of `share` for a block that is not in the table sets its count to two.
+    // For a block that is not in the table, `share` sets the count to two at the first offset, so
+    // that each count is one too high until it is lowered below.
     table.share(offsets);
     for same in offsets.chunk_by(|a, b| a == b) {
         table.lower(same[0], same.len() as u32);

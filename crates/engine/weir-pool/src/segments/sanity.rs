@@ -19,8 +19,8 @@ use weir_format::{
 
 use crate::segments::areas::{Areas, SegmentArea};
 
-/// Txgs that a pool must still be able to commit. Pointers have 44 bits for a birth, and a pool
-/// that commits a thousand times a second uses this many in 34 years.
+/// Number of txgs that a pool must still be able to commit. Pointers have 44 bits for a birth txg;
+/// a pool that commits a thousand times a second uses this many in 34 years.
 const TXGS_LEFT_MIN: u64 = 1 << 40;
 const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
 /// Largest log epoch and batch number: far beyond any use, far below an overflow.

@@ -437,7 +437,7 @@ impl<T: Table> Tables<T> {
             let Some(entry) = self.entries.get_mut(&vseg) else { continue };
             entry.queued = false;
             if entry.stored.is_none() {
-                // It is queued again once it is stored.
+                // A changed table enters the queue again once a commit stores it.
                 continue;
             }
             if Some(vseg) == keep || std::mem::take(&mut entry.used) {

@@ -15,16 +15,16 @@ pub struct Delta {
     pub blocks: i64,
     /// Stored units of data; tree nodes are not counted.
     pub stored_units: i64,
-    /// Part of `stored_units` in shared references: their blocks existed before the reference was
-    /// made.
+    /// Part of `stored_units` in shared references: the referenced blocks existed before the
+    /// reference was made.
     pub shared_units: i64,
     /// Stored units, tree nodes included.
     pub tree_units: i64,
-    /// Part of `tree_units` born after the newest earlier version ended. Older units that leave the
-    /// tree stay allocated for the earlier versions.
+    /// Part of `tree_units` born after the newest earlier version of the volume ended. Older units
+    /// that the tree drops stay allocated for the earlier versions.
     pub born_units: i64,
-    /// Units freed from a version that is being destroyed. That version's own freeing already
-    /// passed their index, so no other version holds them.
+    /// Units of a partly freed version that its freeing has already passed. No other version
+    /// references them, so they are freed from here.
     pub leaving_units: i64,
     /// Units that only the newest snapshot holds, because the tree dropped them.
     pub unique_units: i64,
