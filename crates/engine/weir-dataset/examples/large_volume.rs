@@ -35,17 +35,18 @@ use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Live part of the pool, once the volume is written.
+/// Live data in percent of the pool's capacity, once the volume is written.
 const LIVE_PERCENT: u64 = 80;
-/// Requests of the first pass.
+/// Blocks of each request in the first pass.
 const REQUEST_BLOCKS: usize = 256;
 
-/// A disk that is large and takes little room: most sectors of it repeat one number.
+/// A large disk that needs little space: most of its sectors repeat one number, and only that
+/// number is stored.
 struct PatternDisk {
     len_bytes: u64,
-    /// Per sector the number it repeats; [`Self::RAW`] where it does not.
+    /// For each sector the number that it repeats, or [`Self::RAW`] if it has other content.
     numbers: File,
-    /// The other sectors, in their places; a sparse file.
+    /// Sectors with other content, at their offsets; a sparse file.
     raw: File,
     stats: DeviceStats,
 }
@@ -145,7 +146,7 @@ impl Device for PatternDisk {
     }
 }
 
-/// Runs a future to its end; this disk is never waited for.
+/// Polls a future until it completes. Operations of this disk complete at once, so nothing waits.
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -156,7 +157,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The pool, and the one volume in it.
+/// The pool and its only volume.
 struct Bench {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
@@ -254,7 +255,7 @@ impl Bench {
     }
 }
 
-/// Resident memory of this process now and at its highest.
+/// Resident memory of this process: the present value and the maximum so far.
 fn resident_bytes() -> Result<(u64, u64), Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| {
@@ -265,16 +266,16 @@ fn resident_bytes() -> Result<(u64, u64), Box<dyn Error>> {
     Ok((kib("VmRSS:")? << 10, kib("VmHWM:")? << 10))
 }
 
-/// Tells what a large volume keeps in RAM, one line of JSON per stage.
+/// Measures the RAM that a large volume takes; prints one line of JSON per stage.
 #[derive(Parser)]
 struct Args {
-    /// Where the disk's files go.
+    /// Directory for the files of the disk.
     directory: PathBuf,
     /// Size of the volume.
     gibibytes: u64,
-    /// What `--memory` is for the server.
+    /// Memory budget, as the server's `--memory`.
     memory_mebibytes: u64,
-    /// How often all of it is overwritten.
+    /// Number of times that the whole volume is overwritten.
     overwrites: u64,
 }
 

@@ -29,7 +29,8 @@ use crate::state::volume::Volume;
 /// end.
 const RECOUNTS_MAX: u32 = 8;
 
-/// Segments between commits. An interrupted recount must find the uncommitted results again.
+/// Segments that a recount corrects between commits. After an interruption, results that are not
+/// committed must be found again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
 /// Node bytes to walk without a commit: some seconds on any disk, and the trees of 16 GiB of 4 KiB
@@ -92,11 +93,12 @@ impl Engine {
     /// The pool is suspended.
     pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
-        // Blocks under destruction are counted once they are freed, which requests another recount.
+        // Commit until destroyed data is freed. Freeing it requests another recount, which then
+        // counts its blocks.
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");
-        // The counts of segments depend on these tables, so they come first.
+        // The counters of segments depend on the reference tables, so restore those first.
         let is_restored = self.restore_tables().await?;
         let roots = || self.roots_with(&[]);
         let mut is_whole = true;
@@ -117,7 +119,8 @@ impl Engine {
         } else if is_whole {
             match self.recount_trees(met).await? {
                 Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
-                // Blocks that lost their last reference must now be found in their segments.
+                // Blocks that lost their last reference are still counted in their segments, so
+                // another recount is needed.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
                     tracing::error!(pool = pool.name(), "recounts do not come to an end");
@@ -129,10 +132,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Rebuilds lost reference tables, and frees segments with lost entries once nothing references
-    /// them. True if another recount may find more.
+    /// Rebuilds lost reference tables, and frees segments with lost entries once no tree references
+    /// them. Returns true if another recount may correct more.
     async fn restore_tables(&self) -> Result<bool, DatasetError> {
-        // No commit can run meanwhile, so this must be short.
+        // No commit can run during this step, so the step must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
         }
@@ -154,9 +157,9 @@ impl Engine {
     }
 
     /// Compares reference counts and space counters with the trees, and corrects them. If all are
-    /// right and no damage was found since `met` was read, clears the pool's damage mark.
+    /// right and no change found damage since `met` was read, clears the pool's damage state.
     async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
-        // No commit can run meanwhile, so this must be short.
+        // No commit can run during this step, so the step must be short.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
         }
@@ -194,7 +197,7 @@ impl Engine {
         units.sum::<u64>() * PACK_BYTES as u64
     }
 
-    /// Sets the space counters of a volume and its snapshots to the result of a walk.
+    /// Sets the space counters of a volume and its snapshots to the sums over their trees.
     async fn recount_account(&self, volume: &Volume) -> Result<Counts, PoolError> {
         let (record, line, is_going) = {
             let state = volume.state.lock();
@@ -227,8 +230,8 @@ impl Engine {
 }
 
 impl Volume {
-    /// Stores the result of a walk in the next commit: the volume's counters, and the units born in
-    /// each version.
+    /// Stores the sums in the next commit: the volume's counters, and the units born in each
+    /// version.
     fn set_account(&self, now: &Delta, born: &[u64]) -> Counts {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -244,7 +247,8 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            // It was counted while a part of this tree or the next one was unreadable.
+            // The earlier value was counted while a part of this tree or of the next one was
+            // unreadable.
             let had_unique = snapshot.moment_mut().unique_units.take().is_some();
             if differs || had_unique {
                 snapshot.record.born_units = *born;

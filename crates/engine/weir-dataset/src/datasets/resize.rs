@@ -32,7 +32,7 @@ impl Engine {
         }
         if size < before {
             // From here on no client writes beyond the new end. Earlier writes there are committed,
-            // so the tree alone shows whether there is data.
+            // so the tree alone shows whether data is beyond the end.
             volume.state.lock().shrinking_to = Some(size);
             let used = self.used_end(&volume).await;
             match used {

@@ -23,10 +23,10 @@ pub struct Delta {
     /// Part of `tree_units` born after the newest earlier version of the volume ended. Older units
     /// that the tree drops stay allocated for the earlier versions.
     pub born_units: i64,
-    /// Units of a partly freed version that its freeing has already passed. No other version
-    /// references them, so they are freed from here.
+    /// Units that the tree frees on behalf of a version that is being destroyed: the freeing of
+    /// that version has already passed their index, and no other version references them.
     pub leaving_units: i64,
-    /// Units that only the newest snapshot holds, because the tree dropped them.
+    /// Units that only the newest snapshot still references, because the tree dropped them.
     pub unique_units: i64,
     /// Units inherited from the snapshot chain of the clone's origin.
     pub inherited_units: i64,

@@ -180,7 +180,8 @@ impl Walk<'_> {
         if !self.started {
             self.started = true;
             let TreeRoot { ptr, height } = self.what.root;
-            // The other tree's top is unreadable, so any block may be shared: return nothing.
+            // The root node of the other tree is unreadable, so the other tree may reference any
+            // block: return nothing.
             let Some(beside) = self.beside_root(height).await? else {
                 self.position = u64::MAX;
                 return Ok(found);
@@ -380,8 +381,8 @@ impl Walk<'_> {
             return Ok(Some(beside));
         }
         if birth > ptr.birth {
-            // All blocks and nodes below the unreadable node of the other tree are older than this
-            // one, so none of them is shared.
+            // All blocks and nodes below the unreadable node are older than this block or node, so
+            // this one is not among them.
             return Ok(Some(Beside::Nothing));
         }
         let index = index << (NODE_SHIFT * u32::from(level - its_level));

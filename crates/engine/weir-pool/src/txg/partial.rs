@@ -206,7 +206,8 @@ impl Pool {
         }
     }
 
-    /// Reads one block of a partial record, from it or from the replaced record.
+    /// Reads one block of a partial record, from the partial record or from the record that it
+    /// replaced.
     pub(crate) async fn read_known_part(
         &self,
         ptr: &BlockPtr,
