@@ -43,7 +43,7 @@ struct Seen {
 pub struct DedupeCount {
     kept: HashSet<Seen>,
     kept_max: usize,
-    /// Number of low checksum bits that must be zero for a content to be in the sample.
+    /// Number of checksum bits that must be zero for a content to be in the sample.
     bits: u32,
     /// Pointers visited.
     looked_at: u64,

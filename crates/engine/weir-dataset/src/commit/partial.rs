@@ -151,7 +151,8 @@ impl Engine {
                     Either::Left((Ok(()), _)) => {
                         tracing::info!(volume = volume.id.0, at, "lost part rewritten");
                     }
-                    // Another available disk may have a copy of another record of the range.
+                    // This record stays unreadable, but an available disk may have other records of
+                    // the range.
                     Either::Left((Err(error), _)) if error.kind() == ErrorKind::Data => {}
                     Either::Left((Err(error), _)) => return Err(error),
                 }

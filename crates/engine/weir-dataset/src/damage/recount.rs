@@ -29,7 +29,7 @@ use crate::state::volume::Volume;
 /// end.
 const RECOUNTS_MAX: u32 = 8;
 
-/// Segments that a recount corrects between commits. After an interruption, results that are not
+/// Segments that a recount processes between commits. After an interruption, results that are not
 /// committed must be found again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
@@ -93,8 +93,8 @@ impl Engine {
     /// The pool is suspended.
     pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
-        // Commit until destroyed data is freed. Freeing it requests another recount, which then
-        // counts its blocks.
+        // Destroyed data that is not freed yet is counted later: freeing it requests another
+        // recount.
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");

@@ -77,7 +77,7 @@ impl Engine {
                 resize(size, before);
             };
             self.promise_more(name, what, || resize(before, size), undo)?;
-            // Log nothing until the commit: a replay before it would not know the new size.
+            // Log nothing until the commit: a replay before the commit would not know the new size.
             volume.state.lock().overflow = Some(self.core.open_txg());
         }
         self.commit_change().await

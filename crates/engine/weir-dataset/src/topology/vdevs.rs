@@ -96,10 +96,10 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Removes a vdev from the pool if it is empty. Returns whether it did.
+    /// Removes a vdev from the pool if the vdev is empty. Returns whether it was removed.
     async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
-        // A running commit may be moving the log to this vdev. Segments freed by a write-out are
-        // free only once it is committed.
+        // Wait for a running commit: it may be moving the log to this vdev, and segments freed by
+        // its write-out are free only once it is committed.
         let _committer = self.core.committer.lock().await;
         let leaves = self.pool().can_leave(vdev);
         if leaves {
@@ -114,7 +114,8 @@ impl Engine {
         pool.check_removable(vdev)?;
         pool.set_vdev_open(vdev, false);
         self.core.measure_space();
-        // Writes accepted meanwhile may have been charged against this vdev's space.
+        // The space of this vdev may have been counted for writes that were accepted in the
+        // meantime.
         if let Err(room_bytes) = self.core.keeps_promises() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();
@@ -135,7 +136,8 @@ impl Engine {
         Ok(if stays { Outcome::Changed } else { Outcome::Unchanged })
     }
 
-    /// Lets every vdev use the full size of its disks. Returns the bytes gained for data.
+    /// Lets every vdev use the full size of its disks. Returns the bytes that the pool gains for
+    /// data.
     #[boxed(?Send)]
     pub async fn expand(&self) -> Result<u64, DatasetError> {
         let _admin = self.admin.lock().await;
@@ -167,7 +169,7 @@ impl Engine {
         joined.map(|()| true)
     }
 
-    /// Makes one step of the evacuation. False if there is nothing to do.
+    /// Makes one step of the evacuation. Returns false if there is nothing to do.
     pub(crate) async fn evacuate(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let before = self.pool().evacuations();
         if !before.iter().any(|left| left.segments > left.stuck || left.segments == 0) {

@@ -27,14 +27,15 @@ use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Content of a record read under this root. `None`: a hole.
+/// Root of a tree, and content of a record that was read under this root. `None`: the record is a
+/// hole.
 type Known = (TreeRoot, Option<Vec<Block>>);
 
 /// Present content of a record.
 enum Old {
     Hole,
     Blocks(Vec<Block>),
-    /// Not read yet. It must be looked up under this root.
+    /// The record was not read yet and must be looked up under this root.
     Unread(TreeRoot),
 }
 
@@ -43,8 +44,8 @@ impl State {
         VolumeSize { bytes: self.record.size_bytes, record: self.record.record_size }
     }
 
-    /// Whether the open txg's table already holds every record that a change of these blocks covers
-    /// only partly.
+    /// Whether the dirty table of the open txg already has every record that a change of these
+    /// blocks covers only in part.
     pub(crate) fn is_ready(&self, blocks: &Range<u64>, wish: Wish) -> bool {
         let size = self.record.record_size;
         size.is_block() || size.cut(blocks).all(|record| self.has_record(record, wish))
@@ -58,8 +59,8 @@ impl State {
         }
     }
 
-    /// Upper bound of the blocks that a write adds to the open txg, without its partly covered
-    /// records.
+    /// Upper bound of the blocks that a write adds to the open txg, without the records that it
+    /// covers only in part.
     pub(crate) fn adds(&self, blocks: &Range<u64>) -> u64 {
         let whole = self.record.record_size.inside(blocks);
         (whole.end - whole.start) * self.record.record_size.blocks()
@@ -204,7 +205,7 @@ impl Volume {
             }
             match state.old(&self.core.pool, record, known.get(&record))? {
                 Old::Unread(root) => return Ok(Some(Obstacle::Unread(record, root))),
-                // Wait for the clone of this range.
+                // Wait for the commit of the clone that replaces this record.
                 _ if state.is_becoming_clone(size.first_block(record)) => {
                     return Ok(Some(Obstacle::Wait));
                 }
@@ -300,8 +301,8 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Makes completely covered records of the open txg holes, and zeros the blocks of partly
-    /// covered ones. Returns the number of data blocks removed.
+    /// Makes records of the open txg holes if the range covers them completely, and zeros the
+    /// blocks of partly covered ones. Returns the number of data blocks removed.
     pub(crate) fn zero_in_open(state: &mut State, blocks: &Range<u64>) -> usize {
         let size = state.record.record_size;
         let whole = size.blocks_of(&size.inside(blocks));

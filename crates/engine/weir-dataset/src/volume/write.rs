@@ -77,7 +77,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Self::write`], for whole blocks and without a copy.
+    /// As [`Self::write`], for whole blocks, which are not copied.
     #[boxed(?Send)]
     pub async fn write_blocks(
         &self,
@@ -203,7 +203,7 @@ impl Volume {
     }
 }
 
-/// Returns a block of the open txg with a part of it replaced. `None`: the block is a hole.
+/// Returns a block of the open txg in which a part is replaced. `None`: the block is a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
     match state.open.get(block) {
@@ -217,7 +217,7 @@ fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     }
 }
 
-/// See [`Volume::together`].
+/// Number of bytes that one change covers; see [`Volume::together`].
 fn together(size: RecordSize, offset: u64, len: u64) -> u64 {
     if len <= ATOMIC_WRITE_BYTES_MAX {
         return len;
