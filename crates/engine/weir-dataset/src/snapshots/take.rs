@@ -110,8 +110,8 @@ impl Engine {
         self.take_snapshots(&volumes, DatasetState::Active, by).await
     }
 
-    /// Takes snapshots with these names; their stored state is `state`. The caller holds the admin
-    /// lock.
+    /// Takes snapshots with these names; their stored state is `as_state`. The caller holds the
+    /// admin lock.
     #[boxed(?Send)]
     pub(crate) async fn take_snapshots(
         &self,

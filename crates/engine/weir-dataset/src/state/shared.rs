@@ -140,7 +140,7 @@ pub(crate) struct Core {
     hole_ranges: AtomicUsize,
     /// Bytes of live data that the pool can still take, including space that cleaning frees.
     capacity_left: AtomicU64,
-    /// Whether the pool's quota is below what its disks could hold.
+    /// Whether the pool's quota leaves less space for data than the disks do.
     is_at_quota: AtomicBool,
     /// Part of the reservations that the dirty data of their volumes does not cover
     /// ([`crate::accounting::limits`]).

@@ -23,7 +23,8 @@ pub struct Completion {
     pub status: Status,
     /// Sense data; with `CheckCondition` only.
     pub sense: Option<Sense>,
-    /// Data-Out bytes that the command requires. The transport computes the residual count from it.
+    /// Data-Out bytes that the command requires. The transport computes the residual count from
+    /// this number.
     pub wanted_bytes: u64,
 }
 
@@ -53,8 +54,8 @@ pub trait Nexus: Send {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
-    /// Upper bound of the bytes that a command that must wait appends to `data_in`, whatever data
-    /// length its initiator expects. It bounds the memory that the command holds.
+    /// Upper bound of the bytes that a waiting command appends to `data_in`, whatever data length
+    /// its initiator expects. The bound limits the memory that the command holds.
     fn answer_bytes(&self, command: &Command<'_>) -> usize;
 
     /// Performs a task management function. The transport ends the affected tasks of its own
