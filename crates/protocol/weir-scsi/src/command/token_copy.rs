@@ -350,8 +350,8 @@ async fn write_data(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) -
             run.check()?;
             write_step(run, task, &source.unit, step).await?;
         }
-        // This check detects a change of the source. If a client other than SCSI changed it, the
-        // written data is not the data that the token represented.
+        // The lock excludes SCSI commands, but another client may have changed the source during
+        // the copy. Then the written data is not the data that the token represented.
         used.check()?;
     }
     settle(task, false).await?;

@@ -156,7 +156,7 @@ impl Ranges {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Waits until every fast-path writer that was registered at the call has left.
+    /// Waits until every fast-path writer that was registered at the time of the call has finished.
     pub(crate) fn fence(&self) {
         self.closed.fetch_add(1, Ordering::SeqCst);
         self.drain();
@@ -262,7 +262,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits until no earlier entry conflicts.
+/// Waits until no earlier lock conflicts.
 struct Turn<'a> {
     ranges: &'a Ranges,
     ticket: u64,
