@@ -502,7 +502,7 @@ impl Connection {
         }
     }
 
-    /// Writes one part of a long write. The last part is written differently.
+    /// Writes a part of a long write that is not the last part; `run_long_write` runs the last one.
     pub(crate) async fn write_part(
         &self,
         offset: u64,
@@ -526,7 +526,7 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a request that failed after a part of it was executed.
+    /// Sends the error reply of a request that failed before it was completely executed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }

@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
-    /// Requests ahead of their CmdSN, by CmdSN.
+    /// Requests ahead of their CmdSN, by CmdSN; `held_bytes` is their total length.
     pub(super) held: RefCell<HashMap<u32, Held>>,
     pub(super) held_bytes: Cell<usize>,
     /// Accepted commands without a response, by Initiator Task Tag.

@@ -59,8 +59,8 @@ struct State {
     addresses: Table,
     accounts: Table,
     known: HashMap<(u64, PeerKey), Known>,
-    /// Earliest time at which the next response is checked from an address that gave a wrong one
-    /// before.
+    /// Earliest time at which the next response is checked: `next_dirty` for addresses that gave a
+    /// wrong one before, `next_clean` for all others.
     next_dirty: Option<Instant>,
     next_clean: Option<Instant>,
 }
