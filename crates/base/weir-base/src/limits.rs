@@ -135,7 +135,7 @@ pub const HEDGE_FACTOR: u32 = 16;
 /// The time doubles with each further such read.
 pub const AVOID_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum time for which reads try a leg last. Afterwards one read tries it first again.
+/// Maximum time for which reads try a leg last. When it is over, a read tries the leg again.
 pub const AVOID_MAX: Duration = Duration::from_secs(16);
 
 /// Multiple of the usual time of the pool's other disks from which a disk's mean time counts as
@@ -154,8 +154,9 @@ pub const RECONSTRUCTIONS_MAX: usize = 16_384;
 /// of 1 MiB on each leg of a common raidz, more on mirrors.
 pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 
-/// Maximum number of runs of blocks that these concurrent reads cover. In a segment with few live
-/// blocks the runs are short, and a disk completes many short reads as fast as few.
+/// Maximum number of runs of blocks that a scan reads concurrently while no client uses the pool.
+/// In a segment with few live blocks the runs are short, and a disk completes many short reads as
+/// fast as few.
 pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 
 /// Number of segments that a scan processes concurrently. While one waits for its last reads or for

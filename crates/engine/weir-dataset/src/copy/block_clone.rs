@@ -88,8 +88,8 @@ fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> 
 }
 
 impl Engine {
-    /// Makes a range of `destination` a reference to a range of `source`. Reads and writes no data.
-    /// Both may be ranges of one volume, and overlap; the source may be a snapshot
+    /// Makes a range of `destination` a reference to a range of `source`, without reading or
+    /// writing data. Both may be ranges of one volume and may overlap; the source may be a snapshot
     /// ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
     /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a

@@ -24,18 +24,18 @@ use crate::state::snapshot::{descent_mut, inherits};
 use crate::state::timer::Timer;
 use crate::state::volume::Volume;
 
-/// Maximum consecutive recounts that each correct something, until the next scrub. A block that
-/// loses its last reference needs a second recount; contradictory tables would be corrected without
-/// end.
+/// Maximum number of consecutive recounts that each correct a counter, until the next scrub. A
+/// block that loses its last reference needs a second recount; without this limit, contradictory
+/// tables would be corrected endlessly.
 const RECOUNTS_MAX: u32 = 8;
 
 /// Segments that a recount processes between commits. After an interruption, results that are not
 /// committed must be found again.
 const SEGMENTS_PER_COMMIT: usize = 64;
 
-/// Node bytes to walk without a commit: some seconds on any disk, and the trees of 16 GiB of 4 KiB
-/// blocks. A larger pool stays marked as damaged: lost sharing and accounting data may make its
-/// counters too high.
+/// Maximum size of all tree nodes of a pool that a recount reads while no commit can run: some
+/// seconds on any disk, and the trees of 16 GiB of 4 KiB blocks. A larger pool stays in the damaged
+/// state, because damaged sharing and space data may have made its counters too high.
 const RECOUNT_NODE_BYTES_MAX: u64 = 128 << 20;
 
 /// Result of a recount of some counters.
@@ -87,7 +87,7 @@ impl Volume {
 }
 
 impl Engine {
-    /// Recounts every segment. Clears the pool's damage mark if no damage is left.
+    /// Recounts every segment. Clears the pool's damage state if no damage is left.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -318,9 +318,10 @@ impl Engine {
         Ok(!self.pool().wants_resilver())
     }
 
-    /// Whether a resilver that found damage may complete: its legs then hold everything that any
-    /// leg holds, and the list of permanent errors names the rest. Not while a leg that may have
-    /// the data is missing. Not before the last attempt: a disk may fail to read temporarily.
+    /// Whether a resilver that found damage may complete. Its legs then have everything that any
+    /// leg has, and the list of permanent errors names the rest. It may not complete while a leg
+    /// that may have the data is missing, nor before the last attempt, because a disk may fail to
+    /// read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);

@@ -94,9 +94,9 @@ impl Engine {
         all
     }
 
-    /// Bytes that destroying these snapshots of one volume together would free. Blocks shared only
-    /// among them make this more than the sum of each alone. Reads the nodes that only they
-    /// reference.
+    /// Bytes that destroying these snapshots of one volume together would free. It exceeds the sum
+    /// for each snapshot alone by the blocks that only these snapshots share. Reads the nodes that
+    /// only these snapshots reference.
     ///
     /// # Errors
     /// `NoSnapshot`.

@@ -31,10 +31,11 @@ use crate::state::properties::effective;
 /// as the space shrinks, but always at least this much: the largest change that one write needs.
 const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
-/// Maximum consecutive commits without a client's change and without progress. After that, segments
-/// that only wait for reuse do not count as space to come, because the commits consume as much as
-/// they release. The number is several times the commits that reuse of a segment takes, and enough
-/// for the cleaner to empty one.
+/// Maximum number of consecutive commits that contain no client's change and do not increase the
+/// number of free and pending segments. After that many, segments that only wait for reuse no
+/// longer count as space that will become free, because such commits consume as much as they
+/// release. The number is several times the commits that the reuse of a segment takes, and enough
+/// for the cleaner to empty one segment.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
 /// Tracks whether commits without client changes still increase the free space.
@@ -100,9 +101,10 @@ impl Nodes {
         Self { height, record: size.record, left: all.saturating_sub(promised) }
     }
 
-    /// Upper bound of the nodes that `blocks` consecutive blocks can touch: their leaves and a path
-    /// of nodes, limited to the uncharged nodes of the tree. The limit allows txgs that are many
-    /// times larger: a txg that changes blocks all over a volume writes each node once.
+    /// Upper bound of the nodes that a change of `blocks` consecutive blocks can affect: their
+    /// leaves and a path of nodes, but at most the nodes of the tree for which no space is reserved
+    /// yet. This limit makes txgs possible that are many times larger: a txg that changes blocks
+    /// all over a volume writes each node once.
     pub(crate) fn of(self, blocks: u64) -> u64 {
         if blocks == 0 {
             return 0;
@@ -371,9 +373,9 @@ impl Core {
         self.pressure.decide(asked, dirty, self.dirty_max())
     }
 
-    /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` bounds the
-    /// nodes that they make a txg write; a reservation of their volume covers `covered` bytes of
-    /// the cost.
+    /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` limits the
+    /// nodes that the txg writes because of them. A reservation of their volume covers `covered`
+    /// bytes of the cost.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
         self.admit_cost(blocks, nodes.cost(blocks), covered)
     }

@@ -54,10 +54,10 @@ pub struct ReceiveSpec {
     pub mark: Option<Mark>,
 }
 
-/// Sender of a stream. The volume that the stream creates and its final snapshot get this user
-/// property with the sender's address, in the txgs that create them. An existing volume takes the
-/// stream only if it has the mark, and only a snapshot with the mark becomes the origin of a new
-/// volume.
+/// Sender of a stream, recorded in a user property. The volume that the stream creates and its
+/// final snapshot get this property with the sender's address, in the txgs that create them. An
+/// existing volume accepts the stream only if it has the property with that address, and only such
+/// a snapshot becomes the origin of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Name of the user property that records the sender. Its value may contain several addresses,

@@ -46,8 +46,8 @@ impl Engine {
         self.pool().check_alive()?;
         let vdev = self.pool().add_vdev(spec, guid).await?;
         // The commits write an uberblock to the new disks, move the log to a new log vdev, and
-        // update the space for writers. The log moves with the first commit that finds none of its
-        // batches needed.
+        // update the space available to writers. The log moves with the first commit after which no
+        // batch on the old vdev is needed.
         for _ in 0..LOG_MOVES_IN_TXGS {
             self.commit_now().await?;
             if spec.role != VdevRole::Log || self.pool().log_is_on(vdev) {

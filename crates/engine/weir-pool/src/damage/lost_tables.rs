@@ -62,8 +62,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Gives up segments whose entries are lost once no pointer refers to any of them, and frees
-    /// the space that was withheld for them. Returns true if it did, or if a later call may.
+    /// Abandons the segments whose entries are lost once no pointer refers to any of them, and
+    /// frees the physical segments that were reserved for them. Returns true if it freed them, or
+    /// if a later call may.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -128,9 +128,9 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Records a bypass of the late legs if the caller took another leg's copy. A caller that rejects
-/// every copy drops `Copies` only when no leg is left to wait for, so bad data counts as no
-/// latency.
+/// If the caller used another leg's copy, records for each late leg that the read completed without
+/// it. A caller that rejects every copy drops `Copies` only when no read is in flight any more, so
+/// bad data never makes a leg count as slow.
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
         for late in self.asked.iter().filter(|asked| asked.late && self.answered) {

@@ -13,9 +13,9 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// Whether the import epoch of `late` came after that of `early`. Decides between uberblocks of the
-/// same [`age`]: a claim has the log epoch and number of a txg that another import epoch did not
-/// finish.
+/// Whether the import epoch of `late` began after that of `early`. This decides between uberblocks
+/// of the same [`age`]: a claim has the same log epoch and txg number as a txg that another import
+/// epoch began and did not complete.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let before = early.lineage.first();
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
@@ -53,10 +53,10 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> b
     opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether `old` differs from the history of `new` only by txgs that power cuts interrupted. Each
-/// import epoch in the lineage of `old` may have one txg that is missing from `new`, in addition to
-/// its claim: the last, which a power cut between the writes to two disks left on one of them. Any
-/// number of epochs in a row may end this way.
+/// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
+/// For each import epoch in the lineage of `old`, the history of `new` may lack two txgs: the claim
+/// of that epoch, and its last txg, which a power cut between the writes to two disks left on only
+/// one of them. Any number of consecutive epochs may end in this way.
 ///
 /// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
 /// first txg is on all disks.

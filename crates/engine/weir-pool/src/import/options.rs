@@ -12,9 +12,10 @@ use crate::state::moment::PoolMoment;
 /// Options of one import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log if the newest is unusable, a missing log, the
-    /// newest side of diverged disks, disks whose history lacks `newest_seen`, and a pool that
-    /// another server has open; the other server then stops using it.
+    /// Import the pool even with one of these defects: the newest uberblock or log batch is
+    /// unusable, so that an older one must be used; the log is missing; disks diverged, so that one
+    /// side must be chosen; the history of the disks lacks `newest_seen`; or another server has the
+    /// pool open, which then stops using it.
     pub force: bool,
     /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
     /// it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.

@@ -27,9 +27,9 @@ use crate::log::intent_log::LogStart;
 /// is damaged.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// Upper bound of the batch length. A batch holds changes of up to 4 MiB, of which the last, one
-/// client request, may exceed that by 32 MiB. If more space than this was left before the end of
-/// the region, the next batch did not start at 0.
+/// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last of them is
+/// one client request, which may exceed the 4 MiB by 32 MiB. If more space than this bound was left
+/// before the end of the log region, the next batch did not start at offset 0.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Content at an offset where the next batch may be.
@@ -92,10 +92,10 @@ impl<'a> Replay<'a> {
         Ok(None)
     }
 
-    /// Offsets where the next batch may be, each with whether damage there may be damage of that
-    /// batch: 0, if the batch did not fit after the last one, and the end of the last batch.
-    /// Offset 0 comes first: a batch there may extend over the other offset, with client data where
-    /// a header would be.
+    /// Offsets at which the next batch may begin: 0, if it did not fit after the last batch, and
+    /// the end of the last batch. The flag tells whether damage at the offset may be damage of that
+    /// batch. Offset 0 comes first: a batch there may extend over the other offset and have client
+    /// data where a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);

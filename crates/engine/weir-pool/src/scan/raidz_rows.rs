@@ -213,8 +213,8 @@ impl Stretch<'_> {
         same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
     }
 
-    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row's live
-    /// blocks covers these bytes, but checksums do not: the row's other strips must confirm or
+    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row covers
+    /// dead bytes too, but no checksum does, so the other strips of the row must confirm or
     /// determine them. Returns false if they can do neither.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =

@@ -525,9 +525,9 @@ impl Segments {
         }
     }
 
-    /// Number of segments that can be allocated now, and number that later txgs free. Root segments
-    /// are left out of the second number: on wide raidz rows every commit may kill one and open
-    /// one, so some always wait, and waiting for them gains nothing.
+    /// Number of segments that can be allocated now, and number of segments that later txgs free.
+    /// The second number omits root segments: on wide raidz rows every commit may empty one and
+    /// open one, so that some are always waiting, and waiting for them gains nothing.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);

@@ -41,9 +41,9 @@ use crate::state::write_heads::Streams;
 /// Reason for which a destroyed pool refuses writes.
 const DESTROYED: &str = "the pool was destroyed";
 
-/// Part of the cache budget (a divisor) for remap tables, and again for reference tables if the
-/// pool has any. Most pools fit all their tables. A block whose table is not in RAM takes one more
-/// read.
+/// Part of the cache budget (a divisor) for remap tables, and another such part for reference
+/// tables if the pool has any. In most pools all tables fit into it. A block whose table is not in
+/// RAM takes one more read.
 const TABLE_SHARE: u64 = 8;
 /// Part of the cache budget (a divisor) that blocks and nodes can always use, however large the
 /// tables are.

@@ -83,9 +83,9 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
     PoolError::InUse { pool: pool.to_owned(), host: owner.host.clone(), pid: owner.pid, seconds }
 }
 
-/// Checks that no other process has the pool on these disks open. With `force` it overwrites the
-/// slots of a live owner, which stops that owner, and returns false: the caller must then read the
-/// labels again.
+/// Checks that no other process has the pool on these disks open. With `force`, overwrites the
+/// owner slots of a live owner, which makes that owner stop, and returns false: the caller must
+/// then read the labels again.
 ///
 /// # Errors
 /// `InUse` without `force`; nothing was written.

@@ -144,9 +144,9 @@ impl Found {
         }
     }
 
-    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. The counter
-    /// includes the blocks of every dataset, so `counted` exceeds the live blocks found if one of
-    /// them is live.
+    /// Drops the blocks of unreadable datasets from the result if the segment's counter proves that
+    /// they are dead. The counter includes the live blocks of every dataset, so if one of these
+    /// blocks is live, `counted` exceeds the sum of the live blocks found.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {

@@ -75,10 +75,11 @@ impl Pool {
         self.lost_nodes.met.load(Ordering::Acquire)
     }
 
-    /// Clears the damage state when no marker is left and all counters are correct, and returns
-    /// true. It returns false if a change found damage since `met` was read, if another recount was
-    /// requested (damaged items were freed after the count), or if metadata is still unreadable.
-    /// The next commit stores the state; the caller allows no commit during the call.
+    /// Clears the damage state and returns true. The caller has found that no marker is left and
+    /// that all counters are correct, and allows no commit during the call. Returns false if a
+    /// change found damage since `met` was read, if another recount was requested because damaged
+    /// items were freed after the count, or if metadata is still unreadable. The next commit stores
+    /// the new state.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
         // Counters still include blocks of segments in lost parts of the segment table.

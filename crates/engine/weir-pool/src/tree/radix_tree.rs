@@ -275,9 +275,10 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Calls `visit` for each pointer of the tree, nodes included, except pointers that earlier
-    /// versions hold and those already freed (see [`Version`](crate::Version)); for checks. Returns
-    /// the number of unreadable nodes; everything below them is left out.
+    /// Calls `visit` for each pointer of the tree, nodes included, except pointers to blocks that
+    /// earlier versions also reference and pointers already freed (see
+    /// [`Version`](crate::Version)); for checks. Returns the number of unreadable nodes and skips
+    /// everything below them.
     ///
     /// A lost node that damage markers name is visited once, because it is kept.
     #[boxed(?Send)]

@@ -238,9 +238,9 @@ impl Apply<'_, '_, '_> {
             let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
             for (slot, block) in slots.clone().zip(blocks) {
                 match node_pointer(leaf, slot) {
-                    // A metadata tree may put the same pointer of an unreadable block back. The
-                    // block is then not freed, so its segment must not count it again: a damaged
-                    // pointer may name a dead segment.
+                    // A commit may put the same pointer of an unreadable block back into a metadata
+                    // tree. The block is then not freed, so its segment must not count the block
+                    // again: a damaged pointer may name a dead segment.
                     Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
                         self.count_lost(&old, 0, block);
                     }

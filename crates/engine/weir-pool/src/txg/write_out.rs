@@ -204,9 +204,9 @@ impl WriteOut<'_> {
         if freed.is_err() {
             self.unread_frees.push(*ptr);
         }
-        // Keep nodes: readers walk the old tree until the new root is published. A block that waits
-        // for its table counts as freed here; if it has other references, the next read fetches it
-        // again.
+        // Keep nodes in the cache, because readers use the old tree until the new root is
+        // published. A block that waits for its table counts as freed here and leaves the cache; if
+        // it has other references, the next read fetches it again.
         if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
             self.pool.cache.remove(CacheClass::Data, ptr);
             if self.pool.bug != PlantedBug::HintOutlivesBlock {
@@ -551,8 +551,8 @@ impl WriteOut<'_> {
     }
 
     /// Appends bytes that no counter includes (the bootstrap table) as separate strips at the
-    /// cursor of the root lane. Returns vdev and offset of each copy. The caller pads `stored` to
-    /// whole strips.
+    /// cursor of the write head for class root. Returns vdev and offset of each copy. The caller
+    /// pads `stored` to whole strips.
     pub(crate) async fn append_strips(
         &mut self,
         stored: &[u8],
