@@ -58,20 +58,20 @@ pub const HOLE_RANGES_MAX: usize = 65_536;
 /// Like [`HOLE_RANGES_MAX`], for all volumes of a pool together.
 pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 
-/// Blocks that block clones may reference in one txg: 4 GiB of data. Their pointers use 32 MiB of
-/// RAM, and half as much again while a piece is looked up. A commit writes their nodes in well
-/// under a second.
+/// Maximum number of blocks that block clones may reference in one txg: 4 GiB of data. Their
+/// pointers use 32 MiB of RAM, and half as much again while a piece is looked up. A commit writes
+/// their nodes in well under a second.
 pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 
 /// Number of blocks in one piece of a block clone: 1 GiB of data.
 pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 
-/// A disk that has operations in flight and completes none for this long counts as unresponsive.
-/// The time is twenty times that of a spinning disk under a full queue, and short enough to return
-/// an error to a caller that waits 5 s.
+/// Time without a completed operation after which a disk with operations in flight counts as
+/// unresponsive. The time is twenty times that of a spinning disk under a full queue, and short
+/// enough to return an error to a caller that waits 5 s.
 pub const DISK_SILENT: Duration = Duration::from_secs(2);
 
-/// An import waits this long for the labels of a disk that the pool does not need. A busy disk
+/// Time for which an import waits for the labels of a disk that the pool does not need. A busy disk
 /// takes less. The wait is short because a disk that responds later is added automatically, and a
 /// resilver copies only the writes that it missed.
 pub const LABELS_WAIT: Duration = Duration::from_secs(5);
@@ -109,9 +109,9 @@ pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 /// labels again: two heartbeats, in which the previous owner finds the claim and stops.
 pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
-/// A server that has not read its owner slot for this long reads it before the next write. The time
-/// is shorter than [`TAKEOVER_WAIT`]. It is longer than [`OWNER_BEAT`], so that a server that was
-/// not paused reads the slot only with its heartbeats.
+/// Age of the last owner slot read from which a server must read the slot again before its next
+/// write. The time is shorter than [`TAKEOVER_WAIT`]. It is longer than [`OWNER_BEAT`], so that a
+/// server that was not paused reads the slot only with its heartbeats.
 pub const OWNER_LOOK_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of consecutive forced takeovers from owners that do not stop. A second takeover
@@ -145,13 +145,14 @@ pub const SLOW_FACTOR: u64 = 8;
 /// Minimum mean time of a disk that counts as slow. Clients do not notice shorter times.
 pub const SLOW_MIN: Duration = Duration::from_millis(50);
 
-/// Combinations of damaged disks that a read tries for one block of a raidz vdev. This covers all
-/// damage up to the redundancy for a block in one strip, and for a block in two strips on vdevs of
-/// up to 17 disks. An attempt takes microseconds, so an unrecoverable block takes at most a second.
+/// Maximum number of combinations of damaged disks that a read tries for one block of a raidz vdev.
+/// It covers all damage up to the redundancy for a block in one strip, and for a block in two
+/// strips on vdevs of up to 17 disks. An attempt takes microseconds, so an unrecoverable block
+/// takes at most a second.
 pub const RECONSTRUCTIONS_MAX: usize = 16_384;
 
-/// Bytes that a scan reads concurrently from all legs while no client uses the pool: three ranges
-/// of 1 MiB on each leg of a common raidz, more on mirrors.
+/// Maximum number of bytes that a scan reads concurrently from all legs while no client uses the
+/// pool: three ranges of 1 MiB on each leg of a common raidz, more on mirrors.
 pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 
 /// Maximum number of runs of blocks that a scan reads concurrently while no client uses the pool.
@@ -202,7 +203,7 @@ pub const DAMAGED_SHARED_MAX: usize = 16_384;
 /// counted.
 pub const DAMAGED_SNAPSHOTS_NAMED_MAX: usize = 16;
 
-/// Records of one damaged range that the pool looks up in other versions and clones: eight times
-/// the blocks of the largest segment, in well under a second. The rest of the range is shown only
-/// for the version that was read.
+/// Maximum number of records of one damaged range that the pool looks up in other versions and
+/// clones: eight times the blocks of the largest segment, in well under a second. The rest of the
+/// range is shown only for the version that was read.
 pub const SETTLED_RECORDS_MAX: usize = 65_536;

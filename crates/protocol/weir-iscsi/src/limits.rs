@@ -19,8 +19,8 @@ use weir_net::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 /// another: a login needs only a few round trips, and half-open connections must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest wait of a login for the end of the session that it reinstates. If storage does not
-/// complete the old session's commands by then, the new login fails: two sessions at once could
+/// Maximum time that a login waits for the end of the session that it reinstates. If storage does
+/// not complete the old session's commands by then, the new login fails: two sessions at once could
 /// both write.
 pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -126,10 +126,10 @@ pub const LINGER_COMMANDS_MAX: u64 = 2;
 /// an initiator over the limit still receives its login status.
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
-/// Sessions of one initiator with all targets, so that one initiator cannot take all sessions. A
-/// host with 64 targets on four paths needs as many. Sessions with CHAP count for the initiator's
-/// name, others for their address: a name alone proves nothing, so unauthenticated peers that use
-/// it do not reduce its owner's limit.
+/// Maximum number of sessions of one initiator with all targets, so that one initiator cannot take
+/// all sessions. A host with 64 targets on four paths needs as many. Sessions with CHAP count for
+/// the initiator's name, others for their address: a name alone proves nothing, so unauthenticated
+/// peers that use it do not reduce its owner's limit.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
 /// Maximum number of sessions without CHAP. The other quarter of all sessions is reserved for
@@ -171,9 +171,9 @@ pub const ACCOUNT_PLACES: usize = 4096;
 /// second in total.
 pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum interval of wrong responses from all other addresses: 50 a second in total. Addresses
-/// with an earlier wrong response therefore do not delay an initiator that connects for the first
-/// time.
+/// Minimum interval between wrong responses from all other addresses: 50 a second in total.
+/// Addresses with an earlier wrong response therefore do not delay an initiator that connects for
+/// the first time.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Minimum interval between wrong responses for one account from addresses that gave no wrong one

@@ -23,9 +23,9 @@ pub const BLOCK_BYTES: u32 = weir_base::BLOCK_BYTES as u32;
 /// constraints").
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// The server reads and discards the payload of a write longer than [`REQUEST_BYTES_MAX`], up to
-/// this length, and replies with an error. A longer write ends the connection, because reading it
-/// costs more than a new connection.
+/// Longest invalid write whose payload the server reads and discards before it replies with an
+/// error; a write longer than [`REQUEST_BYTES_MAX`] is invalid. A longer write ends the connection,
+/// because reading it costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
 /// Longest option data: several times the length of an export name and a few metadata queries.
@@ -103,7 +103,7 @@ pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 /// Longest read that is sent directly from cached blocks: a send accepts 1024 parts (UIO_MAXIOV).
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Longest write that is received completely before it runs; longer ones are taken from the receive
-/// buffer while they arrive. The client's socket holds about as much, so the client continues to
-/// send meanwhile.
+/// Longest write that is received completely before it runs. A longer write is taken from the
+/// receive buffer while it arrives. The client's socket buffers about as much, so the client
+/// continues to send during that time.
 pub const WHOLE_WRITE_BYTES_MAX: usize = (128 << 10) - 1;

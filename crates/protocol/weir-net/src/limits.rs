@@ -64,9 +64,10 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// others wait. TCP waits equally long for a peer that does not acknowledge.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
-/// While connections wait for memory, a client that holds some must send or receive a part of it
-/// ([`STALL_FRACTION`]) in each such interval, or its connection is evicted. Long enough for a
-/// client machine that swaps or migrates; short enough that waiting clients do not time out (30 s).
+/// Interval in which a client that holds memory must send or receive a part of it
+/// ([`STALL_FRACTION`]) while other connections wait for memory; otherwise its connection is
+/// evicted. It is long enough for a client machine that swaps or migrates, and so short that
+/// waiting clients do not time out (30 s).
 pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
 /// Part of its memory (a divisor) that a client must transfer in each [`STALL_CHECK`]. At that rate

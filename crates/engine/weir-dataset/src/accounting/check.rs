@@ -1,8 +1,8 @@
-//! Check of the space counters of volumes and snapshots against a walk of their trees.
+//! Check of the space counters of volumes and snapshots against the contents of their trees.
 //!
 //! weir-pool checks the counters of segments block by block.
 //!
-//! Invariants: the check changes nothing; after damage a counter may exceed the result of the walk.
+//! Invariants: the check changes nothing; after damage a counter may exceed the sum over the tree.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;

@@ -1,4 +1,4 @@
-//! Cache of the leaf nodes that recent reads of a volume used. A hit saves the walk from the root.
+//! Cache of the leaf nodes that recent reads of a volume used. A hit saves the lookup from the root.
 //!
 //! The node cache also holds these nodes; this table only saves its lookups.
 //!

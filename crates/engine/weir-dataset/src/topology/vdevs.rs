@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - one change of the pool's topology runs at a time, never concurrently with a change of volumes;
-//! - the evacuation of a vdev begins only if all reserved and charged space fits on the other
-//!   vdevs;
+//! - the evacuation of a vdev begins only if the other vdevs have space for all reservations and
+//!   all dirty data;
 //! - an evacuating vdev is emptied in the background, also after an import, and then removed.
 
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - a dirty table holds complete records; each is either data or a hole;
 //! - loading a record into a table changes no content: the load is neither logged nor acknowledged,
-//!   and is charged like any record.
+//!   and pool space is reserved for the record as for any other.
 
 use std::ops::Range;
 

@@ -4,7 +4,7 @@
 //! Crashes and concurrency are in weir-sim.
 //!
 //! Invariant: at regular intervals every block of every volume and snapshot equals the model, and
-//! every reference count, counter and account equals the result of a tree walk.
+//! every reference count, counter and account equals the result of a traversal of all trees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

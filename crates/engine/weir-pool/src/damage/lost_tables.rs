@@ -1,4 +1,4 @@
-//! Restores lost tables of segments from a walk of all trees: recounts the references to shared
+//! Restores lost tables of segments by a traversal of all trees: recounts the references to shared
 //! blocks, and proves that no pointer refers to segments whose entries are lost.
 //!
 //! Not here: when this runs (weir-dataset's recount), counters of segments (`recount`).

@@ -13,7 +13,7 @@
 //! - the checksum in the pointer decides whether a read is right, never the status that the disk
 //!   reports;
 //! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that says so is durable; a fault or an absence meanwhile revokes that.
+//!   that says so is durable; a fault or an absence of the leg before that keeps it stale.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;

@@ -37,7 +37,7 @@ pub struct ScanStatus {
     pub ended_unix_ms: Option<u64>,
     /// Running time without pauses.
     pub ran: Duration,
-    /// Stored bytes to examine; an estimate, because data changes meanwhile.
+    /// Stored bytes to examine; an estimate, because data changes during the scan.
     pub total_bytes: u64,
     /// Stored bytes examined so far.
     pub examined_bytes: u64,

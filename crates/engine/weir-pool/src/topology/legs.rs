@@ -135,8 +135,8 @@ impl Pool {
     /// then needs a resilver. All labels get the current path of the disk.
     ///
     /// # Errors
-    /// The disk is another one, or the leg was detached meanwhile (`NoSuchDisk`); nothing was
-    /// changed.
+    /// The disk is not the one of this leg, or the leg was detached during the call
+    /// (`NoSuchDisk`); nothing was changed.
     #[boxed(?Send)]
     pub async fn bring_leg_back(
         &self,

@@ -10,7 +10,7 @@
 //! - any other block is live if the only index that can reference it (named in the summary) does
 //!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
 //! - the live bytes found must equal the segment's counter, unless a write-out changed either
-//!   meanwhile. In a damaged pool they may be fewer, and a recount corrects the counter;
+//!   during the search. In a damaged pool they may be fewer, and a recount corrects the counter;
 //! - a block whose owner cannot be read may be live, and is verified and repaired as if it were.
 
 use async_recursion::async_recursion as boxed;
@@ -520,7 +520,7 @@ impl Pool {
     /// metadata trees.
     ///
     /// # Errors
-    /// `NoSegment` if a commit replaced them meanwhile. The caller retries.
+    /// `NoSegment` if a commit replaced them in the meantime. The caller retries.
     #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {

@@ -1,4 +1,4 @@
-//! Tree nodes that are unreadable on every leg: how commits, reads and walks handle them.
+//! Tree nodes that are unreadable on every leg: how commits, reads and tree traversals handle them.
 //!
 //! Tree changes are in `txg::apply_nodes`, the recount that corrects counters in `damage::recount`.
 //!

@@ -328,9 +328,9 @@ impl Share {
         AwaitsClient(Arc::clone(&self.account))
     }
 
-    /// Records that the connection reads requests even while it waits for memory. A client that
-    /// transfers nothing meanwhile then stalls by its own fault, and can be evicted while it waits
-    /// in the queue.
+    /// Records that the connection reads requests even while it waits for memory. If its client
+    /// transfers nothing during such a wait, the client itself causes the stall, so it can be
+    /// evicted while it waits in the queue.
     pub fn hears_client(&self) {
         self.account.hears_client.store(true, Ordering::Relaxed);
     }

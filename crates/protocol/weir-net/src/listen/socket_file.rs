@@ -6,7 +6,7 @@
 //! - other users can never reach the socket, not even briefly: it gets its group and mode before it
 //!   listens;
 //! - mode and group are set on the created socket through a descriptor, so that a link that
-//!   replaces it meanwhile is not followed;
+//!   replaces it in between is not followed;
 //! - the socket is in a directory where no other user can replace it;
 //! - a socket on which a process answers is never replaced, and only sockets are removed.
 

@@ -62,9 +62,9 @@ pub trait Nexus: Send {
     /// session; other sessions detect the abort through [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> Managed;
 
-    /// Counter of the aborts of this nexus's tasks on a logical unit by another nexus (reset,
-    /// PREEMPT AND ABORT). If the counter has increased since the transport accepted a command, the
-    /// transport sends no response to it, or `TaskAborted` if TAS is set.
+    /// Number of times that another nexus aborted the tasks of this nexus on a logical unit (reset,
+    /// PREEMPT AND ABORT). If the number has increased since the transport accepted a command, the
+    /// transport sends no response to that command, or `TaskAborted` if TAS is set.
     fn aborts(&self, lun: Lun) -> u64;
 
     /// Whether a task that another nexus aborted ends with `TaskAborted` (TAS, SPC-4 7.5.8).
