@@ -1,4 +1,5 @@
-//! Cache of the leaf nodes that recent reads of a volume used. A hit saves the lookup from the root.
+//! Cache of the leaf nodes that recent reads of a volume used. A hit avoids the lookup from the
+//! root.
 //!
 //! The node cache also holds these nodes; this table only saves its lookups.
 //!

@@ -131,7 +131,7 @@ impl Met {
     /// most 128 of them.
     ///
     /// # Errors
-    /// The walk visited the node before.
+    /// The traversal visited the node before.
     pub(crate) fn note(&mut self, node: &BlockPtr, level: u8) -> Result<(), FormatError> {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
@@ -140,7 +140,7 @@ impl Met {
     /// that the size of the pool bounds their RAM.
     ///
     /// # Errors
-    /// The walk visited the node before.
+    /// The traversal visited the node before.
     pub(crate) fn note_any(&mut self, node: &BlockPtr) -> Result<(), FormatError> {
         ensure(self.0.insert(node.address()), "tree node", "address", node.address())
     }
