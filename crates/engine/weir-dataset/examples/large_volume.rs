@@ -1,15 +1,15 @@
-//! What a large volume, fully written and then overwritten at random, keeps in RAM.
+//! Measures the RAM that a large volume takes: fully written, then overwritten at random.
 //!
-//! Not here: speeds; the disk is no real one, and its time means nothing.
+//! Not here: speeds. The disk is simulated, so its times mean nothing.
 //!
 //! For example `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB,
 //! overwritten three times. One line of JSON per stage.
 //!
 //! Invariants:
-//! - the engine is the one that serves clients, blocks are stored as they are (no compression), so
-//!   there are as many segments, nodes and tables as on a real disk of that size;
-//! - the disk keeps nothing in this process: a sector of one repeated number is that number in
-//!   a file, any other sector is in another file; so resident memory is the engine's.
+//! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
+//!   many segments, nodes and tables as on a real disk of that size;
+//! - the disk takes no memory of this process, so that the resident memory is the engine's: a file
+//!   has the number of each sector that repeats one number, and another file has all other sectors.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 

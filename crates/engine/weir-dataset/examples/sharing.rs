@@ -1,9 +1,9 @@
-//! What sharing blocks costs and finds, on a file: cloning a range, dedupe of unique data against
-//! none, and dedupe of data of which a part is duplicates.
+//! Measures the cost and savings of shared blocks on a disk in a file: block clones, dedupe of
+//! unique data compared with no dedupe, and dedupe of data that has some duplicates.
 //!
-//! Not here: the same through a server (`cargo xtask bench-services`).
+//! Not here: the same measurements through a server (`cargo xtask bench-services`).
 //!
-//! Invariant: ratios compare runs of one process, taken in turns; figures go to stdout as JSON.
+//! Invariant: ratios compare alternating runs of one process. The results go to stdout as JSON.
 
 #![expect(clippy::print_stdout, reason = "the figures are the result")]
 

@@ -49,8 +49,8 @@ pub enum PlantedBug {
     SharedFreed,
     /// The cleaner treats blocks that only snapshots refer to as dead.
     SnapshotsNotAsked,
-    /// Destroyed snapshots are freed oldest first. A snapshot that a rollback replaced can then be
-    /// freed before the blocks that the rollback dropped.
+    /// Destroyed snapshots are freed oldest first. The snapshot to which a rollback returned can
+    /// then be freed before the blocks that the rollback dropped.
     OldestFreedFirst,
     /// A commit does not store the block index up to which a destroyed snapshot is freed, so the
     /// next txg frees its blocks again.

@@ -1,18 +1,18 @@
 //! Dataset directory: how an import reads it and treats its unreadable parts.
 //!
-//! weir-format decodes the records; `txg` stores changed ones.
+//! weir-format decodes the directory entries (dataset records); `txg` stores changed ones.
 //!
 //! Invariants:
-//! - an unreadable record or node loses only the datasets whose records it holds;
+//! - an unreadable entry or node affects only the datasets whose entries it contains;
 //! - commits leave an unreadable part of the directory unchanged and free no block born before the
 //!   import, so a later import that can read the part has its datasets with all their data. Only
 //!   [`Engine::forget_lost_datasets`], which an administrator calls, abandons the part;
 //! - an import fails without `force` if the top node is unreadable, or if the log has writes to
-//!   datasets with unreadable records;
+//!   datasets with unreadable entries;
 //! - an import also fails without `force` if disks are missing that may hold the unreadable part;
-//! - the records of snapshots and bookmarks whose volume is lost stay unchanged;
+//! - the entries of snapshots and bookmarks whose volume is unreadable stay unchanged;
 //! - no volume frees blocks that a clone shares with a lost origin;
-//! - no rollback or promotion changes a snapshot chain that may have unreadable records.
+//! - no rollback or promotion changes a snapshot chain that may have unreadable snapshots.
 
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! weir-pool finds the batches during import; `partial` handles unreadable records.
 //!
 //! Invariants:
-//! - I7: replay skips records of committed txgs and applies the rest in order; a crash during
+//! - I7: replay skips log records of committed txgs and applies the rest in order; a crash during
 //!   replay leaves the log unchanged, so that replay can be repeated;
 //! - a log record never changes bytes beyond its volume, whatever its fields contain;
 //! - replay never drops a logged block because other data is unreadable, unless an administrator

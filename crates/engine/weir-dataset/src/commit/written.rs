@@ -1,4 +1,4 @@
-//! Changes that a txg wrote for a volume, until the txg publishes them.
+//! Changes of a volume that a txg wrote and has not published yet.
 //!
 //! `txg` writes and publishes them.
 //!

@@ -5,8 +5,8 @@
 //! Invariants:
 //! - a copy has the content of its source at one point in time;
 //! - no client sees an incomplete copy, or the snapshot from which it is made;
-//! - both are stored as destroying until the copy is complete, and only state in RAM keeps their
-//!   blocks from being freed. So the next import frees their remains after a crash.
+//! - the stored state of both is "destroying" until the copy is complete, and only state in RAM
+//!   keeps their blocks from being freed. So after a crash the next import frees their blocks.
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, and one txg stores all its records;
-//! - no txg is written out while several records change, so no txg stores a part of a change;
+//! - no txg is written out while a change updates several directory entries, so no txg stores a
+//!   part of a change;
 //! - no snapshot with a clone, a hold or a reader is destroyed.
 
 use std::sync::Arc;

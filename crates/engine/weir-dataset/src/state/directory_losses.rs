@@ -2,7 +2,7 @@
 //!
 //! `commit::directory` reads the directory.
 //!
-//! Invariant: the number of a lost dataset is never assigned again.
+//! Invariant: the number of an unreadable dataset is never assigned again.
 
 use std::ops::Range;
 

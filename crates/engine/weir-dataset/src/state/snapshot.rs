@@ -5,9 +5,10 @@
 //! Invariants:
 //! - a volume's snapshots are ordered by time;
 //! - a snapshot under destruction stays in the list until its last block is freed;
-//! - the source snapshot of a copy is stored as "destroying", so that no crash leaves it behind;
-//!   while `kept` is set, none of its blocks is freed;
-//! - the old head after a rollback remains as such a snapshot, under a name that no user sees.
+//! - the stored state of the source snapshot of a copy is "destroying", so that no crash leaves the
+//!   snapshot behind; while `kept` is set, none of its blocks is freed;
+//! - after a rollback the old head remains as a snapshot under destruction, with a name that no
+//!   user sees.
 
 use std::sync::Weak;
 

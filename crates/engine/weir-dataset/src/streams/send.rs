@@ -1,4 +1,4 @@
-//! Send: writes a snapshot, or its difference to an older one, as a stream.
+//! Send: writes a snapshot, or its difference to an older snapshot, as a stream.
 //!
 //! weir-format defines the stream; the caller transfers it; `receive` applies it.
 //!

@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - newest content first: open table, syncing table, tree;
-//! - a read takes the root under the same hold of the lock that finds no newer content in the
-//!   tables, so it misses no write;
+//! - a read checks the tables for newer content and takes the root without releasing the lock in
+//!   between, so it misses no write;
 //! - the segments of a root may be reused while a read waits; the read then restarts.
 
 use async_recursion::async_recursion as boxed;

@@ -2,8 +2,8 @@
 //!
 //! `state::volume` has the calls that never wait; `records` loads partly covered records.
 //!
-//! A change joins the open txg and the log queue under one hold of the volume's lock, so it is in
-//! one txg and in one log batch: a crash leaves all of it or nothing.
+//! A change joins the open txg and the log queue without a release of the volume's lock in between,
+//! so it is in one txg and in one log batch: a crash leaves all of the change or nothing.
 //!
 //! Invariants:
 //! - a write of up to [`ATOMIC_WRITE_BYTES_MAX`] is one change, at any alignment;

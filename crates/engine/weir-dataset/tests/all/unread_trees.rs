@@ -3,7 +3,7 @@
 //!
 //! The damage in the meantime is in `own_trees`, crashes and load in weir-sim.
 //!
-//! Invariant: only the administrator gives up data that a later import may be able to read.
+//! Invariant: only the administrator abandons data that a later import may be able to read.
 
 use std::ops::Range;
 

@@ -7,8 +7,8 @@
 //! - every tree was read completely while no write-out ran;
 //! - a restored table counts each block that a pointer names, even a block with a single reference:
 //!   the last owner of a shared block may differ from the owner in its summary;
-//! - lost segments are given up only after no tree of the last txgs that an import may fall back to
-//!   refers to them.
+//! - lost segments are abandoned only once no tree of the last txgs, to which an import may go
+//!   back, refers to them.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Recount: corrects the live-byte counters of segments after tree nodes were lost. No structure
-//! lists the blocks below a lost node, so the recount finds them as the excess of a segment's
-//! counter over its live blocks.
+//! lists the blocks below a lost node, so the recount finds their size as the difference between a
+//! segment's counter and its live blocks.
 //!
 //! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
 //!
@@ -9,8 +9,8 @@
 //!   that disagrees is a fault, and the segment is left unchanged;
 //! - a segment is recounted only if every owner of its blocks could be checked, and while no
 //!   write-out changed it;
-//! - the next write-out subtracts the excess before any other change, so a crash leaves the old or
-//!   the corrected counter; an excess found in an older txg is discarded.
+//! - the next write-out subtracts this difference before any other change, so a crash leaves the
+//!   old or the corrected counter; a difference found in an older txg is discarded.
 
 use std::collections::BTreeSet;
 

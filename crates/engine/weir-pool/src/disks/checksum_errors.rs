@@ -1,8 +1,7 @@
 //! Checksum error counter of a disk.
 //!
-//! Clients retry, and a broken node is read again for each record below it, so a count of failed
-//! reads says nothing about the disk. Each broken block counts once, until it is repaired or a
-//! scrub begins.
+//! Clients retry, and a bad node is read again for each record below it, so a count of failed reads
+//! says nothing about the disk. Each bad block counts once, until it is repaired or a scrub begins.
 //!
 //! Invariant: the counter tracks at most [`BROKEN_BLOCKS_MAX`] blocks; each failed read of a
 //! further block counts.

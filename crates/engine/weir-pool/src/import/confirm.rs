@@ -12,9 +12,9 @@
 //! Invariants:
 //! - claims do not count: they repeat an older uberblock, and a leg without them misses no data;
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
-//! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
-//!   were flushed before its uberblock was written, so the leg counts as complete and is
-//!   resilvered;
+//! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
+//!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
+//!   counts as complete and is resilvered;
 //! - a leg whose own newest uberblock calls it stale or unconfirmed (such as the copy of a disk
 //!   during its resilver) is complete only up to the txg named there;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.

@@ -2,7 +2,7 @@
 //!
 //! Not here: reading the labels (`late_disks`), opening the pool (`open_pool`).
 //!
-//! Invariant: `check_newest` refuses an uberblock if a later txg is known to be committed.
+//! Invariant: `check_newest` refuses an uberblock if a later txg was certainly committed.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Writes are in `write_out`.
 //!
-//! Invariant: a segment is open in one lane only.
+//! Invariant: a segment is open in one write head only.
 
 use weir_base::{Txg, VsegId};
 use weir_block::IoBuf;

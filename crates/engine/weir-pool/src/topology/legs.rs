@@ -9,8 +9,8 @@
 //! - a leg that returns or is new is stale before any reader can use it;
 //! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
 //!   detached leg as stale for as long as any label may name it. So whichever label and uberblock a
-//!   crash leaves, no leg counts as more complete than it is. An import that finds no label of such
-//!   a leg still lists it as stale: the label may be on a missing disk.
+//!   crash leaves, no leg counts as up to date that missed writes. An import that finds no label of
+//!   such a leg still lists it as stale: the label may be on a missing disk.
 //!
 //! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
 //! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a

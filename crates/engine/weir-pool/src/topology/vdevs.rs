@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - a new vdev holds no data before the labels of all other disks name it;
-//! - a vdev is removed only when it holds no segments, not even segments that a rewind would need;
+//! - a vdev is removed only when it holds no segments, including segments that an import of an
+//!   older uberblock would need;
 //! - whichever labels a crash leaves, the newest one describes the pool: labels on new disks are
 //!   older than all others until those name the new disks.
 //!

@@ -1,7 +1,7 @@
 //! Snapshot chains: a volume and its snapshots in txg order. Finds the version that references a
 //! block.
 //!
-//! Names and other properties are in weir-dataset, tree walks in `radix_tree` and `diff`.
+//! Names and other properties are in weir-dataset, traversals of trees in `radix_tree` and `diff`.
 //!
 //! Trees are copy-on-write and a block never changes its index. So a block belongs to a contiguous
 //! run of versions: from the first version that ended after its birth to the last one before it was

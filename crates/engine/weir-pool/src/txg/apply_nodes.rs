@@ -1,9 +1,10 @@
 //! Applies changes to tree nodes: from the new pointers of a txg to a new root.
 //!
-//! weir-dataset supplies the changes; `tree` walks and reads trees.
+//! weir-dataset supplies the changes; `tree` reads and traverses trees.
 //!
 //! Invariants:
-//! - blocks that a changed tree no longer references are freed, unless earlier versions hold them;
+//! - blocks that a changed tree no longer references are freed, unless earlier versions of the
+//!   volume also reference them;
 //! - an unreadable node is kept, and markers that name it take its place. After an unreadable node
 //!   in a metadata tree, the next commit rewrites all metadata trees from RAM.
 

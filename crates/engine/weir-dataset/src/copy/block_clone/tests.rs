@@ -1,5 +1,5 @@
-//! Clones and concurrent writes to the same blocks in one txg: which comes last, and the rest of a
-//! partly written block.
+//! Block clones and concurrent writes to the same blocks in one txg: the order in which they apply,
+//! and the unwritten part of a partly written block.
 //!
 //! tests/all/references.rs tests clones against a model.
 //!

@@ -1,4 +1,4 @@
-//! Tests of raidz reads with frozen or slow legs.
+//! Tests of raidz reads with unresponsive or slow legs.
 //!
 //! Not here: damage and loss of legs that answer (weir-dataset's tests).
 
