@@ -88,7 +88,7 @@ impl Properties {
     /// Sets a property, or unsets it if `value` is `None`.
     ///
     /// # Panics
-    /// If the record has no field for it ([`Self::has_place`]).
+    /// If directory entries have no field for the property ([`Self::has_place`]).
     pub fn set<T: Value>(&mut self, key: Key<T>, value: Option<T>) {
         self.set_bytes(key.row, value.map(|value| value.encode()).as_deref());
     }

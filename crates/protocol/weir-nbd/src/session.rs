@@ -3,8 +3,8 @@
 //! `connection` executes requests; listening and threads are in weir-net.
 //!
 //! The reader task receives as many bytes as are available and runs every complete request. The
-//! writer task sends the gathered replies. The reader continues during a send, and replies gather
-//! for the next one, so a deep queue costs one receive and one send for many requests.
+//! writer task sends the collected replies. The reader continues during a send and collects replies
+//! for the next send, so a deep queue costs one receive and one send for many requests.
 //!
 //! Invariants:
 //! - at end of input, DISC and shutdown, requests in flight complete and their replies are sent

@@ -68,7 +68,7 @@ impl Volume {
     /// record joins the open txg once all its blocks are known.
     ///
     /// # Panics
-    /// [`Self::begin_partial`] was not called for it.
+    /// [`Self::begin_partial`] was not called for the record.
     pub(crate) fn put_partial(
         &self,
         state: &mut State,

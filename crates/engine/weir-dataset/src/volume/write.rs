@@ -167,7 +167,7 @@ impl Volume {
     /// Makes a range read as zeros and frees its space (TRIM and WRITE ZEROES alike).
     ///
     /// # Durability
-    /// None until a flush. A crash leaves all of it or nothing.
+    /// None until a flush. A crash leaves all of the change or nothing.
     ///
     /// # Errors
     /// `Full` if not even the reserve has space for the changed nodes.

@@ -187,7 +187,7 @@ fn remap_tables_are_used_again_when_they_become_readable() {
     bench.destroy_all();
 }
 
-/// The pool always kept lost parts of the segment table; this test covers that.
+/// Unreadable parts of the segment table were never dropped, and must still not be.
 #[test]
 fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {

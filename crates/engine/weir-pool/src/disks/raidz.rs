@@ -169,8 +169,8 @@ impl Vdev {
     }
 
     /// Whether other complete legs suffice to read the data without the `slow` ones. Only legs that
-    /// answer in time count, so that a hedge adds no load if all disks are busy. If all of `slow`
-    /// are unresponsive, other slow legs count as well.
+    /// usually answer within their hedge delay count, so that a hedged read adds no load if all
+    /// disks are busy. If all of `slow` are unresponsive, other slow legs count as well.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
         let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));

@@ -113,7 +113,7 @@ impl<'a> Replay<'a> {
         first.read_all(self.vdev, ALIGN_BYTES).await;
         let header = match first.parts.first() {
             Some(Part::Whole) => decode_header(&first.bytes),
-            // The batch begins at another offset and extends over this one.
+            // The batch begins at another offset and extends over this offset.
             _ if first.within => return Place::End,
             _ => return first.end(),
         };

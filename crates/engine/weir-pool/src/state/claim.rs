@@ -2,7 +2,7 @@
 //!
 //! `topology::claim` claims a pool.
 //!
-//! Invariant: `OPEN` lists an import epoch of this process until its pool is closed or given up.
+//! Invariant: `OPEN` lists an import epoch of this process until its pool is closed or abandoned.
 
 use std::sync::atomic::AtomicU64;
 

@@ -87,7 +87,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Adds the version that follows those added so far.
+    /// Adds the next version. Versions must be added in the order of their txgs.
     pub fn add(&mut self, txg: Txg, freed_to: u64) {
         if freed_to == 0 {
             *self = Self { until: txg.max(self.until), leaving: None };

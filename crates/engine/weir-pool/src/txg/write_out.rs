@@ -409,7 +409,8 @@ impl WriteOut<'_> {
         Ok(lane)
     }
 
-    /// Appends a summary of the blocks that follow the last summary. The room for it was reserved.
+    /// Appends a summary of the blocks that follow the last summary. Space for the summary was
+    /// reserved.
     #[boxed(?Send)]
     async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let now = &mut self.streams.0[stream].lanes[lane];

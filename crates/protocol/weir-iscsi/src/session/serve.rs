@@ -4,7 +4,7 @@
 //! listeners and threads.
 //!
 //! The reader task receives as many bytes as are available and processes every complete PDU. The
-//! writer task sends the gathered responses. The reader continues during a send, so a deep queue
+//! writer task sends the collected responses. The reader continues during a send, so a deep queue
 //! costs one receive and one send for many commands. A third task sends a NOP-In to an idle
 //! initiator.
 //!

@@ -167,7 +167,8 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Reads every strip, and waits for those whose legs answer in time.
+    /// Reads every strip. Waits for each strip until its read is late, and then continues without
+    /// it.
     pub(super) async fn all(&mut self) {
         for reading in 0..self.readings.len() {
             for strip in 0..self.rows.strips() {
