@@ -74,8 +74,8 @@ impl Engine {
     /// Takes snapshots of several volumes at one point in time.
     ///
     /// # Durability
-    /// Once this returns, all of the snapshots exist after any crash. A crash before that leaves all
-    /// of them or none.
+    /// Once this returns, all of the snapshots exist after any crash. A crash before that leaves
+    /// all of them or none.
     ///
     /// # Errors
     /// `SnapshotExists`; `NoRoom` or `Quota` if a volume's reservation does not fit in addition to

@@ -168,9 +168,9 @@ impl Vdev {
         avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
     }
 
-    /// Whether other complete legs suffice to read the data without the `slow` ones. Only legs that
-    /// usually answer within their hedge delay count, so that a hedged read adds no load if all
-    /// disks are busy. If all of `slow` are unresponsive, other slow legs count as well.
+    /// Whether other complete legs suffice to read the data without the `slow` ones. Legs that were
+    /// slow recently do not count, so that a hedged read adds no load if all disks are busy. If all
+    /// of `slow` are unresponsive, every responsive leg counts.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
         let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));

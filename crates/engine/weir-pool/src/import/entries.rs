@@ -37,8 +37,8 @@ const SEGMENT_TABLE: &str = "segment table";
 /// Reads the segment, remap and reference tables, and lists the unreadable parts.
 ///
 /// # Errors
-/// Disks are missing: `LossWhileMissing`, unless `force` allows the import to abandon the parts that
-/// missing disks may have.
+/// Disks are missing: `LossWhileMissing`, unless `force` allows the import to abandon the parts
+/// that missing disks may have.
 #[boxed(?Send)]
 pub(crate) async fn read_entries(
     pool: &Pool,
