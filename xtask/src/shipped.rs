@@ -26,6 +26,12 @@ const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
+/// Packages of the stage `unit`, as options of cargo.
+const UNIT: [&str; 5] = ["--workspace", "--exclude", "weir", "--exclude", "xtask"];
+
+/// Packages of the stage `e2e`, as options of cargo.
+const E2E: [&str; 4] = ["--package", "weir", "--package", "weir-export"];
+
 /// Features by package and version.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
@@ -43,8 +49,26 @@ pub(crate) fn main() -> Result<()> {
     if !found.is_empty() {
         bail!("shipped: {} features that the program lacks", found.len());
     }
+    let unit = features(&[&UNIT[..], &["--edges", "normal,build,dev"]].concat())?;
+    let e2e = features(&[&E2E[..], &["--edges", "normal,build,dev"]].concat())?;
+    let differing = different(&unit, &e2e);
+    if !differing.is_empty() {
+        bail!(
+            "shipped: cargo compiles these twice, with other features for the end-to-end tests \
+             than for the unit tests: {}. Request the same in [dev-dependencies] of bin/weir",
+            differing.join(", ")
+        );
+    }
     println!("shipped: features of {} packages compared", shipped.len());
     Ok(())
+}
+
+/// Packages of both builds that have different features in them.
+fn different(one: &Features, other: &Features) -> Vec<String> {
+    let differs = |(package, features): &(&String, &BTreeSet<String>)| {
+        other.get(*package).is_some_and(|others| others != *features)
+    };
+    one.iter().filter(differs).map(|(package, _)| package.clone()).collect()
 }
 
 fn features(args: &[&str]) -> Result<Features> {
@@ -99,6 +123,13 @@ mod tests {
         let found = extra(&shipped, &parse(tests));
         assert_eq!(found, [("tokio v1.54.1".to_owned(), "io-util".to_owned())]);
         assert_eq!(extra(&shipped, &parse("tokio v1.54.1|net,rt,test-util")), []);
+    }
+
+    #[test]
+    fn package_with_different_features_in_two_builds_is_found() {
+        let (one, other) = (parse("rand v0.10.3|std,sys_rng\nhex v1|\n"), parse("rand v0.10.3|std"));
+        assert_eq!(different(&one, &other), ["rand v0.10.3"]);
+        assert!(different(&one, &one).is_empty());
     }
 
     #[test]

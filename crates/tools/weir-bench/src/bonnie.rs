@@ -1,17 +1,18 @@
-//! A file test with the fields of bonnie++ 1.96: one large file, then many small ones.
+//! File test with the fields of bonnie++ 1.96: phases on one large file, then on many small files.
 //!
-//! Not here: doing it (drive, large, small), figures and verdicts over the runs (columns), what
-//! bonnie++ itself published (reference).
+//! Not here: the runs and phases (drive, large, small), figures and verdicts over the runs
+//! (columns), published results of bonnie++ (reference).
 //!
-//! Where ours is another: the file holds the profile's content and what is read is checked; a byte
-//! at a time is done with a few MiB only, since one MiB says as much as the next; what the page
-//! cache holds of the file is dropped before each phase that reads, as far as the system lets us.
+//! Differences from bonnie++: the file has the profile's content, and every block that is read is
+//! verified. The per-byte phases transfer at most 4 MiB, because more bytes do not change the rate.
+//! Each phase that reads starts with the file dropped from the page cache, as far as the kernel
+//! allows.
 //!
 //! Invariants:
-//! - output is writing and input is reading, and every label says which: a published summary has
-//!   them the wrong way round;
-//! - the flush at the end of a phase that writes is part of its time, as in bonnie++;
-//! - nothing is touched but a directory that this test made, and that is removed at its end.
+//! - output means write and input means read, and every label says which, because a published
+//!   summary swapped the two;
+//! - the flush at the end of a phase that writes counts in its time, as in bonnie++;
+//! - the test changes only a directory that it creates and removes at its end.
 
 mod columns;
 mod drive;
@@ -25,43 +26,43 @@ pub(crate) use drive::{Job, Watch, directory_of, drive, file_bytes};
 
 pub use columns::{Column, columns};
 
-/// Bytes of a block, as bonnie++ has them unless told otherwise.
+/// Block size in bytes, the default of bonnie++.
 pub(crate) const BLOCK_BYTES: usize = 8192;
-/// Phases that bonnie++ prints no figure of: shorter ones.
+/// Duration in seconds below which bonnie++ prints no figure for a phase.
 pub(crate) const BRIEF_S: f64 = 0.5;
 
-/// A phase, in the order they are done and printed.
+/// A phase of a run, in execution and print order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Sequential output, per chr: a byte at a time is written.
+    /// Sequential output, per chr: writes one byte at a time.
     OutChar,
-    /// Sequential output, block: the whole file is written.
+    /// Sequential output, block: writes the whole file.
     OutBlock,
-    /// Rewrite: each block is read, changed and written.
+    /// Rewrite: reads, changes and writes each block.
     Rewrite,
-    /// Sequential input, per chr: a byte at a time is read.
+    /// Sequential input, per chr: reads one byte at a time.
     InChar,
-    /// Sequential input, block: the whole file is read.
+    /// Sequential input, block: reads the whole file.
     InBlock,
-    /// Random seeks by five workers; a tenth of the blocks is written back.
+    /// Random seeks by five workers; a tenth of the seeks write their block back.
     Seeks,
-    /// Files are created whose names ascend.
+    /// Creates files with ascending names.
     SeqCreate,
-    /// They are looked up in the order of the directory.
+    /// Looks up these files in directory order.
     SeqStat,
-    /// They are deleted in that order.
+    /// Deletes these files in directory order.
     SeqDelete,
-    /// Files are created whose names have no order.
+    /// Creates files with random names.
     RandomCreate,
-    /// They are looked up without order.
+    /// Looks up these files in random order.
     RandomStat,
-    /// They are deleted without order.
+    /// Deletes these files in random order.
     RandomDelete,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases, in order.
     pub const ALL: [Self; 12] = [
         Self::OutChar,
         Self::OutBlock,
@@ -77,7 +78,7 @@ impl Phase {
         Self::RandomDelete,
     ];
 
-    /// As it is printed.
+    /// Label in reports.
     pub fn label(self) -> &'static str {
         match self {
             Self::OutChar => "sequential output per chr (write)",
@@ -95,98 +96,99 @@ impl Phase {
         }
     }
 
-    /// Of its rate.
+    /// Unit of the phase's rate.
     pub fn unit(self) -> &'static str {
         if self.is_bytes() { "KiB/s" } else { "per s" }
     }
 
-    /// Whether its rate is one of bytes.
+    /// True if the rate counts bytes, false if it counts operations.
     pub fn is_bytes(self) -> bool {
         self < Self::Seeks
     }
 
-    /// Whether a cache could answer instead of the storage.
+    /// True if the phase reads file data, so that a cache can serve it instead of the storage.
     pub fn reads_data(self) -> bool {
         matches!(self, Self::Rewrite | Self::InChar | Self::InBlock | Self::Seeks)
     }
 }
 
-/// What came of the file test.
+/// Result of the file test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BonnieResult {
-    /// Where it was done.
+    /// Directory in which the test created its own directory.
     pub directory: String,
-    /// Of the large file.
+    /// Size of the large file.
     pub file_bytes: u64,
-    /// Of the machine that did it: what its page cache could hold.
+    /// Memory of the machine that ran the test: an upper bound of its page cache.
     pub memory_bytes: u64,
-    /// Small files.
+    /// Number of small files.
     pub files: u32,
-    /// Runs that were asked for.
+    /// Number of requested runs.
     pub runs_asked: u32,
-    /// Each whole run.
+    /// Completed runs.
     pub runs: Vec<BonnieRun>,
-    /// What must be known of it.
+    /// Test conditions, for the reader of the figures.
     pub notes: Vec<String>,
-    /// Why there are fewer runs than were asked for.
+    /// Reason why fewer runs than requested were completed.
     pub failure: Option<String>,
 }
 
-/// One run.
+/// One completed run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BonnieRun {
-    /// In the order of [`Phase::ALL`]; without those of small files where there are none.
+    /// Figures of the phases, in the order of [`Phase::ALL`]. A test without small files has no
+    /// figures for their phases.
     pub figures: Vec<Figure>,
-    /// Blocks that were not what was written.
+    /// Number of 4 KiB blocks with wrong contents.
     pub bad_blocks: u64,
 }
 
-/// What one phase gave.
+/// Figures of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
     /// KiB per second, or operations per second.
     pub rate: f64,
-    /// Processor time of this process by time that went by, in percent of one core.
+    /// Processor time of this process divided by elapsed time, in percent of one core.
     pub cpu_pct: f64,
-    /// Longest operation in microseconds: of a block, also where a byte at a time is moved.
+    /// Longest operation in microseconds. In the per-byte phases an operation is a block.
     pub latency_us: f64,
-    /// Time that went by.
+    /// Elapsed time.
     pub seconds: f64,
 }
 
-/// Why the file test was not done, or ended early.
+/// Reason why the file test did not start or stopped early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BonnieError {
-    /// There is no directory to do it in.
+    /// The target has no directory for the test.
     #[error("{address} is no file and no directory: this test makes files")]
     NoDirectory {
-        /// Of the target.
+        /// Address of the target.
         address: String,
     },
-    /// The file would not fit.
+    /// The large file does not fit in the free space.
     #[error("{directory} has {free_bytes} bytes free, and the file needs {needed_bytes}")]
     NoSpace {
-        /// Where.
+        /// Directory of the test.
         directory: String,
-        /// What is free there.
+        /// Free bytes.
         free_bytes: u64,
-        /// What is needed.
+        /// Needed bytes: the file, and the space that it must leave free.
         needed_bytes: u64,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{path}: {what}: {source}")]
     Io {
-        /// Of the file or directory.
+        /// Path of the file or directory.
         path: String,
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// The user ended it.
+    /// The user cancelled the test.
     #[error("it was ended")]
     Ended,
 }

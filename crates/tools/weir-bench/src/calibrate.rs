@@ -1,16 +1,16 @@
-//! The same load with fio and with our generator, side by side: do both find the same, and what
-//! does an operation cost each?
+//! Calibration: runs the same load with fio and with Weir's generator, and compares the figures and
+//! the cost of an operation.
 //!
 //! Not here: targets of known behaviour (selftest), job files of profiles (profile::fio).
 //!
 //! Invariants:
-//! - both work on the same bytes of the same target, with the same block size, depth and time, past
-//!   the page cache, one after the other in turns;
-//! - both do the same work: fio does not verify what it reads, so neither do we where both are held
-//!   against each other; what verifying costs on top is measured beside;
-//! - what was written by us is read before anything is written by fio, so that it can be verified;
-//! - a difference is told, never averaged away: the verdict is that of the medians and their
-//!   interval.
+//! - both programs use the same bytes of the same target, with the same block size, depth and time,
+//!   bypass the page cache, and take turns;
+//! - both do the same work: fio does not verify reads, so the compared runs of Weir do not either;
+//!   separate runs measure the cost of verification;
+//! - the cells that read Weir's data run before fio writes anything, so Weir can verify the data;
+//! - the report shows every difference and averages none away: each verdict comes from the ratio of
+//!   medians and its interval.
 
 mod agree;
 mod cells;
@@ -36,34 +36,34 @@ use cells::{Cell, Place};
 use fio::Fio;
 use ours::Ours;
 
-/// Runs with each, at least.
+/// Minimum number of runs of each program.
 pub const RUNS_MIN: u32 = 5;
-/// Of the draws of an interval.
+/// Seed of the resampling that gives the intervals.
 const SEED: u64 = 5;
-/// The file that is made in the directory, and removed.
+/// Name of the file that the calibration creates in the directory and removes.
 const FILE: &str = "weir-bench-calibrate.dat";
 
-/// What is to be done, and where.
+/// Targets, sizes and times of a calibration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where a file is made; `None`: none is.
+    /// Directory for the test file; `None`: no file target.
     pub directory: Option<PathBuf>,
-    /// URI of an NBD export, all of which may be written; `None`: none is used.
+    /// URI of an NBD export, which the calibration may overwrite completely; `None`: no NBD target.
     pub nbd: Option<String>,
-    /// Whether the export may hold data of others.
+    /// Whether to overwrite an export that holds data of other owners.
     pub destroy: bool,
-    /// Bytes of the file, and those that are used of the export.
+    /// Size of the file, and number of bytes used of the export.
     pub bytes: u64,
     /// Length of each run.
     pub run_ms: u64,
-    /// Runs of each cell with each of both; [`RUNS_MIN`] at least.
+    /// Number of runs of each cell with each program, at least [`RUNS_MIN`].
     pub runs: u32,
-    /// The program.
+    /// Path of the fio executable.
     pub fio: PathBuf,
 }
 
 impl Default for Options {
-    /// Null targets alone, five runs of five seconds.
+    /// Only the null target, five runs of 5 s.
     fn default() -> Self {
         Self {
             directory: None,
@@ -77,45 +77,45 @@ impl Default for Options {
     }
 }
 
-/// Something that begins.
+/// Progress report at the start of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// In words.
+    /// Description of the run.
     pub what: String,
-    /// Part of all runs that is done, 0 to 1.
+    /// Completed share of all runs, 0 to 1.
     pub done: f64,
 }
 
-/// Why it cannot be done.
+/// Reason why the calibration failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// The other program.
+    /// fio is missing or failed.
     #[error(transparent)]
     Fio(#[from] FioError),
-    /// The target, or our load on it.
+    /// The target or Weir's load on it failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Too little to compare.
+    /// Too few runs to compare.
     #[error("{runs} runs with each say too little; {RUNS_MIN} are the least")]
     FewRuns {
-        /// As asked for.
+        /// Number of requested runs.
         runs: u32,
     },
-    /// The page cache would be measured.
+    /// The target does not bypass the page cache.
     #[error("{address} is driven by {driver}: both must go past the page cache")]
     Cached {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// How it is driven.
+        /// I/O interface that Weir uses.
         driver: String,
     },
-    /// What was read is not what was written.
+    /// A read returned blocks with wrong contents.
     #[error("{address}: {blocks} blocks were not what was written")]
     Corrupt {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// How many.
+        /// Number of bad blocks.
         blocks: u64,
     },
 }
@@ -127,7 +127,7 @@ impl From<TargetError> for CalibrateError {
 }
 
 impl CalibrateError {
-    /// What the user can do.
+    /// Recommended action for the user.
     pub fn action(&self) -> String {
         let text = match self {
             Self::Fio(error) => error.action(),
@@ -141,75 +141,75 @@ impl CalibrateError {
     }
 }
 
-/// What one of both measured in one run.
+/// Figures of one run with one program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DriverRun {
     /// Operations per second.
     pub iops: f64,
-    /// Median latency in microseconds, from handing an operation over to seeing its answer; `None`
-    /// of too few operations.
+    /// Median latency in microseconds, from submission to completion; `None`: too few operations.
     pub p50_us: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the latency, likewise.
     pub p99_us: Option<f64>,
     /// Processor time, user and system, per operation in microseconds.
     pub cpu_us: f64,
 }
 
-/// A load on a target with both.
+/// One load on one target, run with both programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellReport {
-    /// `file`, `nbd`, `null`.
+    /// Kind of target: `file`, `nbd` or `null`.
     pub place: &'static str,
-    /// `4 KiB random read, 32 in flight`.
+    /// Name of the load, such as `4 KiB random read, 32 in flight`.
     pub name: String,
-    /// The job as fio got it.
+    /// Text of the fio job.
     pub job: String,
-    /// What both wrote, where they did.
+    /// Content that both programs wrote; `None`: the load reads.
     pub content: Option<&'static str>,
     /// Runs of fio.
     pub fio: Vec<DriverRun>,
-    /// Ours.
+    /// Runs of Weir without verification.
     pub ours: Vec<DriverRun>,
-    /// Ours with reads verified, as every run of a profile does it; none where there is nothing to
-    /// verify.
+    /// Runs of Weir that verify reads, as every run of a profile does; empty if the load reads no
+    /// stored data.
     pub verified: Vec<DriverRun>,
-    /// What was found: operations per second, latencies; none of a null target.
+    /// Comparison of operations per second and latencies; empty for the null target.
     pub results: Vec<Compared>,
-    /// What an operation cost.
+    /// Comparison of processor time per operation.
     pub cost: Option<Compared>,
-    /// Processor time per operation that verifies what it read, by that of one that does not.
+    /// Processor time per operation with verification, divided by the time without.
     pub verification: Option<RatioInterval>,
 }
 
-/// All of it.
+/// Result of a calibration.
 #[derive(Clone, Debug, Serialize)]
 pub struct CalibrationReport {
     /// Name and version of this program.
     pub program: String,
-    /// Of the other, as it says itself.
+    /// Version string of fio.
     pub fio: String,
-    /// Where both ran.
+    /// Machine that ran both programs.
     pub environment: Environment,
-    /// How each place was driven by us.
+    /// Kind of target and Weir's I/O interface to it, except for the null target.
     pub drivers: Vec<(String, String)>,
     /// Bytes used of each target.
     pub bytes: u64,
     /// Length of each run.
     pub run_ms: u64,
-    /// In the order they were measured.
+    /// Completed cells, in the order of their runs.
     pub cells: Vec<CellReport>,
-    /// Whether nobody ended it early.
+    /// Whether every cell was measured; false after an early stop.
     pub complete: bool,
 }
 
 impl CalibrationReport {
-    /// Whether both found the same everywhere.
+    /// True if all compared results agree; false if one differs or is undecided.
     pub fn agrees(&self) -> bool {
         let mut results = self.cells.iter().flat_map(|cell| &cell.results);
         results.all(|result| result.holds == Some(true))
     }
 
-    /// Whether an operation costs us no more than fio, on null and file targets.
+    /// True if an operation of Weir costs no more processor time than one of fio, on null and file
+    /// targets.
     pub fn is_cheap(&self) -> bool {
         let cells = self.cells.iter().filter(|cell| cell.place != Place::Nbd.name());
         cells
@@ -217,17 +217,18 @@ impl CalibrationReport {
             .all(|cost| cost.as_ref().is_some_and(|c| c.holds == Some(true)))
     }
 
-    /// A section of Markdown, its heading of the second level.
+    /// The report as a section of Markdown with a second-level heading.
     pub fn markdown(&self) -> String {
         text::markdown(self)
     }
 }
 
-/// Measures every cell with both. `tell` gets each run when it begins; false ends it early, with
-/// what is there.
+/// Measures every cell with both programs. `tell` receives each run at its start; if it returns
+/// false, the calibration stops and returns the cells completed so far.
 ///
 /// # Errors
-/// fio is missing or fails, or a target does: nothing can be compared.
+/// Too few runs, an unusable target, wrong contents in a read, or a failure of fio, the target or
+/// the load.
 pub fn run(
     options: &Options,
     tell: &mut dyn FnMut(&Step) -> bool,
@@ -275,7 +276,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Opens a target, looks at what it holds and fills it.
+/// Opens a target, checks it for data of other owners, and fills it.
 fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, CalibrateError> {
     let ours = Ours::open(address, options.bytes)?;
     if place == Place::Nbd && !options.destroy && what_it_holds(ours.target())? == Holds::Data {
@@ -291,12 +292,12 @@ fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, C
     Ok(ours)
 }
 
-/// Who does a run.
+/// Program and mode of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Fio,
     Ours,
-    /// Ours, verifying what it reads.
+    /// Weir with read verification.
     Verified,
 }
 
@@ -318,7 +319,7 @@ impl Side {
     }
 }
 
-/// Runs of a cell with each side in turns; false: it was ended early.
+/// Runs a cell with each side in turn; returns false after an early stop.
 fn measure(
     options: &Options,
     fio: &Fio,
@@ -329,7 +330,7 @@ fn measure(
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
         let mut sides = Side::of(place, cell).to_vec();
-        // Who goes first changes, so that none always finds what the other left.
+        // Alternate the order, so that no program always runs after the same other one.
         if round % 2 == 1 {
             sides.reverse();
         }

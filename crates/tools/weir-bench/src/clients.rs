@@ -1,40 +1,40 @@
-//! Several clients that offer load at the same time: an agent on each host, one coordinator.
+//! Several clients that offer load concurrently: an agent on each host, and one coordinator.
 //!
 //! ```text
 //! coordinator                         agent
-//! Hello  ------------------------->            versions and, with a secret, who they are
+//! Hello  ------------------------->            versions; with a secret, nonces to prove it
 //!        <-------------------------  Hello
 //! Proof  ------------------------->
 //!        <-------------------------  Proof
-//! Prepare, what is known of blocks ->           opens the target, looks at it, opens lanes
-//!        <-------------------------  Ready     the barrier: all are ready before any begins
-//! Ping   ------------------------->            64 times: how far its clock is off
+//! Prepare, block states ---------->            opens the target, checks samples, opens lanes
+//!        <-------------------------  Ready     barrier: no client starts before all are ready
+//! Ping   ------------------------->            64 times, to measure the clock offset
 //!        <-------------------------  Pong
-//! Start  ------------------------->            at a time of its own clock
+//! Start  ------------------------->            at a time of the agent's clock
 //!        <------------------------->  Alive, GoOn, four times a second
-//!        <-------------------------  Done, what is known of blocks, End
+//!        <-------------------------  Done, block states, End
 //! ```
 //! Not here: offering load (load), the phases of a run (run), the command line (the binary).
 //!
-//! What was decided:
-//! - A connection serves one run of one cell: an agent that was started anew is used for the next.
-//! - Each client has a part of the dataset of its own, as if it had a volume of its own: nobody but
-//!   it writes there while it measures. It is told which generation each block there has and tells
-//!   what it wrote, so every read and the verification at the end know exactly what must be there,
-//!   and none of two clients' writes is ever taken for damage. The parts together are the dataset.
-//! - A client that is lost leaves a part in which any generation is right until it is written anew.
-//! - Cells of one client, the fill, preconditioning and verification are done by the coordinator's
-//!   process. The rate of a search is that of all clients together.
-//! - An agent refuses a target that does not hold what the coordinator has filled: a file of the
-//!   same name on another host is not the same storage.
+//! Decisions:
+//! - A connection serves one run of one cell, so an agent can be restarted between runs.
+//! - Each client has its own part of the dataset, and only it writes there during a measurement. It
+//!   receives the generation of each block and returns the states after its writes, so every read
+//!   and the final verification know the expected contents and never mistake another client's write
+//!   for corruption. The parts cover the dataset.
+//! - The part of a lost client has blocks of unknown generation: any is accepted until the block is
+//!   written again.
+//! - The coordinator's process runs the cells with one client, the fill, preconditioning and
+//!   verification. The rate of a search is the sum over all clients.
+//! - An agent refuses a target that lacks the data of the coordinator's fill: a file of the same
+//!   name on another host is different storage.
 //!
 //! Invariants:
-//! - distributions of clients are merged, percentiles never; a cell of which one client was lost is
-//!   no cell;
-//! - what comes from the other side is bounded in size and checked before use, and nobody waits
-//!   for the other side without end;
-//! - a secret is in no message, error or log. It says who may give orders; it hides nothing, so
-//!   agents belong into a network where nobody changes packets.
+//! - distributions of clients are merged, percentiles never; a cell with a lost client is invalid;
+//! - messages are bounded in size and validated before use, and every wait for the other side has a
+//!   limit;
+//! - a secret appears in no message, error or log. It authenticates the two sides but encrypts
+//!   nothing, so agents belong in a network where no host can modify packets.
 
 pub mod agent;
 mod blocks;
@@ -54,78 +54,78 @@ pub(crate) use coordinator::SharedOffer;
 pub use coordinator::{AgentInfo, Clients};
 pub use secret::{Secret, SecretTooShort};
 
-/// Where agents listen unless told otherwise.
+/// Default port of agents.
 pub const PORT: u16 = 10_910;
 
-/// Whoever says nothing for so long is gone.
+/// A peer that sends nothing for this long counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Why several clients could not measure.
+/// Reason why several clients could not measure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// There are fewer than the cell needs.
+    /// The cell needs more agents than were given.
     #[error("it needs {needed} clients, and there {}", is_or_are(*.there))]
     TooFew {
-        /// Clients of the cell.
+        /// Number of clients of the cell.
         needed: u32,
-        /// Agents that were given.
+        /// Number of agents given.
         there: u32,
     },
-    /// It cannot be reached.
+    /// The agent cannot be reached.
     #[error("client {client}: not reached: {source}")]
     Connect {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// The system's answer.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// It is another program.
+    /// The agent runs another version.
     #[error("client {client} is {theirs}; this is {ours}: use the same version on all")]
     OtherVersion {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// Program and protocol there.
+        /// Program and protocol of the agent.
         theirs: String,
-        /// Program and protocol here.
+        /// Program and protocol of this process.
         ours: String,
     },
-    /// It has another secret, or none.
+    /// The secrets differ, or only one side has one.
     #[error("client {client}: {why}")]
     Secret {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// In words.
+        /// Explanation.
         why: String,
     },
-    /// It does not take this coordinator.
+    /// The agent refuses this coordinator.
     #[error("client {client} refuses: {why}")]
     Refused {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// Its words.
+        /// Explanation of the agent.
         why: String,
     },
-    /// It cannot do what it was told.
+    /// The agent cannot execute the task.
     #[error("client {client}: {why}")]
     Failed {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// Its words.
+        /// Explanation of the agent.
         why: String,
     },
-    /// The connection broke, or says nothing any more, or says nonsense.
+    /// The connection broke, timed out, or delivered an invalid message.
     #[error("client {client} was lost: {why}")]
     Lost {
-        /// As given.
+        /// Agent's address as given by the user.
         client: String,
-        /// In words.
+        /// Explanation.
         why: String,
     },
-    /// The user ended the run, or another client failed.
+    /// The user stopped the run, or another client failed.
     #[error("it was called off")]
     CalledOff,
-    /// The target cannot be flushed before others read from it.
+    /// The target cannot be flushed before the clients read from it.
     #[error(transparent)]
     Target(#[from] crate::target::TargetError),
 }

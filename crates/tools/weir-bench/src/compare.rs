@@ -1,13 +1,15 @@
-//! Two runs side by side: faster, slower, no difference shown, or why that cannot be said.
+//! Compares two runs: faster, slower, no difference shown, or the reason why they cannot be ranked.
 //!
-//! Not here: printing (text), a run done again (rerun).
+//! Not here: the text output (text), checks that a repeated run reproduces a result (rerun).
 //!
 //! Invariants:
-//! - ranking is refused, with the reason, where durability, dataset, content, protection or the
-//!   workload differ, where a verdict is not valid, and where the data fits the cache of one only;
-//! - nothing is said of a difference whose interval holds 1;
-//! - what differs besides is listed, not judged: each target may be set up at its best;
-//! - phases of a file test are held against each other as cells are.
+//! - a comparison refuses to rank, with the reason, if durability, dataset, content, protection or
+//!   workload differ, if a verdict is not valid, if the cache of a target is unknown, or if the
+//!   data fits the cache of only one target;
+//! - a difference whose interval contains 1 counts as not shown;
+//! - all other differences are listed without judgement, because each target may have its best
+//!   setup;
+//! - phases of a file test are compared in the same way as cells.
 
 mod differences;
 mod files;
@@ -28,27 +30,27 @@ use crate::stats::{RatioInterval, median, ratio_of_medians};
 use crate::summary::{RunFigures, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 
-/// Version of the comparison as JSON.
+/// Schema version of the JSON form.
 const SCHEMA: u32 = 1;
-/// Seeds the drawing of runs, so that a comparison says the same each time.
+/// Seed of the resampling, fixed so that a comparison always gives the same result.
 const SEED: u64 = 42;
 
-/// What is said of a figure.
+/// Conclusion about a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Word {
-    /// The new one is, and the interval shows it.
+    /// The new run is faster, and the interval shows it.
     #[serde(rename = "faster")]
     Faster,
-    /// The new one is, and the interval shows it.
+    /// The new run is slower, and the interval shows it.
     #[serde(rename = "slower")]
     Slower,
-    /// They may be equal, or there are too few runs to tell.
+    /// The runs may be equally fast, or they are too few to decide.
     #[serde(rename = "no difference shown")]
     NoDifferenceShown,
 }
 
 impl Word {
-    /// As it is printed.
+    /// Text in reports and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -58,59 +60,60 @@ impl Word {
     }
 }
 
-/// A figure of a cell in both runs.
+/// One figure of a cell, in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// `IOPS`, `mean latency`, `p99 latency`; of a file test `rate`.
+    /// `IOPS`, `mean latency` or `p99 latency`; `rate` for a file test.
     pub name: &'static str,
-    /// `1/s` or `us`; of a file test `KiB/s` or `per s`.
+    /// `1/s` or `us`; `KiB/s` or `per s` for a file test.
     pub unit: &'static str,
     /// Median of the old runs.
     pub old: f64,
     /// Median of the new runs.
     pub new: f64,
-    /// New by old with its interval; `None` of fewer than two runs on a side.
+    /// New median divided by old median, with its interval; `None` if a side has fewer than two
+    /// runs.
     pub ratio: Option<RatioInterval>,
-    /// `None`: ranking is refused.
+    /// Conclusion; `None`: ranking is refused.
     pub word: Option<Word>,
 }
 
-/// A cell, or a phase of the file test, that is in both runs.
+/// A cell, or a phase of the file test, that both runs have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellComparison {
-    /// Its name.
+    /// Name of the cell or phase.
     pub name: String,
     /// Verdict in the old run.
     pub old_verdict: &'static str,
     /// Verdict in the new run.
     pub new_verdict: &'static str,
-    /// Throughput of a closed loop, latency of an open one; both where both were measured.
+    /// Latencies; also IOPS if both loads are closed loops. A phase has only its rate.
     pub figures: Vec<Figure>,
-    /// Why it is not ranked; empty: it is.
+    /// Reasons why the cell is not ranked; empty: it is ranked.
     pub refused: Vec<String>,
 }
 
-/// Two runs side by side.
+/// Comparison of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Version of this form.
+    /// Schema version.
     pub schema: u32,
-    /// What the old run measured.
+    /// Target, profile title and cache standing of the old run.
     pub old: String,
-    /// What the new run measured.
+    /// Target, profile title and cache standing of the new run.
     pub new: String,
-    /// Why no cell is ranked; empty: cells may be.
+    /// Reasons that forbid ranking any cell; empty: cells may be ranked.
     pub refused: Vec<String>,
-    /// What differs and does not forbid ranking.
+    /// Differences that do not forbid ranking.
     pub differences: Vec<String>,
-    /// Cells of both, in the order of the new run, then phases of the file test.
+    /// Cells that both runs have, in the order of the new run, then phases of the file test.
     pub cells: Vec<CellComparison>,
-    /// What only one of them has.
+    /// Cells and phases that only one run has.
     pub unmatched: Vec<String>,
 }
 
 impl Comparison {
-    /// Holds `new` against `old`, cell by cell of the same name.
+    /// Compares `new` with `old`; cells are matched by name.
     pub fn of(old: &JudgedRun, new: &JudgedRun) -> Self {
         let mut refused = differences::refusals(old.result(), new.result());
         refused.extend(differences::unknown_cache(old.result(), new.result()));
@@ -128,17 +131,17 @@ impl Comparison {
         }
     }
 
-    /// True if no cell could be ranked.
+    /// True if no cell is ranked.
     pub fn is_refused(&self) -> bool {
         !self.cells.iter().any(|cell| cell.refused.is_empty())
     }
 
-    /// As text for a terminal.
+    /// Text for a terminal.
     pub fn text(&self) -> String {
         text::comparison(self)
     }
 
-    /// As JSON.
+    /// JSON form.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and text are JSON")
     }
@@ -195,7 +198,7 @@ fn compare_cell(old: Judged<'_>, new: Judged<'_>, run_refused: &[String]) -> Cel
     }
 }
 
-/// What the interval of a ratio shows.
+/// Conclusion from the interval of a ratio.
 fn word(figure: &Figure) -> Word {
     let Some(ratio) = figure.ratio else { return Word::NoDifferenceShown };
     let more_is_faster = figure.unit != "us";
@@ -207,8 +210,8 @@ fn word(figure: &Figure) -> Word {
     }
 }
 
-/// The figures of two cells, over their runs. The rate of an open loop was asked for, so it says
-/// nothing of the target; its latencies do.
+/// Figures of two cells, over their runs. An open loop fixes its own rate, so the rate says nothing
+/// about the target; only its latencies are compared.
 fn figures(old: &CellResult, new: &CellResult) -> Vec<Figure> {
     let closed = |cell: &CellResult| matches!(cell.spec.load, LoadSpec::Closed { .. });
     let mut figures = Vec::new();

@@ -1,23 +1,24 @@
-//! Contents of blocks: a function of seed, run, address and generation, so that every read can be
-//! verified without a copy.
+//! Contents of blocks: a function of seed, run, address and generation, so that a read can be
+//! verified without a stored copy.
 //!
 //! ```text
 //! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
-//! the first three words xor a mask made from the key, so that stamps do not resemble each other
-//!                      32 random, then the same again as often as is needed
+//! the first three words are XORed with a mask derived from the key, so that stamps look random
+//!                      32 random bytes, then copies of bytes 0 to `random_bytes`
 //! ```
-//! The key is a hash of run, kind, address and generation: so a stamp of another run proves itself.
-//! Not here: which generation a block should have (generations).
+//! The key is a hash of run, kind, address and generation, so the stamp of any run can be checked
+//! for damage.
+//! Not here: the expected generation of a block (generations).
 //!
 //! Invariants:
-//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them:
-//!   any compressor with a window of a block finds the copies, and none finds more; there are no
-//!   zeros;
-//! - two runs never write the same block, though their seeds are the same: a block that an earlier
-//!   run left is never taken for one of this run;
-//! - blocks of one unit that is a duplicate are those of one of few patterns, whatever the address;
-//! - random data comes from a pool by offset and is changed by the block's key, so that no window,
-//!   however long, finds two blocks alike.
+//! - a block consists of `random_bytes` of random data, including its stamp, and copies of them. A
+//!   compressor whose window covers a block finds these copies but no other redundancy. A block has
+//!   no runs of zeros;
+//! - two runs never write the same block, even with the same seed, so a block left by an earlier
+//!   run is never accepted as a block of this run;
+//! - a duplicate unit holds one of a small number of patterns, independent of its address;
+//! - random data is taken from a pool at an offset and combined with the block's key by XOR, so
+//!   that no compression window, however long, finds two equal blocks.
 
 use std::ops::RangeInclusive;
 
@@ -29,24 +30,24 @@ use crate::spec::ContentSpec;
 use crate::target::Holds;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRbnch");
-/// Bytes of a stamp.
+/// Size of a stamp.
 const STAMP_BYTES: usize = 32;
-/// Random data to draw from: large beside any compressor's window.
+/// Words in the pool of random data (1 MiB); large compared with a compressor's window.
 const POOL_WORDS: usize = 1 << 17;
-/// Bytes that lz4 needs beside the random ones, for a match that reaches to the end of a block:
+/// Bytes that lz4 needs in addition to the random bytes, for a match up to the end of a block:
 /// token, offset, last literals.
 const MATCH_BYTES: usize = 12;
-/// A match of so many bytes takes one byte of length more.
+/// lz4 needs one more length byte for each 255 bytes of a match.
 const MATCH_STEP: usize = 255;
-/// Units that share a pattern, so that few patterns stand for many units.
+/// Number of units that share a pattern, on average.
 const UNITS_PER_PATTERN: f64 = 64.0;
 
-/// No block of ours is larger.
+/// Size of the largest content block.
 pub const GUARD_BLOCK_BYTES: u64 = 4096;
 
 const KIND_OWN: u32 = 1;
 const KIND_PATTERN: u32 = 2;
-/// Bits of the kind, below the bits of the run.
+/// Number of bits of the kind, below the bits of the run.
 const KIND_BITS: u32 = 2;
 
 /// Identifies the blocks of a run.
@@ -55,7 +56,7 @@ const KIND_BITS: u32 = 2;
 pub struct RunId(u32);
 
 impl From<u32> for RunId {
-    /// The lower bits: a stamp has room for no more.
+    /// Keeps the lower 30 bits, which is the space in a stamp.
     fn from(number: u32) -> Self {
         Self(number & (u32::MAX >> KIND_BITS))
     }
@@ -64,7 +65,7 @@ impl From<u32> for RunId {
 impl RunId {
     const BITS: u32 = u32::BITS - KIND_BITS;
 
-    /// A random number: two runs have the same one in 2^30 cases.
+    /// Draws a random id; two runs have the same id with a probability of 2^-30.
     pub fn random() -> Self {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).expect("the kernel has random numbers");
@@ -72,31 +73,31 @@ impl RunId {
     }
 }
 
-/// Makes and judges blocks.
+/// Generates and verifies blocks.
 pub struct Content {
     seed: u64,
     run: RunId,
     block_bytes: usize,
     random_bytes: usize,
     unit_bytes: u64,
-    /// Of 2^32: units that are duplicates.
+    /// Share of duplicate units, as a fraction of 2^32.
     duplicates: u64,
     patterns: u64,
     pool: Vec<u64>,
 }
 
-/// What is wrong with a block.
+/// Fault of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Nothing but zeros: it was never written.
+    /// The block is all zeros: it was never written.
     Zeros,
-    /// It is not one of ours, or not as it was made.
+    /// The block has no valid stamp, or its contents are damaged.
     Damaged,
     /// Another run wrote it.
     OtherRun,
-    /// It belongs to this address.
+    /// The block belongs to this other address.
     Misplaced(u64),
-    /// It is an older or newer one: its generation.
+    /// The block has this older or newer generation.
     OtherGeneration(u32),
 }
 
@@ -113,7 +114,8 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl Content {
-    /// Content of blocks of `block_bytes` (512 or 4096) in a dataset of `total_bytes`.
+    /// Creates the contents for blocks of `block_bytes` (512 or 4096) in a dataset of
+    /// `total_bytes`.
     pub fn new(spec: &ContentSpec, block_bytes: u32, total_bytes: u64) -> Self {
         assert!([512, 4096].contains(&block_bytes), "a sector or a page");
         let block = block_bytes as usize;
@@ -121,7 +123,8 @@ impl Content {
         let units = (total_bytes / unit_bytes).max(1) as f64;
         let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
         let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
-        // The first unit of each pattern is no duplicate of anything.
+        // The first unit of each pattern duplicates no other unit, so one more unit has to draw
+        // each pattern.
         let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
         let mut rng = SmallRng::seed_from_u64(spec.seed);
         Self {
@@ -136,23 +139,23 @@ impl Content {
         }
     }
 
-    /// Sets the run; the default is run 0.
+    /// Sets the id of the run; the default is run 0.
     #[must_use]
     pub fn of_run(self, run: RunId) -> Self {
         Self { run, ..self }
     }
 
-    /// The run whose blocks it makes.
+    /// Id of the run that writes these blocks.
     pub fn run(&self) -> RunId {
         self.run
     }
 
-    /// Bytes of a block.
+    /// Block size.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// Fills whole blocks from `address` on.
+    /// Fills `buffer` with whole blocks, starting at `address`.
     pub fn fill(&self, buffer: &mut [u8], address: u64, generation: u32) {
         for (block, number) in buffer.chunks_exact_mut(self.block_bytes).zip(0_u64..) {
             self.fill_block(block, address + number * self.block_bytes as u64, generation);
@@ -170,7 +173,7 @@ impl Content {
         let start = key as usize % (POOL_WORDS - self.block_bytes / 8);
         let words = &self.pool[start..];
         let (random, copies) = block.split_at_mut(self.random_bytes);
-        // Whole words by themselves: so the compiler takes several at a time.
+        // Process the whole words in a separate loop, so that the compiler vectorises it.
         let (whole, rest) = random[STAMP_BYTES..].as_chunks_mut::<8>();
         for (out, word) in whole.iter_mut().zip(words) {
             *out = (word ^ key).to_le_bytes();
@@ -182,7 +185,7 @@ impl Content {
         }
     }
 
-    /// The stamp of a block: of its own, or of the pattern that its unit has in this generation.
+    /// Stamp of a block: its own, or the stamp of its unit's pattern in this generation.
     fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
         let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
         let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));
@@ -199,11 +202,11 @@ impl Content {
         stamp_of(self.run, address, generation, kind)
     }
 
-    /// Judges a block that was read from `address` by its stamp alone, which is cheap; its
-    /// generation. `wanted`: those it may have, few; `None`: any.
+    /// Verifies a block read from `address` by its stamp alone, which is cheap, and returns its
+    /// generation. `wanted`: the few generations that the block may have; `None`: any.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault of the block.
     pub fn check_stamp(
         &self,
         block: &[u8],
@@ -215,7 +218,8 @@ impl Content {
         let Stamp { generation, kind, .. } = found;
         let wanted = match wanted {
             Some(wanted) => wanted,
-            // Which one a duplicate stands for cannot be told: any will do that is its own.
+            // The address of a duplicate cannot be derived from its pattern, so accept any valid
+            // pattern.
             None if kind == KIND_PATTERN && self.is_pattern(stamp) => return Ok(generation),
             None => generation..=generation,
         };
@@ -239,17 +243,17 @@ impl Content {
         })
     }
 
-    /// Whether a stamp is that of a pattern.
+    /// Whether the stamp belongs to a pattern.
     fn is_pattern(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         let address = Stamp::of(stamp).address;
         address / self.unit_bytes < self.patterns
             && self.stamp_of(address, 0, KIND_PATTERN) == *stamp
     }
 
-    /// Judges every byte of a block. `scratch` holds a block.
+    /// Verifies every byte of a block. `scratch` is a buffer of one block.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault of the block.
     pub fn check(
         &self,
         block: &[u8],
@@ -264,9 +268,9 @@ impl Content {
     }
 }
 
-/// The fields of a stamp, unchecked.
+/// Fields of a stamp, not verified.
 struct Stamp {
-    /// Whether it has our magic number.
+    /// Whether it has the magic number.
     is_ours: bool,
     run: RunId,
     address: u64,
@@ -282,7 +286,7 @@ impl Stamp {
         Self { is_ours: magic == MAGIC, run, address, generation, kind }
     }
 
-    /// Whether the run that it names wrote it so.
+    /// Whether the stamp is intact: identical to one made from its own fields.
     fn is_whole(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
         self.is_ours && stamp_of(self.run, self.address, self.generation, self.kind) == *stamp
     }
@@ -300,7 +304,7 @@ fn stamp_of(run: RunId, address: u64, generation: u32, kind: u32) -> [u8; STAMP_
     stamp
 }
 
-/// What is in a part of a target that begins with a block.
+/// Classifies a part of a target that starts at a block boundary.
 pub fn what_is_in(bytes: &[u8]) -> Holds {
     let mut found = Holds::Nothing;
     let mut ours_until = 0;
@@ -308,7 +312,7 @@ pub fn what_is_in(bytes: &[u8]) -> Holds {
         let stamp = sector.first_chunk::<STAMP_BYTES>();
         if stamp.is_some_and(|stamp| Stamp::of(stamp).is_ours) {
             found = Holds::Ours;
-            // The rest of a block has no stamp of its own.
+            // Later sectors of the block have no stamp.
             ours_until = at + GUARD_BLOCK_BYTES;
         } else if at >= ours_until && sector.iter().any(|byte| *byte != 0) {
             return Holds::Data;
@@ -317,19 +321,19 @@ pub fn what_is_in(bytes: &[u8]) -> Holds {
     found
 }
 
-/// Bytes of a block that are random, so that the rest is copies and the whole compresses so well.
+/// Number of random bytes in a block; the rest are copies, so that the block compresses by `ratio`.
 fn random_bytes(block: usize, ratio: f64) -> usize {
     if ratio <= 1.0 {
         return block;
     }
     let stored = block as f64 / ratio;
-    // Half of what lz4 takes to say "the rest is a copy" and to count the random bytes: zstd takes
-    // next to nothing for that, and both are to come near.
+    // Half of lz4's overhead for the match and the count of random bytes. zstd needs almost none,
+    // so half keeps both compressors close to the ratio.
     let overhead = f64::midpoint(MATCH_BYTES as f64, block as f64 / MATCH_STEP as f64);
     (whole((stored - overhead).round()) as usize).clamp(STAMP_BYTES, block)
 }
 
-/// A number that is not negative, as a whole one.
+/// Rounds down to an integer; negative numbers become 0.
 #[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
 pub(crate) fn whole(number: f64) -> u64 {
     number as u64
@@ -339,13 +343,13 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
 }
 
-/// Xor with a mask that only the key gives.
+/// XORs the words with a mask derived from the key.
 fn masked(words: [u64; 3], key: u64) -> [u64; 3] {
     let [a, b, c] = words;
     [a ^ mix(key ^ 1), b ^ mix(key ^ 2), c ^ mix(key ^ 3)]
 }
 
-/// The first words of a stamp.
+/// Decodes the first three words of a stamp.
 fn unmasked(stamp: &[u8; STAMP_BYTES]) -> [u64; 3] {
     masked([word(stamp, 0), word(stamp, 8), word(stamp, 16)], word(stamp, 24))
 }

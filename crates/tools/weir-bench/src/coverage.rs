@@ -1,13 +1,13 @@
-//! Coverage of the verification of a run, in words.
+//! Describes in words which share of a run was verified.
 //!
-//! Not here: verifying (load, verify).
+//! Not here: the verification (load, verify).
 //!
-//! Invariant: each share names its whole (reads, bytes or blocks) and the comparison (stamp or
+//! Invariant: each share names its total (reads, bytes or blocks) and the comparison (stamp or
 //! every byte).
 
 use crate::result::{CellResult, Coverage, RunResult};
 
-/// Verified share of the reads in the rows.
+/// Verified share of the reads in all rows.
 pub(crate) fn of_reads(result: &RunResult) -> String {
     let mut all = Coverage::default();
     result.cells.iter().flat_map(CellResult::measured).for_each(|run| all.add(&run.coverage));
@@ -21,7 +21,7 @@ pub(crate) fn of_reads(result: &RunResult) -> String {
     )
 }
 
-/// Share of the blocks that verification read after the last run.
+/// Share of the blocks that the verification after the last run read.
 pub(crate) fn of_blocks(result: &RunResult) -> String {
     let Some(found) = result.cells.iter().find_map(|cell| cell.verified.as_ref()) else {
         return "nothing".to_owned();
@@ -30,7 +30,7 @@ pub(crate) fn of_blocks(result: &RunResult) -> String {
     format!("{asked} % of the blocks, {} in all, byte by byte", found.blocks)
 }
 
-/// With one decimal, rounded down: 100 % is all.
+/// Percentage with one decimal, rounded down, so that "100 %" means all.
 fn pct(part: u64, whole: u64) -> f64 {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     tenths as f64 / 10.0
@@ -43,7 +43,7 @@ mod tests {
     use crate::result::Verification;
 
     #[test]
-    fn shares_of_reads_and_bytes_are_told() {
+    fn report_names_verified_shares_of_reads_and_bytes() {
         let mut cell = fixture::cell("row", vec![fixture::closed_run(1000, 10, 75, 1000, 3000)]);
         cell.spec.verify_pct = 1.0;
         assert_eq!(of_reads(&fixture::result(vec![cell.clone()])), "no reads");

@@ -1,8 +1,8 @@
-//! Results as a run would give them, for tests of what is made from them.
+//! Synthetic results, for tests of code that reads results.
 //!
-//! Not here: anything that measures.
+//! Not here: measurement.
 //!
-//! Invariant: the same arguments give the same result, to the last bit.
+//! Invariant: the same arguments give a bit-identical result.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::spec::{
     LoadSpec, OpKind, RunSpec, Scale, SearchSpec, StreamSpec,
 };
 
-/// Bytes of every operation.
+/// Block size of every operation.
 const BLOCK_BYTES: u32 = 4096;
 
-/// A run of `seconds` with `iops` operations in each, of constant latencies.
+/// A closed-loop run of `seconds` with `iops` operations per second and constant latencies.
 pub(crate) fn closed_run(
     iops: u64,
     seconds: u32,
@@ -69,7 +69,7 @@ fn class(op: OpKind, ops: u64, latency_us: u64) -> ClassResult {
     }
 }
 
-/// A closed-loop cell of random 4 KiB, three quarters of it reads, with those runs.
+/// A closed-loop cell of random 4 KiB operations, 75 % reads, with the given runs.
 pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     let stream = StreamSpec {
         name: String::new(),
@@ -98,7 +98,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     CellResult { spec, runs, verified: None, failure: None, points: Vec::new() }
 }
 
-/// A cell that was searched: each rate is offered and reached up to `limit_iops`.
+/// A searched cell: each rate is offered, and rates up to `limit_iops` are achieved.
 pub(crate) fn searched(name: &str, rates: &[u64], limit_iops: u64) -> CellResult {
     let point = |rate: &u64| CurvePoint {
         offered_iops: *rate as f64,
@@ -116,7 +116,7 @@ pub(crate) fn searched(name: &str, rates: &[u64], limit_iops: u64) -> CellResult
     cell
 }
 
-/// A whole result of those cells.
+/// A complete result with the given cells.
 pub(crate) fn result(cells: Vec<CellResult>) -> RunResult {
     let specs = cells.iter().map(|cell| cell.spec.clone()).collect();
     let fill = PhaseResult {

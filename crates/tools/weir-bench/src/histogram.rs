@@ -1,9 +1,10 @@
-//! A distribution of latencies.
+//! Latency distribution.
 //!
-//! Not here: who records, and what the figures mean.
+//! Not here: recording (load), and the interpretation of the figures (summary).
 //!
 //! Invariants:
-//! - recorded in nanoseconds, 100 ns to 60 s, three digits; what is beyond is counted at the end;
+//! - latencies are recorded in nanoseconds, from 100 ns to 60 s with three significant digits;
+//!   values outside count as the nearest bound;
 //! - a percentile exists only with ten samples beyond it (design 4.3).
 
 use std::fmt;
@@ -15,10 +16,10 @@ use serde::{Deserialize, Serialize};
 const LOW_NS: u64 = 100;
 const HIGH_NS: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
-/// Samples that must be beyond a percentile.
+/// Minimum number of samples beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
 
-/// A distribution of latencies.
+/// Latency distribution.
 #[derive(Clone, PartialEq)]
 pub struct Latencies(Histogram<u64>);
 
@@ -30,32 +31,32 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one.
+    /// Records one latency.
     pub fn record_ns(&mut self, nanoseconds: u64) {
         self.0.saturating_record(nanoseconds);
     }
 
-    /// Counts all of another.
+    /// Adds all samples of another distribution.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Forgets everything.
+    /// Removes all samples.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// How many.
+    /// Number of samples.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Mean in microseconds; 0 of none.
+    /// Mean in microseconds; 0 if empty.
     pub fn mean_us(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() / 1000.0 }
     }
 
-    /// Longest in microseconds.
+    /// Longest latency in microseconds; 0 if empty.
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1000.0
     }
@@ -67,7 +68,7 @@ impl Latencies {
         enough.then(|| self.0.value_at_percentile(percent) as f64 / 1000.0)
     }
 
-    /// Count and sum, in microseconds, of the latencies above `us`.
+    /// Number and sum, in microseconds, of the latencies above `us`.
     pub fn beyond(&self, us: f64) -> (u64, f64) {
         let steps = self.0.iter_recorded().map(|step| {
             (step.value_iterated_to() as f64 / 1000.0, step.count_since_last_iteration())
@@ -76,7 +77,8 @@ impl Latencies {
         longer.fold((0, 0.0), |(n, sum), (each, count)| (n + count, sum + each * count as f64))
     }
 
-    /// The distribution as points: microseconds, and the share of latencies up to it; ascending.
+    /// Cumulative distribution: pairs of microseconds and the share of latencies up to it,
+    /// ascending.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let steps = self.0.iter_recorded();
         steps.map(|step| (step.value_iterated_to() as f64 / 1000.0, step.quantile())).collect()
@@ -107,7 +109,7 @@ impl<'de> Deserialize<'de> for Latencies {
         let read = HdrDeserializer::new().deserialize(&mut &bytes[..]);
         let read: Histogram<u64> =
             read.map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
-        // Of other bounds it could not be merged with ours.
+        // Distributions with other bounds cannot be merged with ours.
         let mut own = Self::default();
         own.0.add(&read).map_err(|error| serde::de::Error::custom(format!("{error:?}")))?;
         Ok(own)

@@ -21,7 +21,7 @@ use crate::verdict::{Finding, Remark};
 pub(crate) use data::refused;
 pub(crate) use load::SMALL_DEPTH;
 
-/// A way in which a cell can be wrong.
+/// A condition that a valid cell meets.
 #[derive(Clone, Copy)]
 pub(crate) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "a failing test prints the name"))]

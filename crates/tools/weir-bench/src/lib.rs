@@ -1,11 +1,12 @@
-//! Measures storage, any storage, and says of every number whether it can be trusted.
+//! Storage benchmark: measures any block or file target and judges whether each number is valid.
 //!
-//! Not here: the engine, of which this crate knows nothing; the command line (the binary).
+//! Not here: the storage engine, which this crate does not depend on; the command line, which is in
+//! the binary.
 //!
-//! A profile becomes a [`spec::RunSpec`]; running it gives a [`result::RunResult`], which is
-//! `result.json`; tables, charts and comparisons are made from that file alone.
+//! Flow: a profile expands to a [`spec::RunSpec`]; a run of it produces a [`result::RunResult`],
+//! stored as `result.json`. Tables, charts and comparisons read only that file.
 //!
-//! Invariant: no figure leaves this crate for a reader without the verdict of its cell.
+//! Invariant: this crate reports no figure without the verdict on its cell.
 
 pub mod bonnie;
 pub mod calibrate;

@@ -1,12 +1,12 @@
-//! Offering load: which operations, when, and what came of them.
+//! Offers load: chooses operations, sends them on time and records the results.
 //!
-//! Not here: what blocks hold (content), how operations reach a target (target), phases (run).
+//! Not here: block contents (content), transport to a target (target), phases (run).
 //!
 //! Invariants:
-//! - workers share nothing on the way of an operation but the generations of blocks;
-//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the
-//!   time it was intended for;
-//! - of several clients each has a part of the dataset and random numbers of its own.
+//! - on the path of an operation, workers share no state except the generations of blocks;
+//! - no operation is dropped silently: an operation that cannot be sent in time waits, and its
+//!   latency counts from its intended time;
+//! - each of several clients has its own part of the dataset and its own random numbers.
 
 mod access;
 mod board;
@@ -29,39 +29,39 @@ use crate::target::{Lane, Target, TargetError};
 use board::Board;
 use worker::{Pace, Tally, Times, Worker};
 
-/// How often the progress is told.
+/// Interval between progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// Operations that a worker has ready beside those in flight: as many as one look for answers is
-/// likely to bring ...
+/// Operations that a worker prepares in addition to those in flight: as many as one poll for
+/// completions is likely to return ...
 const SPARES_MAX: usize = 32;
-/// ... and no more than fit into this, but for one.
+/// ... limited to this memory, but at least one operation.
 const SPARE_BYTES_MAX: usize = 16 << 20;
-/// Clients' parts of a dataset begin at multiples of this: no block of ours is larger.
+/// Alignment of the clients' parts of a dataset: the largest content block.
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
-/// Wall clock and monotonic clock may differ by so much over a run ...
+/// Wall clock and monotonic clock may diverge by this much over a run ...
 const CLOCK_SLACK_S: f64 = 0.1;
-/// ... and by this part of it (chrony slews at most 500 ppm in steps of its own).
+/// ... plus this fraction of it (chrony slews at most 500 ppm, in its own steps).
 const CLOCK_SLACK_PART: f64 = 0.002;
 
-/// What is common to all loads of a run.
+/// Context that all loads of a run share.
 pub struct Ground<'a> {
     /// Target.
     pub target: &'a dyn Target,
-    /// Addresses.
+    /// Working set.
     pub dataset: &'a DatasetSpec,
-    /// What blocks hold.
+    /// Block contents.
     pub content: &'a Content,
-    /// Which generation each has; `None`: the dataset is too large to know.
+    /// Generation of each block; `None`: the dataset is too large to track.
     pub generations: Option<&'a Generations>,
-    /// What a completed write promises.
+    /// Durability that a completed write guarantees.
     pub durability: Durability,
-    /// Of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Part of the read data that is verified.
+    /// Share of the read data that is verified.
     pub read_checks: ReadChecks,
 }
 
-/// Part of the read data that a load verifies. A target that keeps no data is not verified.
+/// Share of the read data that a load verifies. Targets that store no data are not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadChecks {
     /// None.
@@ -73,42 +73,42 @@ pub enum ReadChecks {
 }
 
 impl ReadChecks {
-    /// Stamps, or every byte.
+    /// Every byte if `is_full`, otherwise stamps.
     pub fn full_if(is_full: bool) -> Self {
         if is_full { Self::Full } else { Self::Stamps }
     }
 }
 
-/// A load for some time.
+/// A load with its duration.
 pub struct Offer<'a> {
-    /// Operations.
+    /// Streams of operations.
     pub streams: &'a [StreamSpec],
-    /// How they are offered.
+    /// Open or closed loop.
     pub load: LoadSpec,
-    /// Not counted.
+    /// Warm-up, not counted.
     pub warmup: Duration,
-    /// Counted; `None`: until the workers end.
+    /// Measured time; `None`: until the workers finish.
     pub duration: Option<Duration>,
-    /// Bytes of operations after which each worker ends. With no duration either, a worker ends
-    /// when it was at each of its addresses once.
+    /// Each worker stops after this many bytes of operations. If `duration` is `None` too, a worker
+    /// stops after visiting each of its addresses once.
     pub worker_bytes: Option<u64>,
 }
 
-/// One of several clients that offer the same load at the same time.
+/// Position of a client among several that offer the same load concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// From 0.
+    /// Number of this client, from 0.
     pub number: u32,
-    /// Clients.
+    /// Number of clients.
     pub of: u32,
 }
 
 impl Place {
-    /// The only client.
+    /// A single client.
     pub const ALONE: Self = Self { number: 0, of: 1 };
 
-    /// Its bytes of a dataset, in whole blocks of 4 KiB: those of all clients are the dataset, and
-    /// no byte is of two.
+    /// Byte range of this client in the dataset, aligned to 4 KiB. The ranges of all clients cover
+    /// the dataset without overlap.
     pub fn part(self, dataset: &DatasetSpec) -> Range<u64> {
         let total_bytes = dataset.total_bytes();
         let blocks = u128::from(total_bytes / CUT_BYTES);
@@ -119,18 +119,18 @@ impl Place {
         edge(self.number)..edge(self.number + 1)
     }
 
-    /// Its seed, of that of the run: that itself where there is one client.
+    /// Seed of this client, derived from the seed of the run; equal to it for a single client.
     fn seed(self, seed: u64) -> u64 {
         seed ^ u64::from(self.number).wrapping_mul(0xd134_2543_de82_ef95)
     }
 }
 
-/// Slots of a worker's lane.
+/// Slot counts of a worker's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slots {
-    /// Operations in flight at most.
+    /// Maximum queue depth.
     depth: usize,
-    /// Operations that are made ready meanwhile.
+    /// Operations prepared ahead.
     spares: usize,
 }
 
@@ -146,7 +146,7 @@ impl Slots {
     }
 }
 
-/// A load of which everything is ready but the start.
+/// A load that is ready to start.
 pub struct Prepared<'a> {
     ground: &'a Ground<'a>,
     offer: &'a Offer<'a>,
@@ -155,19 +155,19 @@ pub struct Prepared<'a> {
     lanes: Vec<Box<dyn Lane>>,
 }
 
-/// What came of a load.
+/// Result of a load.
 pub struct Offered {
-    /// What was measured.
+    /// Measured figures.
     pub run: CellRun,
-    /// When the first worker began.
+    /// Start of the first worker.
     pub began: Instant,
 }
 
-/// Offers a load from now on. `tell` is called now and then with the time that has gone by; false
-/// ends it.
+/// Offers a load immediately. Calls `tell` periodically with the elapsed time; if it returns false,
+/// the load stops.
 ///
 /// # Errors
-/// A lane was lost; what was measured so far is given up.
+/// If a lane is lost. The figures measured so far are discarded.
 pub fn offer(
     ground: &Ground<'_>,
     offer: &Offer<'_>,
@@ -178,10 +178,10 @@ pub fn offer(
 }
 
 impl<'a> Prepared<'a> {
-    /// Opens a lane for each worker: a target that is not there is told before anything runs.
+    /// Opens a lane for each worker, so that an unreachable target fails before the load starts.
     ///
     /// # Errors
-    /// A lane cannot be opened.
+    /// If a lane cannot be opened.
     pub fn new(
         ground: &'a Ground<'a>,
         offer: &'a Offer<'a>,
@@ -194,7 +194,7 @@ impl<'a> Prepared<'a> {
             }
         };
         check_operations(ground.target, offer.streams)?;
-        // What is compared lies in front of what is written.
+        // COMPARE AND WRITE stores the data to compare in front of the data to write.
         let largest = |stream: &StreamSpec| {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()
@@ -206,10 +206,10 @@ impl<'a> Prepared<'a> {
         Ok(Self { ground, offer, place, slots, lanes })
     }
 
-    /// Offers the load from `start` on, which may be ahead. `tell` as of [`offer`].
+    /// Offers the load from `start` on, which may be in the future. `tell` is as in [`offer`].
     ///
     /// # Errors
-    /// A lane was lost; what was measured so far is given up.
+    /// If a lane is lost. The figures measured so far are discarded.
     pub fn start(
         self,
         start: Instant,
@@ -247,8 +247,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Whether the target has what streams do instead of reads and writes. A run asks the same before
-/// it begins; a client is only told what to do.
+/// Checks that the target supports the streams' operations other than reads and writes. A run
+/// checks this before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };
@@ -262,15 +262,15 @@ fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), T
     Ok(())
 }
 
-/// What was seen of the whole process while the load ran.
+/// Process-wide figures while the load ran.
 struct Watched {
     started_unix_ms: u64,
     cpu_s: (f64, f64),
     clock_jumped: bool,
-    /// Of the machine's cores, in percent: taken by the hypervisor, used by other processes.
+    /// Steal time and CPU use of other processes, in percent of the machine's cores.
     steal_pct: f64,
     others_pct: f64,
-    /// Of the server's process, in seconds.
+    /// CPU time of the server's process in seconds.
     target_cpu_s: Option<f64>,
 }
 
@@ -314,7 +314,7 @@ fn watch<T>(
         clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
         steal_pct,
         others_pct,
-        // A server that was started again has used less than before.
+        // A restarted server reports less CPU time than before.
         target_cpu_s: server_before
             .zip(server_after)
             .map(|(before, after)| after - before)

@@ -1,11 +1,11 @@
-//! Processor time of the machine and of processes.
+//! CPU time of the machine and of processes.
 //!
 //! Invariant: figures of /proc that cannot be read are zero.
 
-/// The kernel's unit of processor time, on every Linux (USER_HZ).
+/// Kernel unit of CPU time on every Linux (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;
 
-/// Processor time of all cores so far, in seconds (proc(5), stat); zeros where it cannot be read.
+/// CPU time of all cores since boot, in seconds (proc(5), stat); zeros if it cannot be read.
 #[derive(Default)]
 pub(crate) struct MachineCpu {
     total: f64,
@@ -17,7 +17,7 @@ impl MachineCpu {
     pub(crate) fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = stat.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; guests are in user and nice already.
+        // user nice system idle iowait irq softirq steal; user and nice already include guest time.
         let fields: Vec<f64> = line
             .split_whitespace()
             .skip(1)
@@ -28,7 +28,7 @@ impl MachineCpu {
         Self { total: fields.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
     }
 
-    /// Shares since `before`, in percent: stolen, and used by processes other than this one.
+    /// Shares since `before`, in percent: steal time, and CPU time of other processes.
     pub(crate) fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
         let total = (self.total - before.total).max(1e-9);
         let stolen = self.stolen - before.stolen;
@@ -38,17 +38,17 @@ impl MachineCpu {
     }
 }
 
-/// Processor time of this process so far, user and system, in seconds.
+/// CPU time of this process so far in seconds: user, system.
 pub(crate) fn process_cpu_s() -> (f64, f64) {
     cpu_s_of("self").unwrap_or_default()
 }
 
-/// Processor time of another process so far, in seconds; `None` if /proc does not show it.
+/// CPU time of another process so far, in seconds; `None` if /proc does not show it.
 pub(crate) fn other_process_cpu_s(process: u32) -> Option<f64> {
     cpu_s_of(&process.to_string()).map(|(user, system)| user + system)
 }
 
-/// User and system time of a process of /proc (proc(5), stat).
+/// User and system time of a process, from its /proc entry (proc(5), stat).
 fn cpu_s_of(process: &str) -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_of_a_process_grows_and_a_process_that_is_gone_has_none() {
+    fn cpu_time_grows_and_missing_process_has_none() {
         let own = || other_process_cpu_s(std::process::id()).expect("/proc shows this process");
         let before = own();
         while own() < before + 0.02 {

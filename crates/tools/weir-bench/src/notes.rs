@@ -1,22 +1,22 @@
-//! Conditions of a cell that a reader must know and that take nothing from its figures.
+//! Notes: conditions to know when reading a cell's figures that do not invalidate them.
 //!
-//! Not here: what makes a figure useless (judge).
+//! Not here: findings that invalidate a figure (judge).
 //!
-//! Invariant: a note says what was seen, with its figure, and never changes a verdict.
+//! Invariant: a note states an observation with its figure and never changes a verdict.
 
 use crate::judge::SMALL_DEPTH;
 use crate::result::{CellResult, RunResult};
 use crate::spec::LoadSpec;
 use crate::summary::CellSummary;
 
-/// Less than this share of the depth in flight is told.
+/// Note a mean queue depth below this percentage of the specified depth.
 const IN_FLIGHT_PCT: f64 = 97.0;
-/// Share of the cores that the hypervisor took, from which on it is told.
+/// Note steal time from this percentage of the cores.
 const STEAL_PCT: f64 = 2.0;
-/// Share of the cores that other processes used, from which on it is told.
+/// Note CPU use of other processes from this percentage of the cores.
 const OTHERS_PCT: f64 = 15.0;
 
-/// The notes on a cell.
+/// Returns the notes on a cell.
 pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -> Vec<String> {
     let mut notes = Vec::new();
     if let LoadSpec::Closed { workers, depth } = cell.spec.load {
@@ -62,8 +62,8 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn depth_that_was_nearly_kept_is_a_note_and_no_verdict() {
-        // 1,000 per second of 14.9 ms: 14.9 in flight of 16.
+    fn queue_depth_slightly_below_target_is_noted() {
+        // 1,000 operations per second at 14.9 ms: 14.9 of 16 in flight.
         let run = || fixture::closed_run(1000, 10, 75, 14_900, 14_900);
         let result = fixture::result(vec![fixture::cell("row", vec![run(), run(), run()])]);
         let judged = crate::verdict::JudgedRun::of(result);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_machine_is_told() {
+    fn cpu_use_by_hypervisor_and_others_is_noted() {
         let run = || crate::result::CellRun {
             steal_pct: 12.0,
             others_pct: 40.0,

@@ -1,15 +1,14 @@
-//! Profiles: what is to be measured, as files that people write, and those that come along.
+//! Profiles: descriptions of measurements, as TOML files of users or built into the program.
 //!
-//! Not here: doing it (run), published rows to compare with (reference).
+//! Not here: execution (run), published rows for comparison (reference).
 //!
-//! A profile is TOML. It is read strictly (`read`: an unknown key is an error with its line and the
-//! key that was probably meant), checked (`check`: what cannot be is refused), and expanded
-//! (`expand`) into a [`RunSpec`] for a scale, a variant and the target's protocol.
+//! `read` parses a profile strictly: an unknown key is an error with its line and the most similar
+//! key. `check` refuses impossible values. `expand` makes a [`RunSpec`] for a scale, a variant and
+//! the target's protocol. `fio` and `icf` import the files of other generators, `lint` reports
+//! traps of a run. A user's file runs at full length and size unless the user gives a scale; a
+//! built-in profile runs at standard scale.
 //!
-//! `fio` and `icf` import what other generators are told, `lint` names the traps of a run.
-//! The file of a user is done as it says; only profiles that come along have a scale of their own.
-//!
-//! Invariant: built-in profiles go through the same doors as files.
+//! Invariant: built-in profiles are read, checked and expanded by the same code as files.
 
 mod builtin;
 mod check;
@@ -40,26 +39,27 @@ pub use icf::import_icf;
 pub use imported::{Imported, Skipped};
 pub use lint::{Machine, Trap, lint};
 
-/// Smallest unit of any target.
+/// Smallest I/O size of any target.
 const SECTOR_BYTES: u64 = 512;
-/// Stamped blocks of the content, if all sizes are multiples of this.
+/// Size of stamped blocks, if all I/O sizes are multiples of it; otherwise stamped blocks have
+/// [`SECTOR_BYTES`].
 const STAMPED_BYTES: u64 = 4096;
-/// No profile is larger.
+/// Size limit of a profile file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// How a target is spoken to.
+/// Protocol or interface of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// A file.
+    /// A regular file.
     File,
-    /// A folder of files.
+    /// A directory of files.
     Dir,
     /// A block device.
     Block,
     /// An NBD export.
     Nbd,
-    /// Nothing: measures the generator.
+    /// No storage: measures the generator itself.
     Null,
     /// NFS version 3.
     Nfs3,
@@ -72,7 +72,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As it is printed, and as profiles write it.
+    /// Name in reports and in profiles.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -88,47 +88,47 @@ impl Protocol {
     }
 }
 
-/// What a profile is expanded for.
+/// Parameters for the expansion of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Scale; `None` is standard for a built-in profile, and the whole of a user's file.
+    /// Scale; `None`: standard for a built-in profile, full size for a user's file.
     pub scale: Option<Scale>,
-    /// Named way to differ; `None`: the profile itself.
+    /// Name of a variant of the profile; `None`: the profile without variant.
     pub variant: Option<String>,
-    /// Of the target; `None`: not known yet.
+    /// Protocol of the target; `None`: unknown yet.
     pub protocol: Option<Protocol>,
-    /// Of all random numbers, instead of the profile's.
+    /// Seed of all random numbers; `None`: the profile's seed.
     pub seed: Option<u64>,
-    /// Smallest unit of the target, to which smaller blocks are raised; `None`: not known yet.
+    /// Smallest I/O size of the target, to which smaller blocks are raised; `None`: unknown yet.
     pub block_min_bytes: Option<u32>,
-    /// Size of the target, for files that name a share of it; `None` if unknown.
+    /// Size of the target, from which imported files can derive their sizes; `None`: unknown.
     pub target_bytes: Option<u64>,
-    /// Size of the dataset; `None` is the size in the file.
+    /// Size of the dataset; `None`: the size in the profile.
     pub size_bytes: Option<u64>,
 }
 
-/// Names of the profiles that come along.
+/// Names of the built-in profiles.
 pub fn names() -> Vec<&'static str> {
     builtin::PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Name and text of a profile that comes along: by its name, or by what stands behind the number
-/// of its document (`exchange` for `s004-exchange`).
+/// Full name and text of a built-in profile, found by its full name or by the part after its
+/// document number (`exchange` for `s004-exchange`).
 pub fn known(name: &str) -> Option<(&'static str, &'static str)> {
     let short = |known: &str| known.split_once('-').is_some_and(|(_, short)| short == name);
     let exact = builtin::PROFILES.iter().find(|(known, _)| *known == name);
     exact.or_else(|| builtin::PROFILES.iter().find(|(known, _)| short(known))).copied()
 }
 
-/// Variants of a profile: the `name_or_path` that [`load`] takes.
+/// Names of a profile's variants. `name_or_path` is as in [`load`].
 pub fn variants(name_or_path: &str) -> Result<Vec<String>, ProfileError> {
     let (file, text) = open(name_or_path)?;
     let profile = read::read(Source { file: &file, text: &text }, None)?;
     Ok(profile.variant.into_iter().map(|variant| variant.name).collect())
 }
 
-/// Reads a profile that comes along, or a file: whatever has a `/` or a `.` in it is a file. Files
-/// of fio and Iometer are imported; [`import`] also returns the changes.
+/// Loads a built-in profile by name, or a file. A name with a `/` or a `.` is a path. Files of fio
+/// and Iometer are imported; [`import`] also returns the changes that the import made.
 pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileError> {
     if let Some(imported) = import(name_or_path, options)? {
         return Ok(imported.spec);
@@ -143,7 +143,8 @@ pub fn load(name_or_path: &str, options: &Options) -> Result<RunSpec, ProfileErr
 
 type Import = fn(&str, &str, &Options) -> Result<Imported, ProfileError>;
 
-/// Reads a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None`: it is neither.
+/// Imports a job file of fio (`.fio`) or a configuration of Iometer (`.icf`); `None` for any other
+/// file.
 pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>, ProfileError> {
     let extension = Path::new(name_or_path).extension().and_then(|it| it.to_str());
     let extension = extension.map(str::to_ascii_lowercase);
@@ -159,7 +160,7 @@ pub fn import(name_or_path: &str, options: &Options) -> Result<Option<Imported>,
     import(&file, &text, options).map(Some)
 }
 
-/// Reads the text of a profile; `file` is its name in errors.
+/// Parses and expands the text of a profile; errors refer to it as `file`.
 pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, ProfileError> {
     let source = Source { file, text };
     let profile = read::read(source, options.variant.as_deref())?;
@@ -167,8 +168,9 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
     expand::expand(source, &profile, options)
 }
 
-/// Why a dataset is too small for its operations: each client has a part of its own, and what
-/// leaves blocks that are not judged has the last quarter of that.
+/// Describes the first operation for which the dataset is too small. Each client uses its own part
+/// of the dataset. Trims, WRITE SAME and copies leave blocks that cannot be verified, so they use
+/// only the last quarter of that part. `None`: the dataset is large enough.
 fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
     for cell in cells {
         let part = dataset.total_bytes() / u64::from(cell.clients.max(1));
@@ -195,7 +197,7 @@ fn too_small(cells: &[CellSpec], dataset: &DatasetSpec) -> Option<String> {
 }
 
 impl Options {
-    /// Scale of a user's file: the whole file, unless the user gave a scale.
+    /// Scale of a user's file: full size, unless the user gave a scale.
     fn scale_of_file(&self) -> Scale {
         self.scale.unwrap_or(Scale::Seed)
     }
@@ -212,12 +214,12 @@ fn open(name_or_path: &str) -> Result<(String, String), ProfileError> {
     read_text(Path::new(name_or_path)).map(|text| (name_or_path.to_owned(), text))
 }
 
-/// The text of a file; an error names the line where it stops to be text.
+/// Reads a text file. If it is not UTF-8, the error names the line of the first bad byte.
 fn read_text(path: &Path) -> Result<String, ProfileError> {
     let cannot = |source| ProfileError::Read { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    // A device or a pipe may never end.
+    // Limit the read: a device or a pipe may never end.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
     let name = || path.display().to_string();
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -230,6 +232,6 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
         let what = format!("byte 0x{:02x} is no UTF-8 text", bad.first().copied().unwrap_or(0));
         refuse(&name(), line, what, "save the file as UTF-8")
     })?;
-    // Editors of Windows begin a text with a mark.
+    // Windows editors start a text file with a byte order mark.
     Ok(text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned))
 }

@@ -1,12 +1,13 @@
-//! Growth of a target's queue in an open loop.
+//! Detects growth of the target's queue in an open loop.
 //!
 //! Not here: the verdict (judge), the answered share of the offered rate (result).
 //!
-//! Theory. A target that is slower than the offered rate by any share keeps ever more operations
-//! outstanding. The answered share shows that only where the target is much slower; the number at
-//! the end of each second shows it for any share, if the run is long enough.
+//! Theory. If the offered rate exceeds the target's rate by any share, the number of outstanding
+//! operations grows without bound. The answered share reveals this only if the target is much
+//! slower. The count at the end of each second reveals any difference, if the run is long enough.
 //!
-//! Invariant: chance and a change from one level to another are no growth.
+//! Invariant: neither random variation nor a single step from one level to another counts as
+//! growth.
 
 use std::fmt;
 
@@ -15,10 +16,10 @@ use crate::spec::Arrival;
 use crate::stats::{CHANCE_DEVIATIONS, median};
 use crate::summary::whole_intervals;
 
-/// Whole seconds below which a run shows no growth: three for each third. Numbers without a trend
-/// have three ordered thirds of three seconds in one of 1,680 runs.
+/// A shorter run shows no growth: three whole seconds for each third. Without a trend, three thirds
+/// of three seconds are in ascending order in one of 1,680 runs.
 const SECONDS_MIN: usize = 9;
-/// Growth that is always allowed: kernel timers move operations from one second to the next.
+/// Growth that is always allowed: timer jitter moves operations from one second to the next.
 const OPERATIONS_MIN: f64 = 4.0;
 
 /// Median numbers of outstanding operations.
@@ -36,11 +37,11 @@ impl fmt::Display for Growth {
     }
 }
 
-/// Returns the growth of the queue over `run`, an open loop; `None` if it does not grow, or the run
-/// is too short to tell.
+/// Returns the growth of the queue over `run`, an open loop; `None` if the queue does not grow or
+/// the run is too short to detect growth.
 ///
-/// The queue grows if each third of the run has more operations outstanding in all of its seconds
-/// than the third before it, and the last third has at least twice the number of the first.
+/// The queue grows if every second of each third of the run has more operations outstanding than
+/// all seconds of the third before, and the last third has at least twice the median of the first.
 pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
     let rate = run.offered_iops?;
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// Seconds of an open loop of 1,000 operations per second, by operations in flight.
+    /// Open-loop run at 1,000 operations per second with these in-flight counts by second.
     fn run(in_flight: impl IntoIterator<Item = u64>) -> CellRun {
         let in_flight: Vec<u64> = in_flight.into_iter().collect();
         let mut run = fixture::closed_run(1000, in_flight.len() as u32, 75, 5_000, 5_000);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn target_that_is_slower_by_half_a_percent_is_found() {
+    fn target_half_a_percent_too_slow_shows_growth() {
         let slow = run((1..=10).map(|second| 5 + 5 * second));
         let found = growth(&slow, Arrival::Constant).unwrap();
         assert_eq!(found, Growth { first: 15.0, last: 47.5 });
@@ -104,7 +105,7 @@ mod tests {
         assert!(growth(&waits, Arrival::Constant).is_some());
     }
 
-    // Chance explains 245 operations of Poisson arrivals in 10 s.
+    // Random variation explains 245 operations of Poisson arrivals in 10 s.
     #[test]
     fn poisson_arrivals_need_a_larger_growth() {
         let grows = |each: u64, seconds: u64| run((1..=seconds).map(move |second| each * second));

@@ -1,13 +1,15 @@
-//! Published rows of the documents that profiles repeat, to be laid beside ours.
+//! Published rows of the documents that profiles repeat, for comparison with results of Weir's
+//! runs.
 //!
-//! Not here: laying them beside (report). They are of other hardware: a ratio to them shows a
-//! shape, not a rank.
+//! Not here: the comparison (report). The published hardware differs, so a ratio shows a shape, not
+//! a rank.
 //!
-//! The data is in `profiles/reference`, one CSV per document: `#` lines are what must be known of
-//! all its rows, the header names carry units, `note` is what must be known of one row.
+//! The data is in `profiles/reference`. A document has one CSV file for each kind of table that it
+//! publishes: measurements, bonnie++ runs, sizing. Lines with `#` are notes on all rows of the
+//! file, column names contain the units, and the column `note` has the note on one row.
 //!
 //! Invariants:
-//! - a row names the cell of the profile that repeats it, and the variant in which;
+//! - a row names the cell of the profile that repeats it, and the variant;
 //! - a figure that was not published is empty, never 0.
 
 mod bonnie;
@@ -21,106 +23,106 @@ use crate::spec::CellSpec;
 
 pub use bonnie::{BonnieFigure, BonnieRow};
 
-/// Why published rows could not be read.
+/// Reason why published rows cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// No such file comes along.
+    /// No document has this name.
     #[error("there are no published rows {name:?}; there are {known}")]
     Unknown {
-        /// As it was given.
+        /// Name as given.
         name: String,
-        /// Files that come along.
+        /// Names of the embedded documents.
         known: String,
     },
-    /// A row is not as the header says.
+    /// A row does not match the columns.
     #[error("published rows {name}: {source}")]
     Row {
-        /// The file.
+        /// Name of the document.
         name: String,
-        /// Line and column.
+        /// Parse error with line and column.
         source: csv::Error,
     },
 }
 
-/// What a document published.
+/// Published tables of one document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// File it comes from: the `reference` of a run.
+    /// Name of the document: the `reference` of a run.
     pub name: String,
-    /// What must be known of all rows.
+    /// Notes on all of `rows`.
     pub notes: Vec<String>,
-    /// In the order of the document.
+    /// Rows of the measurements, in the order of the document.
     pub rows: Vec<Row>,
-    /// Rows of its file test, where it has one.
+    /// Rows of its bonnie++ test; empty if it has none.
     pub bonnie: Vec<BonnieRow>,
-    /// What must be known of these.
+    /// Notes on all of `bonnie`.
     pub bonnie_notes: Vec<String>,
-    /// Its sizing tables, where it has any.
+    /// Rows of its sizing tables; empty if it has none.
     pub sizing: Vec<SizingRow>,
-    /// What must be known of these.
+    /// Notes on all of `sizing`.
     pub sizing_notes: Vec<String>,
 }
 
-/// A published row. Units are in the names; what the document leaves out is `None`.
+/// A published row. Field names contain the units; `None`: not published.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Row {
     /// Table of the document.
     pub table: String,
-    /// Name of our cell that repeats it; `fill` is the fill.
+    /// Name of the profile's cell that repeats the row; `fill` is the fill phase.
     pub cell: String,
-    /// Variant of the profile that repeats it; `None`: the profile itself.
+    /// Variant of the profile that repeats the row; `None`: the profile without variant.
     pub variant: Option<String>,
-    /// Redundancy or media, in words of the document.
+    /// Redundancy or media, in the document's words.
     pub layout: Option<String>,
-    /// What the storage is made of.
+    /// Storage media.
     pub media: Option<String>,
-    /// How it was spoken to.
+    /// Protocol to the storage.
     pub protocol: Option<String>,
-    /// Number of the test.
+    /// Test number in the document.
     pub test: Option<u32>,
-    /// Copies of the data.
+    /// Number of copies of the data.
     pub copies: Option<u32>,
-    /// Clients that offered the load together.
+    /// Number of clients that offered the load together.
     pub clients: Option<u32>,
-    /// Unit in which the storage keeps data.
+    /// Record size of the storage.
     pub record_kib: Option<f64>,
-    /// Operations in flight of each worker.
+    /// Queue depth of each worker.
     pub window: Option<u32>,
-    /// Share of operations on data; the rest are on metadata.
+    /// Share of data operations; the other operations access metadata.
     pub data_pct: Option<f64>,
     /// Size of an operation.
     pub block_kib: Option<f64>,
     /// Share of reads in data operations.
     pub read_pct: Option<f64>,
-    /// Bytes on the wire, headers and metadata included.
+    /// Throughput on the wire, including headers and metadata.
     pub wire_mib_s: Option<f64>,
-    /// Bytes read and written, in MB as the document prints them.
+    /// Throughput of the data read and written, in MB as the document prints it.
     pub payload_mb_s: Option<f64>,
-    /// What was required.
+    /// Required rate.
     pub required_ops_s: Option<f64>,
-    /// All operations, metadata included.
+    /// Rate of all operations, including metadata.
     pub total_ops_s: Option<f64>,
-    /// Reads.
+    /// Rate of reads.
     pub read_ops_s: Option<f64>,
-    /// Writes.
+    /// Rate of writes.
     pub write_ops_s: Option<f64>,
-    /// Mean of all operations.
+    /// Mean latency of all operations.
     pub latency_ms: Option<f64>,
-    /// Mean of writes to the log.
+    /// Mean latency of writes to the log.
     pub log_write_ms: Option<f64>,
-    /// Mean of writes to the database.
+    /// Mean latency of writes to the database.
     pub db_write_ms: Option<f64>,
-    /// Mean of reads of the database.
+    /// Mean latency of reads of the database.
     pub db_read_ms: Option<f64>,
-    /// Processor of the target.
+    /// CPU utilisation of the target.
     pub cpu_pct: Option<f64>,
-    /// What must be known of this row.
+    /// Note on this row.
     pub note: String,
 }
 
-/// A row of a sizing table: which node for how much.
+/// A row of a sizing table: the recommended node for a range of rates.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingRow {
@@ -128,24 +130,24 @@ pub struct SizingRow {
     pub table: String,
     /// Size of an operation.
     pub block_kib: f64,
-    /// More operations per second than this ...
+    /// Lower end of the range, exclusive, in operations per second.
     pub iops_above: f64,
-    /// ... and no more than this.
+    /// Upper end of the range, inclusive.
     pub iops_to: f64,
-    /// No more throughput than this, in MB as the document prints it.
+    /// Maximum throughput, in MB per second as the document prints it.
     pub mb_s_to: f64,
-    /// Name of the node.
+    /// Name of the recommended node.
     pub node: String,
-    /// Its cores.
+    /// Number of cores of the node.
     pub cores: u32,
-    /// Its memory, in GB as the document prints it.
+    /// Memory of the node, in GB as the document prints it.
     pub memory_gb: f64,
-    /// Its network.
+    /// Network bandwidth of the node.
     pub network_mbps: f64,
 }
 
 impl Row {
-    /// Operations on data per second: what ours are compared with.
+    /// Rate of data operations, the figure that Weir's results are compared with.
     pub fn data_ops_s(&self) -> Option<f64> {
         match (self.read_ops_s, self.write_ops_s) {
             (None, None) => None,
@@ -153,23 +155,23 @@ impl Row {
         }
     }
 
-    /// Operations in flight on average, by Little's law.
+    /// Mean number of operations in flight, by Little's law.
     pub fn in_flight(&self) -> Option<f64> {
         Some(self.total_ops_s? * self.latency_ms? / 1000.0)
     }
 
-    /// Share of reads that was reached, in percent of data operations.
+    /// Measured share of reads, in percent of data operations.
     pub fn mix_pct(&self) -> Option<f64> {
         Some(self.read_ops_s.unwrap_or(0.0) / self.data_ops_s()? * 100.0)
     }
 
-    /// Bytes on the wire that are no payload, by operation.
+    /// Bytes on the wire per operation that are not payload.
     pub fn overhead_bytes(&self) -> Option<f64> {
         let payload = self.data_ops_s()? * self.block_kib? * 1024.0;
         Some((self.wire_mib_s? * 1_048_576.0 - payload) / self.total_ops_s?)
     }
 
-    /// Payload in MiB per second: from operations and block size, where both are published.
+    /// Payload in MiB per second, from operations and block size if both are published.
     pub fn payload_mib_s(&self) -> Option<f64> {
         let by_blocks = self.data_ops_s().zip(self.block_kib).map(|(ops, kib)| ops * kib / 1024.0);
         by_blocks.or(self.payload_mb_s)
@@ -177,8 +179,8 @@ impl Row {
 }
 
 impl Published {
-    /// Rows to lay beside a cell, in the order of the document: those of its variant; of a cell
-    /// without one, those of all variants.
+    /// Rows to compare with a cell, in the order of the document. A cell with a variant gets only
+    /// rows of the same variant; a cell without a variant gets rows of all variants.
     pub fn beside<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
         let fits = move |row: &&Row| {
             let variant = cell.variant.is_none() || cell.variant == row.variant;
@@ -188,12 +190,12 @@ impl Published {
     }
 }
 
-/// Names of the files that come along.
+/// Names of the embedded documents.
 pub fn names() -> Vec<&'static str> {
     files::FILES.iter().map(|file| file.name).collect()
 }
 
-/// Reads published rows by the name of their file: the `reference` of a run.
+/// Loads the published rows of a document, whose name is the `reference` of a run.
 pub fn load(name: &str) -> Result<Published, ReferenceError> {
     let Some(file) = files::FILES.iter().find(|file| file.name == name) else {
         let known = names().join(", ");

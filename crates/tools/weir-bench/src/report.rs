@@ -1,11 +1,11 @@
-//! What people read of a run: `report.html`, `report.md` and `cells.csv`.
+//! Reports of a run for users: `report.html`, `report.md` and `cells.csv`.
 //!
-//! Not here: judging (verdict), holding against a requirement (requirement).
+//! Not here: verdicts (verdict), comparison with a requirement (requirement).
 //!
 //! Invariants:
-//! - made from a [`JudgedRun`] and nothing else, so the same result gives the same report;
-//! - a number stands beside the verdict of its cell, in a table, a chart's title and a line of CSV;
-//! - the HTML is one file that loads nothing and runs nothing.
+//! - the only input is a [`JudgedRun`], so the same result always gives the same report;
+//! - each number appears with the verdict of its cell: in tables, chart titles and lines of CSV;
+//! - the HTML is one file without scripts that loads no other resource.
 
 mod beside;
 mod bonnie;
@@ -31,39 +31,39 @@ const HTML: &str = "report.html";
 const MARKDOWN: &str = "report.md";
 const CSV: &str = "cells.csv";
 
-/// Why a report could not be made. The result it is made of is untouched.
+/// Reason why a report could not be created. The result file is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// The disk would not take it.
+    /// A file could not be written.
     #[error(
         "cannot write the report {}: {source}; free some space or name another directory, then \
          make the report again from result.json",
         path.display()
     )]
     Write {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A line of the table of cells could not be made.
+    /// A line of `cells.csv` could not be formatted.
     #[error("cannot make a line of {CSV}: {0}")]
     Csv(#[from] csv::Error),
     /// A chart could not be drawn.
     #[error("cannot draw the chart {title:?}: {source}")]
     Chart {
-        /// Which.
+        /// Title of the chart.
         title: String,
-        /// What the library said.
+        /// Error of the chart library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Writes all three files into `directory`, which exists; gives their paths.
+/// Writes all three files into the existing directory `directory` and returns their paths.
 ///
 /// # Errors
-/// A file could not be made or written; files before it are there.
+/// A file could not be created or written. Files written before it remain.
 pub fn write(run: &JudgedRun, directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let files = [(CSV, cells_csv(run)?), (MARKDOWN, markdown(run)), (HTML, html(run)?)];
     let mut paths = Vec::with_capacity(files.len());
@@ -89,10 +89,10 @@ pub fn markdown(run: &JudgedRun) -> String {
     markdown::document(run)
 }
 
-/// One line per cell and run, with a head.
+/// `cells.csv`: one line for each cell and run, below a header line.
 ///
 /// # Errors
-/// A line could not be made.
+/// A line could not be formatted.
 pub fn cells_csv(run: &JudgedRun) -> Result<String, ReportError> {
     sheet::cells(run)
 }

@@ -1,11 +1,13 @@
-//! Whether what was measured is enough for what is needed: PASS or FAIL with headroom.
+//! Compares a run with a requirement: PASS or FAIL, with headroom.
 //!
-//! Not here: whether a figure can be trusted (verdict), printing (report).
+//! Not here: the validity of a figure (verdict), printing (report).
 //!
 //! Invariants:
-//! - PASS needs a valid verdict: a figure that may be a cache's or a generator's proves nothing;
-//! - a verdict under which the target only looks better than it is does not turn a FAIL around;
-//! - cells that were made to test the requirement decide; only without any, every cell does.
+//! - PASS requires a valid verdict, because a figure limited by a cache or by the generator proves
+//!   nothing;
+//! - a verdict that only flatters the target (holes, cache-resident) does not change a FAIL;
+//! - only cells that were made to test the requirement decide; if there are none, every cell
+//!   decides.
 
 mod advice;
 mod criteria;
@@ -25,23 +27,24 @@ use crate::spec::{Arrival, LoadSpec, Requirement};
 use crate::summary::RunFigures;
 use crate::verdict::{Finding, JudgedCell, JudgedRun};
 
-/// Share by which the rate of an open loop may miss the needed rate and still be it, in percent.
+/// Difference from the needed rate, in percent, up to which the rate of an open loop counts as
+/// equal.
 pub(crate) const RATE_TOLERANCE_PCT: f64 = 1.0;
 
-/// What came of a criterion, a cell or a requirement; the later the worse.
+/// Outcome of a criterion, a cell or a requirement, ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is enough, and that is shown.
+    /// The measurement shows that the requirement is met.
     Pass,
-    /// The measurement cannot say.
+    /// The measurement does not decide.
     NotProven,
-    /// It is not enough.
+    /// The requirement is not met.
     Fail,
 }
 
 impl Outcome {
-    /// As it is printed.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -51,55 +54,55 @@ impl Outcome {
     }
 }
 
-/// One bound of a requirement and what was measured for it.
+/// One bound of a requirement, and the measurement for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Criterion {
-    /// `operations per second`, `db read mean`.
+    /// Name of the figure, such as `operations per second` or `db read mean latency`.
     pub name: String,
     /// `iops`, `MiB/s` or `us`.
     pub unit: &'static str,
-    /// The bound: at least, for rates; at most, for latencies.
+    /// The bound: a minimum for rates, a maximum for latencies.
     pub need: f64,
-    /// What was measured; `None`: too few operations for the figure.
+    /// Measured figure; `None`: too few operations.
     pub got: Option<f64>,
-    /// How much more there is than needed, in percent: of a rate what is above the need, of a
-    /// latency by how much it could grow. `None` where it was not looked for.
+    /// Headroom in percent: by how much a rate exceeds the bound, or by how much a latency could
+    /// grow to reach it. `None`: unknown.
     pub headroom_pct: Option<f64>,
-    /// With the verdict taken into account.
+    /// Outcome, after applying the cell's verdict.
     pub outcome: Outcome,
-    /// What must be known.
+    /// Note on the measurement.
     pub note: Option<String>,
 }
 
-/// A cell held against the requirement.
+/// Comparison of a cell with the requirement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellAssessment {
     /// Index of the cell in the result.
     pub cell: usize,
     /// Verdict of the cell.
     pub verdict: &'static str,
-    /// Each bound, in the order of the requirement.
+    /// Result for each bound, in the order of the requirement.
     pub criteria: Vec<Criterion>,
-    /// With the verdict taken into account.
+    /// Outcome of the cell, after applying its verdict.
     pub outcome: Outcome,
-    /// Why it differs from the worst of the criteria, or could not be told.
+    /// Reason why the outcome differs from the worst figure, or why nothing was measured.
     pub reason: Option<String>,
 }
 
-/// A run held against its requirement.
+/// Comparison of a run with its requirement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
-    /// The worst of the cells.
+    /// Worst outcome of the cells; at best `NotProven` if the run is incomplete.
     pub outcome: Outcome,
-    /// Those that decide, in the order of the result.
+    /// Cells that decide the outcome, in the order of the result.
     pub cells: Vec<CellAssessment>,
-    /// How they were chosen.
+    /// Rule that chose these cells.
     pub chosen: &'static str,
 }
 
 impl Assessment {
-    /// The criterion with the least headroom, among those of which it is known, and that in
-    /// percent.
+    /// Name and headroom in percent of the criterion with the least headroom; criteria without a
+    /// known headroom do not count.
     pub fn least_headroom(&self) -> Option<(&str, f64)> {
         let criteria = self.cells.iter().flat_map(|cell| &cell.criteria);
         let known = criteria.filter_map(|found| Some((found.name.as_str(), found.headroom_pct?)));
@@ -107,28 +110,31 @@ impl Assessment {
     }
 }
 
-/// What was measured, as a requirement sees it.
+/// Figures to compare with a requirement.
 struct Measured<'a> {
     iops: f64,
     mib_s: f64,
     classes: Vec<&'a ClassResult>,
-    /// Rate that was offered and not searched: more than this could not be measured.
+    /// Offered rate of an open loop, which the measured rate cannot exceed; `None` for a closed
+    /// loop or a search.
     offered_iops: Option<f64>,
     /// Length of the shortest run.
     seconds: f64,
-    /// Every run answered what was due in time.
+    /// True if every run answered the due operations in time.
     kept_up: bool,
-    /// Arrival of the operations of an open loop.
+    /// Arrival process of an open loop.
     arrival: Arrival,
 }
 
-/// Whether a run keeps the latencies of a requirement, as far as it has operations enough to tell.
+/// True if a run exceeds no latency bound of a requirement; a bound with too few operations counts
+/// as met.
 pub(crate) fn keeps_latencies(requirement: &Requirement, run: &CellRun) -> bool {
     let found = criteria::latencies(requirement, &of_run(run, Arrival::Poisson));
     found.iter().all(|criterion| criterion.outcome != Outcome::Fail)
 }
 
-/// Holds a run against the requirement of its spec; `None` where it has none or has no cells.
+/// Compares a run with the requirement of its spec; `None` if the run has no requirement or no
+/// cells.
 pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     let requirement = run.result().spec.require.as_ref()?;
     let cells = &run.result().cells;
@@ -146,7 +152,7 @@ pub fn assess(run: &JudgedRun) -> Option<Assessment> {
     Some(Assessment { outcome, cells, chosen: how })
 }
 
-/// Whether a cell was made to test the requirement: it looks for the limit, or offers the needed
+/// True if a cell was made to test the requirement: it searches for the limit or offers the needed
 /// rate.
 fn tests(cell: &CellResult, requirement: &Requirement) -> bool {
     let offers_it = match (cell.spec.load, requirement.iops) {
@@ -176,9 +182,10 @@ fn assess_cell(
     CellAssessment { cell: index, verdict: judged.verdict(), criteria, outcome, reason }
 }
 
-/// What the figures alone say, under the verdict.
+/// Applies the verdict of a cell to the outcome of its figures; returns the reason if that changes
+/// it.
 fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Option<String>) {
-    // Damaged data is not enough for any requirement, whatever else is wrong with the cell.
+    // Corrupt data meets no requirement, regardless of other findings on the cell.
     let corrupt = judged.remarks.iter().find(|remark| remark.finding == Finding::Corrupt);
     let Some(figures) = figures.or(corrupt.map(|_| Outcome::NotProven)) else {
         return (Outcome::NotProven, Some("nothing was measured".to_owned()));
@@ -186,7 +193,7 @@ fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Opti
     let Some(worst) = corrupt.or(judged.remarks.first()) else { return (figures, None) };
     let outcome = match worst.finding {
         Finding::Corrupt | Finding::Overload => Outcome::Fail,
-        // The target may only look better than it is: what is not enough now is not enough.
+        // These findings only flatter the target, so a failed figure remains a failure.
         Finding::Holes | Finding::CacheResident => figures.max(Outcome::NotProven),
         Finding::Invalid
         | Finding::GeneratorBound
@@ -200,7 +207,8 @@ fn with_verdict(figures: Option<Outcome>, judged: &JudgedCell) -> (Outcome, Opti
     (outcome, reason)
 }
 
-/// Of a search the highest rate that keeps the requirement's latencies, of other cells the runs.
+/// Figures of a cell. For a search they come from the highest rate that meets the latency bounds,
+/// for other cells from the runs.
 fn measured<'a>(
     cell: &'a CellResult,
     judged: &JudgedCell,

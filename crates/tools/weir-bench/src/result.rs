@@ -1,11 +1,11 @@
-//! What a run gave: the content of `result.json`, from which everything else is made.
+//! Result of a run: the content of `result.json`, the only input of reports and comparisons.
 //!
-//! Not here: judging it (verdict), tables and charts (report).
+//! Not here: the verdict on the figures (verdict), tables and charts (report).
 //!
 //! Invariants:
-//! - distributions are kept whole (HDR V2): percentiles of several runs or clients come from merged
-//!   ones and are never averaged;
-//! - a file of another schema is refused, not guessed at.
+//! - latency distributions are stored complete (HDR V2): percentiles over several runs or clients
+//!   come from merged distributions and are never averaged;
+//! - a file with another schema version is refused.
 
 use std::collections::BTreeMap;
 
@@ -17,140 +17,141 @@ use crate::queue;
 use crate::spec::{Arrival, CellSpec, OpKind, RunSpec};
 use crate::stats::CHANCE_DEVIATIONS;
 
-/// Version of `result.json`.
+/// Schema version of `result.json`.
 pub const SCHEMA: u32 = 1;
 
-/// A run, as far as it came.
+/// Result of a run, possibly incomplete.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunResult {
-    /// [`SCHEMA`] of the program that wrote it.
+    /// [`SCHEMA`] of the program that wrote the file.
     pub schema: u32,
     /// Name and version of that program.
     pub program: String,
-    /// Milliseconds since 1970.
+    /// Start of the run in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// The command line, secrets left out.
+    /// Command line without secrets.
     pub command: Vec<String>,
-    /// What was to be measured.
+    /// Specification of the run.
     pub spec: RunSpec,
     /// XXH3-128 of the spec as JSON, in hexadecimal.
     pub spec_hash: String,
-    /// What was measured.
+    /// Target that was measured.
     pub target: TargetInfo,
-    /// Where the generator ran.
+    /// Machine that ran the generator.
     pub environment: Environment,
-    /// What was done before the cells.
+    /// Phases before the cells.
     pub phases: Vec<PhaseResult>,
-    /// Those that were measured, in the order of the spec.
+    /// Measured cells, in the order of the spec.
     pub cells: Vec<CellResult>,
-    /// What came of the file test in the manner of bonnie++.
+    /// Result of the bonnie++-style file test.
     #[serde(default)]
     pub bonnie: Option<BonnieResult>,
-    /// What the reader must know.
+    /// Warnings for the reader of the report.
     pub warnings: Vec<String>,
-    /// Whether every cell of the spec is there.
+    /// Whether every cell of the spec has all its runs or a failure; false after an early stop.
     pub complete: bool,
 }
 
-/// The target, as far as it can be known.
+/// Known properties of the target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetInfo {
-    /// As given, secrets left out.
+    /// Address as given by the user, without secrets.
     pub address: String,
     /// `file`, `device`, `nbd`, `null`.
     pub kind: String,
-    /// Bytes that it has.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// Smallest unit of an operation.
+    /// Smallest I/O size and alignment in bytes.
     pub block_bytes: u32,
-    /// How it is driven: `io_uring, O_DIRECT`.
+    /// I/O interface of the generator: `io_uring, O_DIRECT`.
     pub driver: String,
-    /// Bytes that its caches hold, where it is known: ranking is refused across this border.
+    /// Size of its caches in bytes, if known. A comparison refuses to rank a cache-resident result
+    /// against one larger than the cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
     /// Source of `cache_bytes`: `told`, or the reason found on this machine.
     #[serde(default)]
     pub cache_source: Option<String>,
-    /// What survives, where it is known: `mirror of 2`, `raidz1 of 5`.
+    /// Redundancy, if known: `mirror of 2`, `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
-    /// Features that work on the data, where known: `compression`, `dedupe`.
+    /// Data services in use, if known: `compression`, `dedupe`.
     #[serde(default)]
     pub features: Vec<String>,
-    /// More that is known: file system, mount options, negotiated sizes.
+    /// Further properties: file system, mount options, negotiated sizes.
     pub facts: BTreeMap<String, String>,
 }
 
 impl TargetInfo {
-    /// True for files, directories and devices of this machine. A run locks them, and the page
-    /// cache may hold them.
+    /// True for files, directories and devices of this machine. A run locks such a target, and the
+    /// page cache may hold its data.
     pub(crate) fn is_local(&self) -> bool {
         ["file", "device", "directory"].contains(&self.kind.as_str())
     }
 }
 
-/// The machine of the generator.
+/// The machine that runs the generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Name of the machine.
+    /// Host name.
     pub host: String,
-    /// Model of the processor.
+    /// Processor model.
     pub cpu: String,
-    /// Cores that may be used.
+    /// Cores available to the process.
     pub cores: u32,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
-    /// Load average of the last minute when the run began.
+    /// One-minute load average at the start of the run.
     #[serde(default)]
     pub load_average: f64,
-    /// Governor of the processor's clock, where there is one.
+    /// CPU frequency governor, if the machine has one.
     pub governor: Option<String>,
-    /// Operations per second of a fixed computation on one core, for ratios between machines.
+    /// Iterations per second of a fixed computation on one core, to compare machines.
     pub core_score: f64,
 }
 
-/// A phase before the cells.
+/// A phase that runs before the cells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhaseResult {
-    /// `fill`, `precondition`.
+    /// Name: `fill` or `precondition`.
     pub name: String,
-    /// What was measured of it.
+    /// Measured figures.
     pub run: CellRun,
-    /// What must be known: "steady after 7 rounds".
+    /// Remark for the reader: "steady after 7 rounds".
     pub note: String,
-    /// By round: operations per second, for preconditions.
+    /// Operations per second of each round of preconditioning.
     pub rounds_iops: Vec<f64>,
 }
 
-/// A cell.
+/// Result of one cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CellResult {
-    /// What was to be measured.
+    /// Specification of the cell.
     pub spec: CellSpec,
-    /// Each run, in the order they were done.
+    /// Runs in the order of execution.
     pub runs: Vec<CellRun>,
-    /// What verification after the last run found; `None` where there was none.
+    /// Result of the verification after the last run; `None`: not verified.
     pub verified: Option<Verification>,
-    /// Why it was not or not wholly measured.
+    /// Reason why the cell was not measured, or only in part.
     pub failure: Option<String>,
-    /// Of a search: every rate that was tried, ascending.
+    /// Rates tried by a search, ascending.
     pub points: Vec<CurvePoint>,
 }
 
 impl CellResult {
-    /// Everything that was measured: runs, and the points of a search.
+    /// All measured runs, including the points of a search.
     pub fn measured(&self) -> impl Iterator<Item = &CellRun> {
         self.runs.iter().chain(self.points.iter().map(|point| &point.run))
     }
 
-    /// Of a search: the highest rate that was reached within its bounds, else the lowest.
+    /// Of a search: the run at the highest rate that met its bounds, else at the lowest rate.
     pub fn best_or_lowest(&self) -> Option<&CellRun> {
         self.best_met().or(self.points.first().map(|point| &point.run))
     }
 
-    /// Of a search: what was measured at the highest rate that was reached within the bounds.
+    /// Of a search: the run at the highest rate that met its bounds.
     pub fn best_met(&self) -> Option<&CellRun> {
         self.points.iter().rev().find(|point| point.met).map(|point| &point.run)
     }
@@ -159,73 +160,73 @@ impl CellResult {
 /// One run of a cell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CellRun {
-    /// When counting began, milliseconds since 1970.
+    /// Start of the measurement in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// Time that counts.
+    /// Length of the measurement, without warm-up.
     pub seconds: f64,
-    /// By stream and kind of operation.
+    /// Figures by stream and kind of operation.
     pub classes: Vec<ClassResult>,
-    /// Each second.
+    /// Figures of each second.
     pub intervals: Vec<Interval>,
-    /// Operations per second that were to be offered; `None` in a closed loop.
+    /// Offered rate in operations per second; `None` in a closed loop.
     pub offered_iops: Option<f64>,
-    /// Sent less intended; empty in a closed loop.
+    /// Delay between the intended and the actual send time; empty in a closed loop.
     pub lag: Latencies,
-    /// Most operations that waited for their turn.
+    /// Largest backlog: operations that were due but not yet sent.
     pub backlog_max: u64,
-    /// The run ended because too many waited.
+    /// Whether the run stopped because the backlog reached its limit.
     pub overloaded: bool,
-    /// Operations of an open loop that were due in the time that counts; 0 in a closed one.
+    /// Operations of an open loop that were due during the measurement; 0 in a closed loop.
     #[serde(default)]
     pub due: u64,
-    /// Operations that were answered in the time that counts, those that failed among them.
+    /// Operations that completed or failed during the measurement.
     #[serde(default)]
     pub answered: u64,
-    /// Lengths of the times in which operations were in flight and none was answered, from 10 ms
-    /// on.
+    /// Lengths of the stalls: periods of at least 10 ms in which operations were in flight but none
+    /// completed.
     #[serde(default)]
     pub stalls: Latencies,
-    /// Time that the generator's threads waited for a core, in seconds, summed over them.
+    /// Time in seconds that the generator's threads waited for a core, summed over the threads.
     #[serde(default)]
     pub cpu_wait_s: f64,
-    /// Share of the machine's cores that its hypervisor took, in percent.
+    /// Steal time: share of the machine's cores that the hypervisor took, in percent.
     #[serde(default)]
     pub steal_pct: f64,
     /// Share of the machine's cores that other processes used, in percent.
     #[serde(default)]
     pub others_pct: f64,
-    /// Processor time of the target's server in seconds, if its process is known.
+    /// CPU time of the target's server in seconds, if its process is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_cpu_s: Option<f64>,
-    /// Processor time of the generator in seconds: user, system.
+    /// CPU time of the generator in seconds: user, system.
     pub cpu_s: (f64, f64),
-    /// Threads of the generator that were busy.
+    /// Number of generator threads that offered load.
     pub threads: u32,
-    /// Share of reads that came back as nothing but zeros.
+    /// Percentage of reads that returned only zeros.
     pub zero_reads_pct: f64,
-    /// The clock of the machine jumped or ran at another speed.
+    /// Whether the clock of the machine jumped or changed its rate.
     pub clock_jumped: bool,
-    /// Blocks that were not what was written, while measuring.
+    /// Blocks with wrong contents, found during the measurement.
     pub corrupt: u64,
-    /// Blocks that another run wrote, while measuring.
+    /// Blocks written by another run, found during the measurement; `corrupt` excludes them.
     #[serde(default)]
     pub other_run: u64,
-    /// Verified share of its reads, warm-up included.
+    /// Verified share of the reads, including warm-up.
     #[serde(default)]
     pub coverage: Coverage,
-    /// Of several clients: start of the last less that of the first, in milliseconds.
+    /// Of several clients: time between the first and the last start, in milliseconds.
     pub start_skew_ms: Option<f64>,
-    /// Of several clients: operations of each.
+    /// Of several clients: figures of each.
     pub clients: Vec<ClientShare>,
 }
 
 impl CellRun {
-    /// Whether time counted: rates of less than a millisecond would be noise, or no numbers at all.
+    /// Whether the run measured at least 1 ms; over shorter times a rate is noise or not finite.
     pub fn is_measured(&self) -> bool {
         self.seconds >= 1e-3 && self.seconds.is_finite()
     }
 
-    /// Adds the wrong blocks and failed operations of another run, whose figures are dropped.
+    /// Adds the bad blocks and failed operations of another run whose figures are discarded.
     pub(crate) fn add_faults(&mut self, other: Self) {
         self.corrupt += other.corrupt;
         self.other_run += other.other_run;
@@ -238,9 +239,9 @@ impl CellRun {
         }
     }
 
-    /// Of an open loop: whether the target answered that share of what was due, in percent, in
-    /// time, with a queue that does not grow. What it usually has in flight may be under way at the
-    /// end.
+    /// Of an open loop: whether the target answered at least `pct` percent of the due operations
+    /// and its queue does not grow. The operations that are usually in flight may be outstanding at
+    /// the end.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
         let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
         if queue::growth(self, arrival).is_some() {
@@ -248,13 +249,13 @@ impl CellRun {
         }
         let mut all = Latencies::default();
         self.classes.iter().for_each(|class| all.add(&class.latency));
-        // The quick operations are those of before a queue grew.
+        // The 10th percentile reflects latency before the queue grew.
         let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
         let in_flight = (offered * usual_us / 1e6).max(1.0);
         let under_way = match arrival {
-            // Deviations of the difference of two Poisson numbers.
+            // Standard deviation of the difference of two Poisson counts.
             Arrival::Poisson => CHANCE_DEVIATIONS * (2.0 * in_flight).sqrt(),
-            // Rounded up; the last one may be due just before the end.
+            // Rounded up; one more operation may become due just before the end.
             Arrival::Constant => in_flight.ceil() + 1.0,
         };
         let missing = self.due.saturating_sub(self.answered) as f64;
@@ -265,7 +266,7 @@ impl CellRun {
 /// Verified share of the reads of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Reads that were answered.
+    /// Reads that completed.
     pub reads: u64,
     /// Reads with at least one checked block.
     pub checked_reads: u64,
@@ -286,19 +287,20 @@ impl Coverage {
     }
 }
 
-/// What one of several clients did.
+/// Figures of one of several clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientShare {
-    /// Its name.
+    /// Name of the client.
     pub name: String,
     /// Operations per second.
     pub iops: f64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Processor time by that of the cores it could use, in percent.
+    /// CPU time in percent of the cores available to the client.
     #[serde(default)]
     pub cpu_pct: f64,
-    /// By how much the comparison of its clock with the coordinator's may be off, in microseconds.
+    /// Uncertainty of the offset between this client's clock and the coordinator's, in
+    /// microseconds.
     #[serde(default)]
     pub clock_error_us: f64,
 }
@@ -308,69 +310,71 @@ pub struct ClientShare {
 pub struct ClassResult {
     /// Name of the stream.
     pub stream: String,
-    /// Kind.
+    /// Kind of operation.
     pub op: OpKind,
-    /// Operations that succeeded within the time that counts.
+    /// Operations that succeeded during the measurement.
     pub ops: u64,
-    /// Bytes of them.
+    /// Bytes of those operations.
     pub bytes: u64,
-    /// Operations that failed, by what the system called it.
+    /// Failed operations, by error text of the system.
     pub errors: BTreeMap<String, u64>,
-    /// Headline: from the intended time in an open loop, from the sending in a closed one.
+    /// Headline latency: from the intended time in an open loop, from the send time in a closed
+    /// loop.
     pub latency: Latencies,
-    /// From the sending, in an open loop.
+    /// Service time in an open loop: latency from the send time.
     pub service: Option<Latencies>,
 }
 
 /// One second of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// From the start of the run.
+    /// Index of the second from the start of the run.
     pub second: u32,
-    /// Operations done.
+    /// Completed operations.
     pub ops: u64,
-    /// Bytes of them.
+    /// Bytes of those operations.
     pub bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// Median; of several clients the mean of theirs by operations. 0 in results of older programs.
+    /// Median. With several clients: mean of their medians weighted by operations. 0 in results of
+    /// older programs.
     #[serde(default)]
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
-    /// Longest.
+    /// Longest latency.
     pub max_us: f64,
-    /// Operations that waited for their turn at its end.
+    /// Backlog at the end of the second: operations that were due but not yet sent.
     pub backlog: u64,
-    /// Operations in flight at its end.
+    /// Operations in flight at the end of the second.
     #[serde(default)]
     pub in_flight: u64,
 }
 
-/// Blocks that were read again and compared.
+/// Result of reading blocks again and comparing them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
-    /// Blocks looked at.
+    /// Blocks checked.
     pub blocks: u64,
-    /// Blocks that were not right.
+    /// Blocks with wrong contents or location.
     pub bad: u64,
-    /// Of them, blocks that another run wrote.
+    /// Of the bad blocks, those written by another run.
     #[serde(default)]
     pub other_run: u64,
-    /// Failed reads of blocks, by error text.
+    /// Blocks that could not be read, by error text.
     #[serde(default)]
     pub unread: BTreeMap<String, u64>,
-    /// The first few, in words.
+    /// Descriptions of the first few bad blocks.
     pub examples: Vec<String>,
 }
 
 /// One rate of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// Operations per second that were offered.
+    /// Offered rate in operations per second.
     pub offered_iops: f64,
-    /// What came of it.
+    /// Measured figures.
     pub run: CellRun,
-    /// Whether the rate was reached within the bounds.
+    /// Whether the target achieved the rate within the bounds.
     pub met: bool,
 }

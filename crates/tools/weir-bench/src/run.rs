@@ -1,12 +1,12 @@
-//! A run: the phases, one after another, and what came of them.
+//! Executes a run: the phases in order, and their results.
 //!
-//! Not here: offering load (load), judging (verdict), asking the user and printing (the binary).
+//! Not here: offering load (load), verdicts (verdict), asking the user and printing (the binary).
 //!
 //! Invariants:
-//! - every byte of the dataset is written before anything is read;
-//! - what was measured is handed out after each run of a cell, so that nothing is lost with the
-//!   process;
-//! - a target that is lost makes its cell invalid, and the rest goes on.
+//! - every byte of the dataset is written before any is read;
+//! - the observer receives the results after each run of a cell, so that a crash of the process
+//!   loses none of them;
+//! - a lost target invalidates its cell, and the run continues with the next.
 
 mod caches;
 mod check;
@@ -34,76 +34,76 @@ use crate::target::{self, Target, TargetError};
 use crate::verify::verify;
 use check::{check, check_known, content_block};
 
-/// Workers of the fill.
+/// Number of workers of the fill.
 const FILL_WORKERS: u32 = 4;
-/// What a target takes, for the time that a fill will take.
+/// Assumed throughput of the fill, for the estimate of its duration.
 const FILL_BYTES_PER_S: f64 = 300e6;
 
-/// How a run is watched and ended.
+/// Observes and can stop a run.
 pub trait Observer {
-    /// Something begins: the phase or cell, and which run of it.
+    /// A phase or cell starts, with the number of its run.
     fn begins(&mut self, what: &str, run: u32, of: u32);
-    /// Part of the whole run that is done, 0 to 1, by the time it will take.
+    /// Completed share of the expected duration, 0 to 1.
     fn done(&mut self, part: f64);
-    /// Whether to go on; asked several times a second.
+    /// Whether to continue; called several times per second.
     fn goes_on(&mut self) -> bool;
-    /// What is there so far; called after every phase and run.
+    /// Results so far; called after every phase and run.
     fn keep(&mut self, result: &RunResult);
 }
 
-/// Why a run cannot begin.
+/// Reason why a run cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The target.
+    /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// An operation of the spec cannot be done on this dataset.
+    /// An operation of the spec does not fit the dataset.
     #[error("{cell}: operations of {block_bytes} bytes do not fit parts of {part_bytes} bytes")]
     Block {
-        /// Cell.
+        /// Name of the cell.
         cell: String,
         /// Size of the operation.
         block_bytes: u32,
         /// Size of a part of the dataset.
         part_bytes: u64,
     },
-    /// The target has no such operation, or not of that size.
+    /// The target does not support the operation, or not at this size.
     #[error("{cell}: {address} has no {op} of {bytes} bytes{}", at_most(*bytes_max))]
     Operation {
-        /// Cell.
+        /// Name of the cell.
         cell: String,
-        /// Of the target.
+        /// Address of the target.
         address: String,
         /// Kind of the operation.
         op: &'static str,
         /// Size of the operation.
         bytes: u32,
-        /// The largest that the target takes; 0: it has none.
+        /// Largest size that the target supports; 0: it does not support the operation.
         bytes_max: u64,
     },
-    /// The target refused writes of the fill: the dataset is not there to be measured.
+    /// The target refused writes of the fill, so the dataset is incomplete.
     #[error("{address}: the dataset was not written: {refused}")]
     Fill {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// Which operations, how often, and why.
+        /// Refused operations with counts and errors.
         refused: String,
     },
-    /// A comparison needs to know what is there.
+    /// COMPARE AND WRITE needs the known contents of blocks.
     #[error("{cell}: the dataset is too large to know what each block holds, to compare with it")]
     Unknown {
-        /// Cell.
+        /// Name of the cell.
         cell: String,
     },
 }
 
-/// What is said of a limit.
+/// Describes a limit; empty for 0.
 fn at_most(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!(", {bytes} at most") }
 }
 
-/// Why a cell was not measured.
+/// Reason why a cell was not measured.
 #[derive(Debug, thiserror::Error)]
 enum MeasureError {
     #[error(transparent)]
@@ -112,20 +112,20 @@ enum MeasureError {
     Clients(#[from] ClientError),
 }
 
-/// What an earlier start of the same run measured.
+/// Results of an earlier, interrupted start of the same run.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
-    /// Whole cells, and such that want some runs more.
+    /// Complete cells, and cells that need further runs.
     pub cells: Vec<CellResult>,
-    /// The file test, perhaps with fewer runs than were asked for.
+    /// File test, possibly with fewer runs than specified.
     pub bonnie: Option<BonnieResult>,
 }
 
-/// Does a run from the start, or what is left of it after `before`. Cells of several clients are
-/// measured by the first of `clients`, all others by this process.
+/// Executes a run, or the part of it that `before` lacks. The first of `clients` measure cells with
+/// several clients; this process measures all others.
 ///
 /// # Errors
-/// It cannot begin: nothing was measured.
+/// If the run cannot start; nothing was measured then.
 pub fn run(
     spec: &RunSpec,
     target: &dyn Target,
@@ -195,7 +195,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Whether every run of a cell was made.
+/// Whether all runs of a cell are complete.
 fn is_whole(cell: &CellResult) -> bool {
     if cell.spec.search.is_some() {
         !cell.points.is_empty()
@@ -204,23 +204,24 @@ fn is_whole(cell: &CellResult) -> bool {
     }
 }
 
-/// Names a spec: XXH3-128 of it as JSON.
+/// Identifies a spec by the XXH3-128 of its JSON form.
 pub fn spec_hash(spec: &RunSpec) -> String {
     let json = serde_json::to_vec(spec).expect("a spec is plain data");
     format!("{:032x}", twox_hash::XxHash3_128::oneshot(&json))
 }
 
-/// Seconds that the fill will take, about.
+/// Expected duration of the fill in seconds.
 fn fill_expected_s(spec: &RunSpec) -> f64 {
     spec.dataset.total_bytes() as f64 / FILL_BYTES_PER_S
 }
 
-/// Seconds that preconditioning will take: the rounds that it takes at least.
+/// Expected duration of preconditioning in seconds, for the minimum number of rounds.
 fn precondition_expected_s(spec: &RunSpec) -> f64 {
     spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
 }
 
-/// Seconds that a run of a cell takes, at most if it ends after a number of bytes.
+/// Expected duration of a run of a cell in seconds; an upper bound if it ends after a number of
+/// bytes.
 fn cell_expected_s(cell: &CellSpec) -> f64 {
     let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
     let by_bytes = |bytes: u64| bytes as f64 * f64::from(cell.load.workers()) / FILL_BYTES_PER_S;
@@ -231,7 +232,7 @@ fn cell_expected_s(cell: &CellSpec) -> f64 {
     }
 }
 
-/// Seconds that all phases but the file test will take.
+/// Expected duration of all phases except the file test, in seconds.
 fn planned(spec: &RunSpec) -> f64 {
     let cell = |cell: &CellSpec| {
         let runs = cell.search.as_ref().map_or(cell.runs, search::runs_expected);
@@ -241,7 +242,7 @@ fn planned(spec: &RunSpec) -> f64 {
     (fill_expected_s(spec) + precondition_expected_s(spec) + cells).max(1.0)
 }
 
-/// Every address, in order.
+/// Sequential access to every address.
 fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: block_bytes, weight: 1 }];
     StreamSpec {
@@ -260,9 +261,9 @@ struct Runner<'a> {
     clients: &'a Clients,
     observer: &'a mut dyn Observer,
     result: RunResult,
-    /// Seconds of all phases, as far as they can be known before ...
+    /// Expected duration of all phases in seconds ...
     planned: f64,
-    /// ... and of what is done of them.
+    /// ... and the part of it that is complete.
     gone: f64,
 }
 
@@ -299,7 +300,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Rounds of the first cell's load until it is steady.
+    /// Runs rounds of the first cell's load until steady state.
     fn precondition(&mut self) {
         let (Some(rule), Some(cell)) = (self.spec.precondition, self.spec.cells.first()) else {
             return;
@@ -351,7 +352,7 @@ impl Runner<'_> {
         self.observer.keep(&self.result);
     }
 
-    /// By as many clients as the cell says.
+    /// Measures a cell with its number of clients.
     fn measure(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, MeasureError> {
         if cell.clients <= 1 {
             return Ok(self.measure_here(cell, load)?);
@@ -383,7 +384,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs of all cells, each round of them in another order.
+    /// Runs all cells, in a different random order each round.
     fn cells(&mut self) {
         let spec = self.spec;
         let rounds = spec.cells.iter().map(|cell| cell.runs).max().unwrap_or(0);
@@ -429,7 +430,7 @@ impl Runner<'_> {
         let cut_short = !self.observer.goes_on();
         let so_far = &mut self.result.cells[index];
         match measured {
-            // A run that was ended early is no run.
+            // Discard a run that was stopped early.
             _ if cut_short => {}
             Ok((runs, points)) => {
                 so_far.runs.extend(runs);
@@ -447,7 +448,7 @@ impl Runner<'_> {
         cell: &CellSpec,
         search: &SearchSpec,
     ) -> Result<Vec<CurvePoint>, MeasureError> {
-        // The rate is that of all clients together.
+        // The rate of a search is the sum over all clients.
         let clients = f64::from(cell.clients.max(1));
         let mut try_rate = |rate: f64| {
             let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load
@@ -465,7 +466,7 @@ impl Runner<'_> {
         search::points(rate * clients, search, arrival, &mut try_rate)
     }
 
-    /// Reads blocks again, once all cells are measured.
+    /// Reads blocks again after all cells were measured.
     fn verify(&mut self) {
         let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
         if share <= 0.0 || !self.observer.goes_on() || !self.ground.target.keeps_data() {
@@ -475,7 +476,7 @@ impl Runner<'_> {
         let Ground { target, content, generations, dataset, seed, .. } = self.ground;
         let seed = SmallRng::seed_from_u64(seed ^ 0x5eed).next_u64();
         match verify(target, content, generations, dataset, share, seed) {
-            // All cells share the blocks: a cell that only reads has read them too.
+            // All cells share the blocks, so a bad block also concerns cells that only read.
             Ok(found) => {
                 for cell in &mut self.result.cells {
                     cell.verified = Some(found.clone());

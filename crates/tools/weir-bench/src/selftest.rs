@@ -1,14 +1,15 @@
-//! The program measures itself: targets of known behaviour, and whether it says of them what is
-//! known (design/validation.md 4.4).
+//! Self-test: measures targets of known behaviour and checks that the results match it
+//! (design/validation.md 4.4).
 //!
-//! Not here: holding it against another program (calibrate), tests of single parts (theirs).
+//! Not here: comparison with another program (calibrate), unit tests (in each module).
 //!
 //! Invariants:
-//! - a check says what was wanted and what was found, passed or not;
-//! - checks run one after another, so that none takes the processor from the next;
-//! - where a busy machine alone can spoil a check, the short form tries it again and takes the
-//!   best, and says how often it tried; the full form tries once, for longer;
-//! - such a check that fails while other programs use the processor is not judged.
+//! - each check reports the wanted and the measured result, whether it passes or fails;
+//! - checks run one after another, so that they do not compete for the processor;
+//! - if load on the machine alone can fail a check, the short form repeats it, takes the best
+//!   result and reports the number of tries; the full form runs it once, for longer;
+//! - if such a check fails while other programs keep the processor busy (`OTHERS_PCT_MAX`), it is
+//!   not judged.
 
 mod agents;
 mod content;
@@ -28,25 +29,25 @@ use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
-/// Times that the short form tries what a busy machine can spoil.
+/// Maximum number of tries, in the short form, of a check that load on the machine can fail.
 const TRIES_MAX: u32 = 3;
 
-/// Share of the processor time of all cores that other programs and other virtual machines may use
-/// during a check that time can spoil, in percent: on two cores a fifth of one.
+/// Processor time, in percent of all cores, that other programs and other virtual machines may use
+/// during a check that depends on timing. On two cores, 10 % is a fifth of one core.
 const OTHERS_PCT_MAX: f64 = 10.0;
 
-/// How thorough.
+/// Thoroughness of the self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// A minute, for a machine that does other things as well.
+    /// About a minute, for a machine with other load.
     Short,
-    /// A few minutes, on a quiet machine.
+    /// A few minutes, for an idle machine.
     Full,
 }
 
 impl Scale {
-    /// The first of two values for the short form, the second for the full one.
+    /// Returns `short` for the short form and `full` for the full form.
     fn pick<T>(self, short: T, full: T) -> T {
         match self {
             Self::Short => short,
@@ -55,59 +56,59 @@ impl Scale {
     }
 }
 
-/// A check that was made.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Unique in a report.
+    /// Name, unique in a report.
     pub name: String,
-    /// In words, with the bounds.
+    /// Wanted result in words, with the bounds.
     pub wanted: String,
-    /// In words, with the figures.
+    /// Measured result in words, with the figures.
     pub found: String,
-    /// Whether what was found is what was wanted.
+    /// True if the measured result is the wanted one.
     pub passed: bool,
-    /// Why a check that did not pass says nothing about the program.
+    /// Reason why a failed check says nothing about the program; `None`: it is judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
-    /// How often it was tried; the best is told.
+    /// Number of tries; the report has the best one.
     pub tries: u32,
-    /// All tries together.
+    /// Duration of all tries.
     pub seconds: f64,
 }
 
-/// All checks.
+/// Results of all checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of the program.
     pub program: String,
-    /// How thorough it was.
+    /// Thoroughness of this self-test.
     pub scale: Scale,
-    /// Cores that it could use.
+    /// Number of cores available to the program.
     pub cores: u32,
-    /// In the order they were made.
+    /// Checks in execution order.
     pub checks: Vec<Check>,
 }
 
-/// What a check saw.
+/// Result of one try of a check.
 struct Seen {
     passed: bool,
     found: String,
-    /// How far from what was wanted, to tell the best of several tries.
+    /// Deviation from the wanted result, to choose the best of several tries.
     off: f64,
 }
 
 impl Seen {
-    /// Of a check without tries.
+    /// Result of a check that has no measured deviation.
     fn of(passed: bool, found: impl Into<String>) -> Self {
         Self { passed, found: found.into(), off: f64::from(u8::from(!passed)) }
     }
 }
 
-/// A check to be made.
+/// A check to run.
 struct Item {
     name: String,
     wanted: String,
-    /// Whether a busy machine alone can spoil it.
+    /// True if load on the machine alone can fail the check.
     by_time: bool,
     look: Box<dyn Fn(Scale) -> Result<Seen, RunError>>,
 }
@@ -127,12 +128,12 @@ impl Item {
     }
 }
 
-/// Makes all checks; `tell` gets each when it is done.
+/// Runs all checks; `tell` receives each result.
 pub fn run(scale: Scale, tell: &mut dyn FnMut(&Check)) -> Report {
     run_items(&items(), scale, tell)
 }
 
-/// Every check. A module that has something to say of itself has its line here.
+/// All checks. Each module that has checks is listed here.
 fn items() -> Vec<Item> {
     let mut items = speed::items();
     items.extend(content::items());
@@ -182,14 +183,14 @@ fn make(item: &Item, scale: Scale) -> Check {
     Check { name, wanted, found, passed, not_judged, tries, seconds }
 }
 
-/// Why a machine is too busy for figures of time, if it is.
+/// Reason not to judge a check that depends on timing, if the machine is too busy.
 fn busy(others_pct: f64) -> Option<String> {
     (others_pct > OTHERS_PCT_MAX)
         .then(|| format!("others used {others_pct:.0} % of the processor time"))
 }
 
 impl Check {
-    /// One line: what came of it, of what, and in how many tries.
+    /// One line with the outcome, the measured and wanted results, and the number of tries.
     pub fn text(&self) -> String {
         let outcome = match (self.passed, &self.not_judged) {
             (true, _) => "ok    ",
@@ -205,13 +206,13 @@ impl Check {
 }
 
 impl Report {
-    /// Whether every check passed.
+    /// True if every check passed.
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.passed)
     }
 
-    /// One line with the number of passed checks. `NOT PROVEN` if none failed and some were not
-    /// judged.
+    /// One line with the number of passed checks. `NOT PROVEN` if every check that did not pass was
+    /// not judged.
     pub fn outcome(&self) -> String {
         let passed = self.checks.iter().filter(|check| check.passed).count();
         let seconds: f64 = self.checks.iter().map(|check| check.seconds).sum();
@@ -229,7 +230,7 @@ impl Report {
         format!("{word}: {passed} of {all} checks in {} s{busy}", words::short(seconds.round()))
     }
 
-    /// A line for each check, and how many passed.
+    /// One line for each check, and a line with the number of passed checks.
     pub fn text(&self) -> String {
         let lines = self.checks.iter().map(Check::text).chain([self.outcome()]);
         lines.map(|line| line + "\n").collect()

@@ -1,152 +1,155 @@
-//! What is to be measured, decided to the last number: what a profile becomes.
+//! Specification of a run: a profile with every parameter resolved.
 //!
-//! Not here: reading profiles (profile), doing it (run), what came of it (result).
+//! Not here: reading profiles (profile), running them (run), results (result).
 //!
-//! Invariants: nothing is left to a default of the generator; two runs of one [`RunSpec`] on one
-//! target offer the same load, address by address, for the same seed.
+//! Invariants: the generator has no defaults of its own; two runs of one [`RunSpec`] on one target
+//! with the same seed issue the same load, address by address.
 
 use serde::{Deserialize, Serialize};
 
-/// A whole run: preparation, then cells.
+/// A complete run: preparation, then cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// Of the profile.
+    /// Name of the profile.
     pub name: String,
-    /// For the head of the report.
+    /// Title of the report.
     pub title: String,
-    /// Published document whose rows are laid beside: a file name in `profiles/reference`.
+    /// Published results that the report shows next to the measured ones: a file name in
+    /// `profiles/reference`.
     pub reference: Option<String>,
-    /// What the source leaves open, as it was decided.
+    /// Assumptions where the published source is ambiguous.
     pub assume: Vec<String>,
-    /// How much of what was published is done.
+    /// Durations and sizes, relative to the published profile.
     pub scale: Scale,
-    /// Where the data is.
+    /// Number and size of the files.
     pub dataset: DatasetSpec,
-    /// What the data is.
+    /// Contents of the blocks.
     pub content: ContentSpec,
-    /// What a completed write promises.
+    /// Durability that a completed write guarantees.
     pub durability: Durability,
-    /// Every byte of the dataset is written before anything is measured.
+    /// Sequential write of the whole dataset before any measurement.
     pub fill: FillSpec,
-    /// Rounds of the first cell's load until it is steady; `None`: the profile does without.
+    /// Rounds of the first cell's load until steady state; `None`: no preconditioning.
     pub precondition: Option<PreconditionSpec>,
-    /// In the order of the profile; runs of them are interleaved.
+    /// Cells in the order of the profile; the runner interleaves their runs.
     pub cells: Vec<CellSpec>,
-    /// The file test in the manner of bonnie++, after the cells.
+    /// File test that follows bonnie++; it runs after the cells.
     #[serde(default)]
     pub bonnie: Option<BonnieSpec>,
-    /// What must be reached: page one of the report.
+    /// Performance requirement, reported on page one.
     pub require: Option<Requirement>,
-    /// Limits of the medium or the link, drawn into charts.
+    /// Limits of the medium or the link, drawn into the charts.
     pub limits: Option<Limits>,
-    /// Node sizes to choose from.
+    /// Node sizes for the sizing recommendation.
     pub sizing: Option<SizingSpec>,
-    /// Prices.
+    /// Prices for the cost figures.
     pub cost: Option<CostSpec>,
-    /// Cache, protection and features of the target, as told.
+    /// Cache, redundancy and features of the target, as stated by the user.
     #[serde(default)]
     pub told: ToldTarget,
 }
 
-/// Properties of a target that no block protocol tells.
+/// Properties of a target that no block protocol reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToldTarget {
-    /// Bytes that its caches hold; 0: it has none.
+    /// Size of the target's caches in bytes; 0: it has no cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
     /// Redundancy: `mirror of 2`, `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
-    /// Features that work on the data: `compression`, `dedupe`, `snapshots`.
+    /// Data services in use: `compression`, `dedupe`, `snapshots`.
     #[serde(default)]
     pub features: Vec<String>,
 }
 
-/// How much of a profile is done; printed in the title.
+/// Durations and sizes of a run, relative to the published profile; printed in the title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Seconds per cell and a small dataset: does everything work?
+    /// Seconds per cell and a small dataset: a functional check.
     Smoke,
     /// A minute per cell.
     Standard,
-    /// As published, or as the file of a user says.
+    /// The durations and sizes of the published profile or of the user's file.
     Seed,
 }
 
-/// The bytes that are read and written: `files` of `file_bytes` each. On a target that is one file
-/// or device they lie one behind the other.
+/// Working set: `files` files of `file_bytes` each. On a target that is a single file or device the
+/// files are consecutive ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetSpec {
-    /// Files, or parts.
+    /// Number of files or ranges.
     pub files: u32,
-    /// Size of each; whole blocks of the largest size used.
+    /// Size of each; a multiple of the largest block size used.
     pub file_bytes: u64,
 }
 
 impl DatasetSpec {
-    /// Bytes of all files.
+    /// Size of all files together.
     pub fn total_bytes(&self) -> u64 {
         u64::from(self.files) * self.file_bytes
     }
 }
 
-/// What every block holds.
+/// Contents of the blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentSpec {
-    /// How many times smaller a compressor makes it; 1: not at all.
+    /// Compression ratio that the data allows; 1: incompressible.
     pub compress: f64,
-    /// Share of units that another unit equals.
+    /// Percentage of units that are duplicates of another unit.
     pub dedupe_pct: f64,
-    /// Bytes in which duplicates come.
+    /// Size of a duplicated unit in bytes.
     pub unit_bytes: u32,
-    /// Of all random numbers of the run.
+    /// Seed of all random numbers of the run.
     pub seed: u64,
 }
 
-/// What a completed write promises.
+/// Durability that a completed write guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "writes", deny_unknown_fields)]
 pub enum Durability {
-    /// Nothing: it may be in a volatile cache.
+    /// None: the write may be in a volatile cache.
     None,
-    /// It is on stable media (FUA, `O_DSYNC`).
+    /// The write is on stable media (FUA, `O_DSYNC`).
     Fua,
-    /// All completed ones are on stable media after the flush that follows so many writes.
+    /// All completed writes are on stable media after the next flush; each worker flushes after
+    /// this many writes.
     Flush {
         /// Writes of one worker between two flushes.
         every_writes: u32,
     },
 }
 
-/// The write of the whole dataset.
+/// Sequential write of the whole dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FillSpec {
-    /// Bytes of each write.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// Writes in flight, of all workers together.
+    /// Queue depth over all workers together.
     pub in_flight: u32,
 }
 
-/// SNIA PTS 2.1.24: steady when, over `window` rounds, the highest and lowest are within
-/// `range_pct` of the mean, and the best-fit line rises by no more than `slope_pct` of it.
+/// Steady state as in SNIA PTS 2.1.24: over `window` rounds, the highest and the lowest value
+/// differ by at most `range_pct` of the mean, and the best-fit line rises or falls by at most
+/// `slope_pct` of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreconditionSpec {
-    /// Length of a round.
+    /// Length of a round in milliseconds.
     pub round_ms: u64,
-    /// Rounds that are looked at together.
+    /// Number of rounds in the measurement window.
     pub window: u32,
-    /// Highest less lowest, by the mean.
+    /// Largest difference between the highest and the lowest round, in percent of the mean.
     pub range_pct: f64,
-    /// Rise of the best-fit line over the window, by the mean.
+    /// Largest rise or fall of the best-fit line over the window, in percent of the mean.
     pub slope_pct: f64,
-    /// After so many it is called unsteady.
+    /// Maximum number of rounds; the target is unsteady if it needs more.
     pub rounds_max: u32,
 }
 
@@ -154,36 +157,37 @@ pub struct PreconditionSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellSpec {
-    /// Unique in the run: `random 4KiB read 75% qd32`.
+    /// Unique name within the run: `random 4KiB read 75% qd32`.
     pub name: String,
-    /// The table it is a row of.
+    /// Table of the report that contains this row.
     pub table: String,
-    /// Named way in which it differs from the profile's own setting.
+    /// Name of the variant, if the cell departs from the profile's base setting.
     pub variant: Option<String>,
-    /// One for most.
+    /// Streams of operations; most cells have one.
     pub streams: Vec<StreamSpec>,
-    /// How it is offered.
+    /// Open or closed loop, with its parameters.
     pub load: LoadSpec,
-    /// Not counted, before every run.
+    /// Warm-up before every run, in milliseconds; its operations do not count.
     pub warmup_ms: u64,
-    /// Length of a run; with `worker_bytes` its maximum, 0: none.
+    /// Length of a run in milliseconds; the maximum length if `worker_bytes` is set, with 0 for
+    /// none.
     pub duration_ms: u64,
-    /// Bytes of operations after which each worker ends.
+    /// Each worker stops after this many bytes of operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_bytes: Option<u64>,
-    /// How often.
+    /// Number of runs.
     pub runs: u32,
-    /// Clients that each offer this load at the same time; more than one needs agents.
+    /// Number of clients that offer this load concurrently; more than one needs agents.
     #[serde(default = "one")]
     pub clients: u32,
-    /// State of caches that the profile declares for it.
+    /// Required cache state at the start of a run.
     pub cache: CacheState,
-    /// Share of the blocks that is read and verified after the last run.
+    /// Percentage of the blocks that verification reads after the last run.
     pub verify_pct: f64,
-    /// Whether every byte of every read is compared as well, while it is measured.
+    /// Whether the workers also compare every byte of every read during the measurement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify_full: bool,
-    /// Set where the cell is a search: the load above is where it begins.
+    /// Search over the offered rate; it starts at the rate of `load`.
     pub search: Option<SearchSpec>,
 }
 
@@ -196,16 +200,16 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// A file test with the fields of bonnie++ 1.96: output (write), rewrite, input (read) and seeks of
-/// one large file, then creating, looking up and deleting many small ones.
+/// File test with the phases of bonnie++ 1.96: write, rewrite, read and seek on one large file,
+/// then create, look up and delete many small files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BonnieSpec {
-    /// Of the large file.
+    /// Size of the large file.
     pub size: BonnieSize,
-    /// Small files.
+    /// Number of small files.
     pub files: u32,
-    /// How often all of it.
+    /// Number of repetitions of the whole test.
     pub runs: u32,
 }
 
@@ -213,122 +217,126 @@ pub struct BonnieSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum BonnieSize {
-    /// By the memory of the machine that serves it: 3 keeps most of it out of caches.
+    /// Multiple of the memory of the machine that serves the file system; a factor of 3 keeps most
+    /// of the file out of caches.
     MemoryTimes {
-        /// Multiple.
+        /// Factor.
         times: f64,
     },
-    /// Whatever the memory.
+    /// Fixed size, independent of the memory.
     Bytes {
-        /// Size.
+        /// Size in bytes.
         bytes: u64,
     },
 }
 
-/// What a cell looks for by changing the rate.
+/// Goal of a search over the offered rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for", deny_unknown_fields)]
 pub enum SearchSpec {
-    /// Latency by rate: from the load's rate up in steps, until it is not reached any more.
+    /// Latency curve: raises the rate from the load's rate in steps until the target no longer
+    /// achieves it.
     Curve {
-        /// Each rate by the one before.
+        /// Factor between consecutive rates.
         step: f64,
-        /// Rates put between the last that was reached and the first that was not.
+        /// Number of extra rates between the last rate achieved and the first rate missed.
         refine: u32,
-        /// Ends where less than this share of the rate is reached ...
+        /// The search ends when the target achieves less than this percentage of the offered rate
+        /// ...
         achieved_below_pct: f64,
-        /// ... or the 99th percentile is above.
+        /// ... or when the 99th percentile exceeds this latency.
         p99_above_us: f64,
     },
-    /// The highest rate at which the requirement is met, to so many percent.
+    /// Highest rate that meets the requirement, within a tolerance.
     Knee {
-        /// Half the distance between a rate that is met and one that is not, by the rate.
+        /// Half the distance between the highest rate that meets the requirement and the lowest
+        /// rate that misses it, in percent of the rate.
         tolerance_pct: f64,
-        /// Bounds that must hold.
+        /// Requirement that a rate has to meet.
         slo: Requirement,
     },
 }
 
-/// What caches hold when a run begins.
+/// Contents of the caches at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Whatever the cells before left.
+    /// Unchanged since the previous cell.
     AsIs,
-    /// Nothing, as far as the target can be told to drop it.
+    /// Empty, as far as the target supports dropping its caches.
     Cold,
     /// Metadata was read, data was not.
     WarmMetadata,
-    /// The dataset was read once.
+    /// The whole dataset was read once.
     Warm,
 }
 
-/// Operations of one kind within a cell.
+/// Operations with one access pattern within a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// `db`, `log`; empty where there is one.
+    /// Name such as `db` or `log`; empty in a cell with one stream.
     pub name: String,
-    /// Where.
+    /// Access pattern.
     pub access: Access,
-    /// Sizes in bytes and their weights.
+    /// Block sizes in bytes and their weights.
     pub blocks: Vec<BlockShare>,
-    /// Share of reads in percent; the rest are writes.
+    /// Percentage of reads; the rest are writes.
     pub read_pct: f64,
-    /// Instead of reads and writes, all of them are this: trim, write_same, compare_and_write or
-    /// copy.
+    /// If set, every operation is of this kind instead of a read or write: trim, `write_same`,
+    /// `compare_and_write` or copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op: Option<OpKind>,
-    /// Weight among the streams of the cell.
+    /// Weight of this stream among the streams of the cell.
     pub share: u32,
 }
 
-/// One size of a set.
+/// One block size of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockShare {
-    /// Size.
+    /// Block size.
     pub bytes: u32,
-    /// Weight in the set.
+    /// Weight in the distribution.
     pub weight: u32,
 }
 
-/// Where operations go.
+/// Access pattern: how a worker chooses addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Access {
-    /// Each worker one part of the dataset, front to back, over and over.
+    /// Each worker reads or writes its own part of the dataset from start to end, repeatedly.
     Sequential,
-    /// Any block as likely as any other.
+    /// Uniform over all blocks.
     Random,
-    /// The n-th block in a random order with probability in proportion to n^-theta.
+    /// Zipf: the n-th block of a random permutation has a probability proportional to n^-theta.
     Zipf {
-        /// 0.99 is usual.
+        /// Exponent; 0.99 is usual.
         theta: f64,
     },
-    /// Some of the operations go to some of the blocks.
+    /// A percentage of the operations go to a hot percentage of the dataset.
     Hotspot {
-        /// Share of operations that go to the hot part.
+        /// Percentage of operations that go to the hot part.
         ops_pct: f64,
-        /// Share of the dataset that is hot.
+        /// Size of the hot part in percent of the dataset.
         data_pct: f64,
     },
-    /// As fio and Iometer choose addresses: an operation begins where the operation before it in
-    /// this stream ended, or anywhere. Each worker goes over all of the dataset.
+    /// Address selection of fio and Iometer: an operation starts at a random address or where the
+    /// previous operation of this stream ended. Every worker covers the whole dataset.
     Walk {
-        /// Share of the operations that begin anywhere.
+        /// Percentage of operations at a random address.
         random_pct: f64,
-        /// Operations begin at multiples of this.
+        /// Alignment of the addresses.
         align_bytes: u32,
-        /// The stream has two sizes, the ends of a range: every multiple of the smaller one in it
-        /// is as likely as any other.
+        /// The stream has two sizes, the bounds of a range: every multiple of the smaller size
+        /// within the range is equally likely.
         #[serde(default)]
         between: bool,
     },
 }
 
 impl Access {
-    /// Whether operations, or some of them, begin anywhere.
+    /// Whether some or all operations start at random addresses.
     pub fn is_random(&self) -> bool {
         match self {
             Self::Sequential => false,
@@ -338,87 +346,89 @@ impl Access {
     }
 }
 
-/// How load is offered.
+/// Load mode of the generator: closed or open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mode", deny_unknown_fields)]
 pub enum LoadSpec {
-    /// A new operation when one is done. Latency counts from when it was sent: what a client that
-    /// waits would see, not what the target owes at a rate.
+    /// Closed loop: a worker sends a new operation when one completes. Latency counts from the time
+    /// the operation was sent, as a waiting client sees it; it does not include delay against an
+    /// intended rate.
     Closed {
-        /// Workers, each with a connection or file handle of its own.
+        /// Number of workers, each with its own connection or file handle.
         workers: u32,
-        /// Operations in flight of each worker.
+        /// Queue depth of each worker.
         depth: u32,
     },
-    /// Operations at times drawn ahead. Latency counts from the intended time, so a target that
-    /// stalls pays for everything that waited.
+    /// Open loop: operations are due at times drawn in advance. Latency counts from the intended
+    /// time, so it includes the wait of every operation that queued during a stall.
     Open {
-        /// Workers, each with a connection or file handle of its own.
+        /// Number of workers, each with its own connection or file handle.
         workers: u32,
-        /// Operations per second, of all workers together.
+        /// Operations per second over all workers.
         rate: f64,
-        /// How they are spread.
+        /// Distribution of the arrival times.
         arrival: Arrival,
-        /// Operations in flight of all workers at most; more wait, and that is counted.
+        /// Maximum queue depth over all workers; further operations wait in the backlog, which is
+        /// reported.
         in_flight_max: u32,
-        /// Waiting operations at which the cell is called an overload and ends.
+        /// Backlog at which the run stops and the cell is an overload.
         backlog_max: u64,
     },
 }
 
 impl LoadSpec {
-    /// Workers of an open loop of which nothing is said.
+    /// Default number of workers of an open loop.
     pub(crate) const OPEN_WORKERS: u32 = 4;
-    /// Operations in flight of such a loop.
+    /// Default maximum queue depth of an open loop.
     pub(crate) const OPEN_IN_FLIGHT: u32 = 1024;
 
-    /// Workers, each with a connection or file handle of its own.
+    /// Number of workers, each with its own connection or file handle.
     pub(crate) fn workers(&self) -> u32 {
         let (Self::Closed { workers, .. } | Self::Open { workers, .. }) = *self;
         workers
     }
 
-    /// How many may wait at a rate, before it is called an overload: those of ten seconds.
+    /// Default overload limit of the backlog at `rate`: the arrivals of ten seconds.
     #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
     pub(crate) fn backlog_max(rate: f64) -> u64 {
         ((rate * 10.0) as u64).max(1000)
     }
 }
 
-/// Times between operations of an open loop.
+/// Distribution of the times between operations of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// All the same.
+    /// Constant intervals.
     Constant,
-    /// Exponential.
+    /// Exponentially distributed intervals.
     Poisson,
 }
 
-/// What must be reached; what is not set need not.
+/// Performance requirement; a bound that is `None` does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// Operations per second.
+    /// Minimum operations per second.
     pub iops: Option<f64>,
-    /// Payload in MiB per second.
+    /// Minimum payload in MiB per second.
     pub mib_s: Option<f64>,
-    /// Bounds of latency.
+    /// Latency bounds.
     #[serde(default)]
     pub latency: Vec<LatencyBound>,
 }
 
-/// A bound of latency.
+/// An upper bound on one latency figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyBound {
-    /// Of this stream; `None`: of all.
+    /// Stream that the bound applies to; `None`: all streams.
     pub stream: Option<String>,
-    /// Of this kind; `None`: of all.
+    /// Kind of operation that the bound applies to; `None`: all kinds.
     pub op: Option<OpKind>,
-    /// Which figure.
+    /// Bounded figure.
     pub figure: LatencyFigure,
-    /// At most.
+    /// Maximum in microseconds.
     pub max_us: f64,
 }
 
@@ -448,18 +458,19 @@ pub enum OpKind {
     Write,
     /// Flush.
     Flush,
-    /// Trim: TRIM, UNMAP, holes in files. What is there then does not matter.
+    /// Trim: TRIM, UNMAP, or a hole punched in a file. Later reads of the range may return
+    /// anything.
     Trim,
-    /// Zeros written by the target itself: WRITE SAME.
+    /// The target itself writes zeros: WRITE SAME.
     WriteSame,
-    /// Blocks written only if they are what is expected: COMPARE AND WRITE.
+    /// The target writes the blocks only if they hold the expected data: COMPARE AND WRITE.
     CompareAndWrite,
-    /// Blocks copied by the target itself: EXTENDED COPY.
+    /// The target itself copies the blocks: EXTENDED COPY.
     Copy,
 }
 
 impl OpKind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in numeric order.
     pub const ALL: [Self; 7] = [
         Self::Read,
         Self::Write,
@@ -470,25 +481,25 @@ impl OpKind {
         Self::Copy,
     ];
 
-    /// Whether it is about blocks: all but a flush.
+    /// Whether the operation addresses blocks: every kind except a flush.
     pub fn is_data(self) -> bool {
         self != Self::Flush
     }
 
-    /// Takes the name of a kind from the end of `NAME_KIND` or `KIND`: what is in front of it, and
-    /// the kind, if there is one.
+    /// Splits a kind off the end of `NAME_KIND` or `KIND`. Returns the text before it and the kind,
+    /// or the whole text and `None`.
     pub fn split(text: &str) -> (&str, Option<Self>) {
         let ends = |kind: &Self| {
             let front = text.strip_suffix(kind.name())?;
             if front.is_empty() { Some(front) } else { front.strip_suffix('_') }
         };
-        // The name of one kind is the end of another's.
+        // Some kind names are suffixes of others, so take the longest match.
         let found = Self::ALL.into_iter().filter_map(|kind| Some((ends(&kind)?, kind)));
         let longest = found.min_by_key(|(front, _)| front.len());
         longest.map_or((text, None), |(front, kind)| (front, Some(kind)))
     }
 
-    /// As profiles and results call it.
+    /// Name of the kind in profiles and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -515,7 +526,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limit that figures come closest to, and how much of it they are, in percent.
+    /// Returns the limit that the figures come closest to, and their percentage of it.
     pub fn share_pct(&self, iops: f64, mib_s: f64) -> Option<(&'static str, f64)> {
         let megabits_s = mib_s * 1_048_576.0 * 8.0 / 1e6;
         let shares = [
@@ -530,15 +541,15 @@ impl Limits {
     }
 }
 
-/// Node sizes by the operations per second that each carries.
+/// Node sizes, classified by the operations per second that each sustains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizingSpec {
-    /// Upper end of each size, ascending.
+    /// Upper bound of each size, ascending.
     pub bins_iops: Vec<f64>,
-    /// Names, one per size.
+    /// Names, one for each size.
     pub labels: Vec<String>,
-    /// Kept free.
+    /// Headroom in percent.
     pub margin_pct: f64,
 }
 
@@ -546,8 +557,8 @@ pub struct SizingSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostSpec {
-    /// Of the hardware, in dollars.
+    /// Price of the hardware in dollars.
     pub hardware_usd: f64,
-    /// Usable space in GB (10^9 bytes).
+    /// Usable capacity in GB (10^9 bytes).
     pub usable_gb: f64,
 }

@@ -1,6 +1,6 @@
 //! Standing of a result: known facts about caches between the generator and the medium.
 //!
-//! Not here: finding caches (target/caches), the verdict on a row (judge).
+//! Not here: cache detection (target/caches), the verdict on a row (judge).
 //!
 //! Invariant: a cache that is neither stated nor found is *not known*, never *none*.
 
@@ -17,7 +17,7 @@ pub enum Standing {
     CacheResident,
     /// The size of the cache was stated or found, and the dataset is larger.
     CacheStated,
-    /// Its size is neither stated nor found.
+    /// The size of the cache is neither stated nor found.
     CacheNotKnown,
 }
 
@@ -31,7 +31,7 @@ impl Standing {
         }
     }
 
-    /// As reports print it.
+    /// Name of the standing in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::CacheResident => "cache-resident",
@@ -41,7 +41,7 @@ impl Standing {
     }
 }
 
-/// The standing of a run and the ratio of its working set to the cache, in words.
+/// Describes the standing of a run and the ratio of its working set to the cache.
 pub fn sentence(result: &RunResult) -> String {
     let (standing, dataset) = (Standing::of(result), result.spec.dataset.total_bytes());
     let name = standing.name();
@@ -69,7 +69,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn working_set_by_cache_decides_the_standing() {
+    fn ratio_of_working_set_to_cache_decides_the_standing() {
         let mut result = fixture::result(Vec::new());
         let dataset = result.spec.dataset.total_bytes();
         let mut of = |cache| {

@@ -1,9 +1,9 @@
-//! Statistics of measurements: how far a number can be trusted, computed from numbers alone.
+//! Statistics of measurements: confidence intervals, spread and steady state.
 //!
-//! Not here: what a number means or whether a cell is valid (verdict).
+//! Not here: the interpretation of the numbers and the validity of a cell (verdict).
 //!
-//! Invariants: pure functions of their arguments, the same on every machine; what cannot be
-//! computed is `None`, never a number that looks like one; arguments are finite.
+//! Invariants: pure functions of their arguments, identical on every machine; a value that cannot
+//! be computed is `None`, never a placeholder number; arguments are finite.
 
 mod batch;
 mod bootstrap;
@@ -17,10 +17,10 @@ pub use interval::{ConfidenceInterval, median_interval, runs_interval, throughpu
 pub use slope::middle_slope;
 pub use steady::{Steadiness, SteadyRule, steadiness, steady_after};
 
-/// Standard deviations that chance explains: one case in 370 exceeds them.
+/// Standard deviations within which a difference counts as chance; one case in 370 exceeds them.
 pub(crate) const CHANCE_DEVIATIONS: f64 = 3.0;
 
-/// Middle value; of an even number the mean of the two in the middle. `None` of none.
+/// Median; of an even number of values, the mean of the middle two. `None` if empty.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -31,20 +31,20 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Arithmetic mean; `None` of none.
+/// Arithmetic mean; `None` if empty.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Variance of a sample (divided by n - 1); `None` of fewer than two.
+/// Sample variance (divided by n - 1); `None` for fewer than two values.
 pub fn variance(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| squares / (values.len() - 1) as f64)
 }
 
-/// Coefficient of variation in percent: standard deviation of the sample by the mean. `None` of
-/// fewer than two or where the mean is not positive.
+/// Coefficient of variation: sample standard deviation in percent of the mean. `None` for fewer
+/// than two values or if the mean is not positive.
 pub fn cv_pct(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|mean| *mean > 0.0)?;
     Some(variance(values)?.sqrt() / mean * 100.0)
@@ -76,16 +76,16 @@ mod tests {
         assert_eq!(cv_pct(&[0.0, 0.0]), None);
     }
 
-    /// The eight published runs of reference `002`: writes repeat, seeks do not.
+    /// The eight published runs of reference `002`: writes are repeatable, seeks are not.
     #[test]
-    fn published_runs_vary_as_design_says() {
+    fn spread_of_published_runs_matches_the_design() {
         let writes = [381_672, 383_428, 380_309, 379_416, 387_046, 381_530, 381_556, 383_434];
         let seeks = [6300, 7034, 10_018, 5067, 11_517, 10_903, 5144, 5869];
         let (writes, seeks) = (writes.map(f64::from), seeks.map(f64::from));
         assert!((cv_pct(&writes).unwrap() - 0.6).abs() < 0.05, "{:?}", cv_pct(&writes));
         assert!((cv_pct(&seeks).unwrap() - 34.0).abs() < 0.5, "{:?}", cv_pct(&seeks));
         assert_eq!(mean(&seeks), Some(7731.5));
-        // The median of eight is only known to lie between the lowest and the highest.
+        // With eight runs, the interval of the median spans the lowest to the highest run.
         let interval = throughput_interval(&seeks).unwrap();
         assert_eq!((interval.low, interval.high), (5067.0, 11_517.0));
     }

@@ -1,9 +1,9 @@
-//! The figures of a cell over its runs.
+//! Summary figures of a cell over its runs.
 //!
-//! Not here: whether they can be trusted (verdict).
+//! Not here: whether the figures are valid (verdict).
 //!
-//! Invariants: the headline of a cell is the median of its runs; percentiles come from merged
-//! distributions; a run in which no time counted is not a run.
+//! Invariants: the headline figure of a cell is the median of its runs; percentiles come from
+//! merged distributions; runs without measured time are excluded.
 
 use serde::Serialize;
 
@@ -12,14 +12,14 @@ use crate::result::{CellResult, CellRun, ClassResult, Interval};
 use crate::spec::OpKind;
 use crate::stats;
 
-/// Bytes of a MiB.
+/// Bytes in one MiB.
 const MIB: f64 = 1_048_576.0;
-/// A time without an answer is a stall if it is so many times as long as a usual operation.
+/// A period without a completion is a stall if it exceeds this multiple of the median service time.
 const STALL_TIMES_USUAL: f64 = 10.0;
-/// Part of a second by which the last interval may be shorter and still count as one.
+/// Tolerance in seconds by which the last interval may be short and still count as whole.
 const INTERVAL_SLACK_S: f64 = 0.05;
 
-/// A figure over the runs of a cell.
+/// Median and spread of a figure over the runs of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// Median of the runs.
@@ -28,18 +28,19 @@ pub struct Spread {
     pub min: f64,
     /// Highest.
     pub max: f64,
-    /// Half the width of the 95 % confidence interval by the median; `None` of fewer than 3 runs.
+    /// Half the width of the 95 % confidence interval in percent of the median; `None` for fewer
+    /// than 3 runs.
     pub ci_pct: Option<f64>,
 }
 
-/// Latency in microseconds of all runs together.
+/// Latency over all runs, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// Operations.
+    /// Number of operations.
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
-    /// Median; percentiles are there with ten samples beyond them.
+    /// Median. Each percentile needs ten samples beyond it.
     pub p50_us: Option<f64>,
     /// 95th percentile.
     pub p95_us: Option<f64>,
@@ -51,10 +52,10 @@ pub struct LatencySummary {
     pub max_us: f64,
 }
 
-/// The figures of a cell over its runs.
+/// Summary figures of a cell over its runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CellSummary {
-    /// Runs that were measured.
+    /// Number of measured runs.
     pub runs: u32,
     /// Data operations per second.
     pub iops: Spread,
@@ -64,39 +65,39 @@ pub struct CellSummary {
     pub write_iops: Spread,
     /// Payload in MiB per second.
     pub mib_s: Spread,
-    /// Of all data operations.
+    /// Latency of all data operations.
     pub latency: LatencySummary,
-    /// Of reads.
+    /// Latency of reads.
     pub read_latency: LatencySummary,
-    /// Of writes.
+    /// Latency of writes.
     pub write_latency: LatencySummary,
-    /// Operations in flight on average, by Little's law.
+    /// Mean queue depth, by Little's law.
     pub in_flight: f64,
-    /// Reads by data operations, in percent.
+    /// Reads in percent of the data operations.
     pub read_pct: f64,
     /// Operations that failed.
     pub errors: u64,
-    /// Processor time of the generator per operation, in microseconds.
+    /// CPU time of the generator for each operation, in microseconds.
     pub cpu_us_per_op: f64,
-    /// Share of the generator's threads that was busy, in percent.
+    /// Utilisation of the generator's threads, in percent.
     pub cpu_pct: f64,
-    /// Coefficient of variation of the seconds' operations, in percent, worst run.
+    /// Coefficient of variation of the operations per second, in percent, of the worst run.
     pub interval_cv_pct: f64,
-    /// Times in which the target answered nothing.
+    /// Stalls of the target.
     pub stalls: StallSummary,
 }
 
-/// Times in which operations were in flight and the target answered none, for far longer than an
-/// operation usually takes.
+/// Stalls: periods in which operations were in flight but none completed, far longer than the usual
+/// service time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StallSummary {
     /// Number of stalls.
     pub count: u64,
-    /// Seconds of all of them.
+    /// Total length in seconds.
     pub total_s: f64,
-    /// Seconds of the longest.
+    /// Length of the longest in seconds.
     pub longest_s: f64,
-    /// Of the time measured, less what the generator waited for a core, in percent.
+    /// Stall time less the generator's wait for a core, in percent of the measured time.
     pub share_pct: f64,
 }
 
@@ -111,16 +112,17 @@ pub struct RunFigures {
     pub write_iops: f64,
     /// Payload in MiB per second.
     pub mib_s: f64,
-    /// Of all data operations.
+    /// Latency of all data operations.
     pub latency: LatencySummary,
-    /// Operations in flight on average, by Little's law.
+    /// Mean queue depth, by Little's law.
     pub in_flight: f64,
-    /// Coefficient of variation of the seconds' operations, in percent; 0 of less than two seconds.
+    /// Coefficient of variation of the operations per second, in percent; 0 for less than two
+    /// seconds.
     pub interval_cv_pct: f64,
 }
 
 impl RunFigures {
-    /// Those of `run`; all zero where no time counted.
+    /// Computes the figures of `run`; all zero if no time was measured.
     pub fn of(run: &CellRun) -> Self {
         if !run.is_measured() {
             return Self::default();
@@ -141,12 +143,12 @@ impl RunFigures {
 }
 
 impl CellSummary {
-    /// The figures of `cell` over those of its runs in which time counted.
+    /// Summarises the measured runs of `cell`.
     pub fn of(cell: &CellResult) -> Self {
         Self::of_runs(&cell.runs)
     }
 
-    /// The same of runs that are not those of a cell: a phase, a rate of a search.
+    /// Summarises runs outside a cell: a phase, or one rate of a search.
     pub fn of_runs(runs: &[CellRun]) -> Self {
         let runs: Vec<&CellRun> = runs.iter().filter(|run| run.is_measured()).collect();
         let figures: Vec<RunFigures> = runs.iter().map(|run| RunFigures::of(run)).collect();
@@ -197,7 +199,7 @@ impl StallSummary {
             return Self::default();
         }
         let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-        // A generator without a core sees no answers, whatever the target does.
+        // A generator without a core receives no completions, whatever the target does.
         let waited: f64 = runs.iter().map(|r| r.cpu_wait_s / f64::from(r.threads.max(1))).sum();
         let total_s = total_us / 1e6;
         Self {
@@ -210,7 +212,7 @@ impl StallSummary {
 }
 
 impl Spread {
-    /// Of one figure of each run; all zero of none.
+    /// Summarises one figure over the runs; all zero if there are none.
     pub fn of(runs: &[f64]) -> Self {
         let Some(median) = stats::median(runs) else { return Self::default() };
         let interval = stats::throughput_interval(runs);
@@ -224,7 +226,7 @@ impl Spread {
 }
 
 impl LatencySummary {
-    /// The figures of a distribution.
+    /// Summarises a distribution.
     pub fn of(all: &Latencies) -> Self {
         Self {
             count: all.count(),
@@ -238,20 +240,20 @@ impl LatencySummary {
     }
 }
 
-/// The latencies of `classes`, merged.
+/// Merges the latencies of `classes`.
 pub fn merged<'a>(classes: impl IntoIterator<Item = &'a ClassResult>) -> Latencies {
     let mut all = Latencies::default();
     classes.into_iter().for_each(|class| all.add(&class.latency));
     all
 }
 
-/// The whole seconds of a run: a last one that was cut short would look like a slow one.
+/// Whole seconds of a run; a last partial second would look like a slow one.
 pub fn whole_intervals(run: &CellRun) -> impl Iterator<Item = &Interval> {
     let end = run.seconds + INTERVAL_SLACK_S;
     run.intervals.iter().filter(move |interval| f64::from(interval.second) + 1.0 <= end)
 }
 
-/// Time that operations of a class spent at the target: what waited for its turn was not there.
+/// Total service time of a class; time in the backlog is not spent at the target.
 fn busy_us(class: &ClassResult) -> f64 {
     let spent = class.service.as_ref().unwrap_or(&class.latency);
     spent.mean_us() * spent.count() as f64
@@ -276,8 +278,8 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_cell_has_the_median_of_its_runs_and_merged_percentiles() {
-        // Each run: a read of 1 ms and a write of 3 ms in the shares of three to one.
+    fn cell_reports_median_of_runs_and_merged_percentiles() {
+        // Each run: reads of 1 ms and writes of 3 ms in the ratio 3:1.
         let runs = [1000, 1100, 1300].map(|iops| fixture::closed_run(iops, 10, 75, 1000, 3000));
         let cell = fixture::cell("random 4KiB", runs.to_vec());
         let found = CellSummary::of(&cell);
@@ -292,24 +294,24 @@ mod tests {
         assert!((found.latency.p50_us.unwrap() - 1000.0).abs() < 2.0);
         assert!((found.latency.p99_us.unwrap() - 3000.0).abs() < 5.0);
         assert!((found.write_latency.mean_us - 3000.0).abs() < 5.0);
-        // Little: 1,100 per second of 1.5 ms.
+        // Little's law: 1,100 per second at 1.5 ms.
         assert!((found.in_flight - 1.65).abs() < 0.01, "{found:?}");
         assert!((found.cpu_us_per_op - 10.0).abs() < 1e-9);
         assert!(found.interval_cv_pct < 1e-9 && found.errors == 0);
     }
 
     #[test]
-    fn of_nothing_there_are_no_figures() {
+    fn cell_without_measured_time_has_no_figures() {
         let empty = fixture::cell("never run", vec![CellRun::default()]);
         assert_eq!(CellSummary::of(&empty), CellSummary::default());
-        // A file that somebody changed must not end in a rate that is no number.
+        // A manipulated file must not produce a rate that is not a number.
         let mut forged = fixture::closed_run(10, 1, 50, 10, 10);
         forged.seconds = 1e-320;
         assert_eq!(CellSummary::of(&fixture::cell("forged", vec![forged])).runs, 0);
     }
 
     #[test]
-    fn a_second_that_was_cut_short_is_not_a_slow_one() {
+    fn partial_last_second_does_not_count_as_slow() {
         let mut run = fixture::closed_run(1000, 10, 100, 1000, 1000);
         run.seconds = 10.4;
         run.intervals.push(Interval { second: 10, ops: 400, ..Interval::default() });
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_turn_is_not_in_flight() {
+    fn backlog_does_not_count_as_in_flight() {
         let mut run = fixture::closed_run(1000, 10, 100, 50_000, 50_000);
         run.classes.iter_mut().for_each(|class| {
             let mut service = Latencies::default();

@@ -1,12 +1,13 @@
-//! What is measured: files, devices, NBD exports, logical units over iSCSI; and targets of known
-//! behaviour, to measure the generator itself.
+//! Targets: files, devices, NBD exports and iSCSI logical units, and synthetic targets with known
+//! behaviour that measure the generator itself.
 //!
-//! Not here: what is offered to them (load), what the blocks hold (content).
+//! Not here: the load (load), block contents (content).
 //!
 //! Invariants:
-//! - a target is one run of addresses from 0; parts (files of a directory) lie one after another;
-//! - each worker has a lane of its own and shares nothing with others;
-//! - a lane has fixed slots, each with a buffer; a slot is busy from `submit` until it is reaped.
+//! - a target has one address space from 0; files of a directory are consecutive ranges of it;
+//! - each worker has its own lane and shares no state with others;
+//! - a lane has a fixed number of slots, each with a buffer; a slot is busy from `submit` until its
+//!   completion is reaped.
 
 pub mod address;
 mod buffers;
@@ -31,11 +32,11 @@ pub use guard::{Holds, take, what_is_at, what_it_holds};
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// A server that answers nothing for so long is not measured any more: as long as operating systems
-/// wait for a disk before they give it up.
+/// A server without a completion for this long counts as lost. Equal to the usual disk timeout of
+/// operating systems.
 #[cfg(not(test))]
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// So that tests need not wait so long.
+/// Shorter in tests.
 #[cfg(test)]
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
@@ -44,178 +45,178 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 pub struct Op {
     /// Kind.
     pub kind: OpKind,
-    /// First byte; whole blocks of the target.
+    /// First byte; a multiple of the target's block size.
     pub offset: u64,
-    /// Bytes; those of the slot's buffer from its start. 0 for a flush. COMPARE AND WRITE has twice
-    /// as many there: those to compare, then those to write.
+    /// Length in bytes, from the start of the slot's buffer; 0 for a flush. COMPARE AND WRITE uses
+    /// twice as many: the data to compare, then the data to write.
     pub len_bytes: u32,
-    /// A write that is on stable media when it is done.
+    /// Whether a write must be on stable media at its completion.
     pub durable: bool,
-    /// Of a copy: the first byte that is copied; 0 for all others.
+    /// First source byte of a copy; 0 for all other operations.
     pub source: u64,
 }
 
-/// An operation that is done.
+/// A completed operation.
 #[derive(Debug)]
 pub struct Done {
-    /// Where it was submitted.
+    /// Slot of the operation.
     pub slot: usize,
-    /// What came of it.
+    /// Result of the operation.
     pub result: Result<(), std::io::Error>,
-    /// When the answer was seen.
+    /// Time at which the lane saw the completion.
     pub at: Instant,
 }
 
-/// How long to wait for answers.
+/// Wait mode of [`Lane::reap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// Do not wait.
     No,
-    /// For one at least.
+    /// Wait for at least one completion.
     One,
-    /// For one, or until then.
+    /// Wait for a completion or until this time.
     Until(Instant),
 }
 
-/// A way into a target for one worker.
+/// I/O channel of one worker to a target.
 pub trait Lane: Send {
-    /// The buffer of a slot that is not busy.
+    /// Buffer of a slot that is not busy.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
-    /// Starts an operation in a free slot. It is on its way when this returns; what the target does
-    /// not take at once goes with the next `reap`.
+    /// Starts an operation in a free slot and sends it. If the target does not accept all of it at
+    /// once, the next `reap` sends the rest.
     ///
     /// # Errors
-    /// The lane is lost.
+    /// If the lane is lost.
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError>;
 
-    /// Takes answers.
+    /// Reaps completions.
     ///
     /// # Errors
-    /// The lane is lost, with all that was under way.
+    /// If the lane is lost, with all operations in flight.
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError>;
 }
 
-/// Something that can be measured.
+/// A measurable target.
 pub trait Target: Send + Sync {
-    /// What is known of it.
+    /// Known properties of the target.
     fn info(&self) -> &TargetInfo;
 
-    /// A lane with `slots` slots whose buffers hold `buffer_bytes` each.
+    /// Opens a lane with `slots` slots, each with a buffer of `buffer_bytes`.
     ///
     /// # Errors
-    /// The target cannot be reached.
+    /// If the target cannot be reached.
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
 
-    /// Whether a read brings what was written. A target that only takes time has nothing to be
-    /// judged.
+    /// Whether a read returns the data written. Data of a synthetic target is not verified.
     fn keeps_data(&self) -> bool {
         true
     }
 
-    /// The server's process, if it runs on this machine and the connection names it.
+    /// PID of the server, if it runs on this machine and the connection reveals it.
     fn server_process(&self) -> Option<u32> {
         None
     }
 
-    /// Bytes of one operation of this kind at most; 0 where the target has none.
+    /// Maximum size of an operation of this kind; 0 if the target does not support the kind.
     fn op_bytes_max(&self, kind: OpKind) -> u64 {
         if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }
     }
 
-    /// Drops what caches between here and the target hold; tells whether that can be done.
+    /// Drops the caches between this process and the target. Returns false if the target does not
+    /// support that.
     ///
     /// # Errors
-    /// It was tried and failed.
+    /// If dropping the caches failed.
     fn drop_caches(&self) -> Result<bool, TargetError> {
         Ok(false)
     }
 }
 
-/// Why a target cannot be measured.
+/// Reason why a target cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The address says nothing.
+    /// The address is malformed.
     #[error("bad target {text:?}: {why}")]
     Address {
-        /// As given.
+        /// Address as given by the user.
         text: String,
-        /// In words.
+        /// Explanation.
         why: String,
     },
-    /// It cannot be opened.
+    /// The target cannot be opened or accessed.
     #[error("{address}: {what}: {source}")]
     Io {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// It is smaller than the dataset.
+    /// The target is smaller than the dataset.
     #[error("{address} has {bytes} bytes, the dataset {dataset_bytes}")]
     TooSmall {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// Its size.
+        /// Size of the target in bytes.
         bytes: u64,
-        /// What is needed.
+        /// Required size in bytes.
         dataset_bytes: u64,
     },
-    /// Operations would not be whole blocks of it.
+    /// Operations are not a multiple of the target's block size.
     #[error("{address} takes whole blocks of {block_bytes} bytes; {bytes} is none")]
     Unaligned {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// Its block.
+        /// Block size of the target.
         block_bytes: u32,
-        /// What was asked for.
+        /// Requested size.
         bytes: u64,
     },
-    /// The server does not speak the protocol, or refuses.
+    /// The server does not speak the protocol, or refused a request.
     #[error("{address}: {why}")]
     Protocol {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// In words.
+        /// Explanation.
         why: String,
     },
-    /// The server takes part, and does not answer.
+    /// The server stopped answering.
     #[error("{address}: no answer to {what} within {seconds} s")]
     NoAnswer {
-        /// Of the target.
+        /// Address of the target.
         address: String,
         /// Unanswered part of the session.
         what: &'static str,
-        /// Length of the wait.
+        /// Length of the wait in seconds.
         seconds: u64,
     },
-    /// An iSCSI target cannot be talked to.
+    /// An iSCSI session failed.
     #[error("{address}: {source}")]
     Iscsi {
-        /// Of the target.
+        /// Address of the target.
         address: String,
-        /// Why.
+        /// Error of the initiator.
         source: weir_initiator::InitiatorError,
     },
-    /// Another program has it.
+    /// Another program uses the target.
     #[error("{address} is in use by another program")]
     InUse {
-        /// Of the target.
+        /// Address of the target.
         address: String,
     },
-    /// It holds something.
+    /// The target holds data of another program.
     #[error("{address} holds data that this program did not write")]
     HoldsData {
-        /// Of the target.
+        /// Address of the target.
         address: String,
     },
 }
 
 impl TargetError {
-    /// What the user can do.
+    /// Recommended action for the user.
     pub fn action(&self) -> String {
         match self {
             Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
@@ -239,10 +240,10 @@ impl TargetError {
     }
 }
 
-/// Opens a target for a dataset; a file or files that are missing are made.
+/// Opens a target for a dataset. Missing files are created.
 ///
 /// # Errors
-/// It cannot be reached, or is too small for the dataset.
+/// If the target cannot be reached or is too small for the dataset.
 pub fn open(address: &Address, dataset: &DatasetSpec) -> Result<Box<dyn Target>, TargetError> {
     let opened: Box<dyn Target> = match address {
         Address::Null { bytes } => Box::new(null::Null::new(bytes.unwrap_or(u64::MAX / 2))),
@@ -259,7 +260,7 @@ pub fn open(address: &Address, dataset: &DatasetSpec) -> Result<Box<dyn Target>,
     Ok(opened)
 }
 
-/// A target of known behaviour that makes no I/O at all.
+/// Creates a target that completes every operation at once, without I/O.
 pub fn null() -> impl Target {
     null::Null::new(u64::MAX / 2)
 }

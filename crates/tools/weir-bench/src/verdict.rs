@@ -1,8 +1,8 @@
-//! The verdict on every number: what is wrong with a cell, and what to do about it.
+//! Verdict on each number: the findings on a cell and the remedy for each.
 //!
 //! Not here: figures of a cell (summary), printing (report).
 //!
-//! Invariant: tables and charts take a [`JudgedRun`], which only judging makes: no number is
+//! Invariant: tables and charts take a [`JudgedRun`], which only judging creates, so no number is
 //! printed without its verdict.
 
 use serde::Serialize;
@@ -12,63 +12,63 @@ use crate::judge::{RULES, judge, refused};
 use crate::result::{CellResult, RunResult};
 use crate::summary::CellSummary;
 
-/// What can be wrong with a cell; the order is that of how much it spoils.
+/// Faults of a cell, ordered from the most to the least harmful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
-    /// It was not measured: the target failed, a client was lost, the clock jumped.
+    /// The cell was not measured: the target failed, a client was lost, or the clock jumped.
     Invalid,
-    /// Blocks came back that were not what was written.
+    /// Reads returned blocks with wrong contents.
     Corrupt,
-    /// Parts that were never written were read.
+    /// Reads hit parts of the dataset that were never written.
     Holes,
-    /// More was offered than the target took.
+    /// The offered load exceeded the target's capacity.
     Overload,
-    /// The generator, not the target, was the limit.
+    /// The generator limited the rate, not the target.
     GeneratorBound,
     /// The figures contradict each other (Little's law).
     Inconsistent,
-    /// Reads and writes did not come in the shares that were asked for.
+    /// The shares of reads and writes differ from the specified mix.
     MixOff,
-    /// The data fits into a cache.
+    /// A cache can hold the working set.
     CacheResident,
-    /// It changed while it was measured, or from run to run.
+    /// The figures changed during a run or from run to run.
     Unsteady,
-    /// Too short, or too few runs, for the figures asked for.
+    /// The runs are too short or too few for the requested figures.
     UnderSampled,
 }
 
-/// A finding in a cell.
+/// One finding on a cell, with its explanation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remark {
-    /// What.
+    /// Kind of finding.
     pub finding: Finding,
-    /// With the figures that show it.
+    /// Explanation with the figures that show it.
     pub detail: String,
-    /// What to do about it.
+    /// Recommended action.
     pub action: String,
 }
 
-/// A cell and what is to be said of it.
+/// Figures and verdict of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct JudgedCell {
-    /// Figures.
+    /// Figures of the cell.
     pub summary: CellSummary,
-    /// Worst first; empty: valid.
+    /// Findings, worst first; empty: valid.
     pub remarks: Vec<Remark>,
-    /// Conditions that a reader must know and that take nothing from the figures.
+    /// Conditions to know when reading the figures; they do not invalidate them.
     pub notes: Vec<String>,
 }
 
 impl JudgedCell {
-    /// The verdict in a word: `valid`, or the worst finding.
+    /// Verdict in one word: `valid`, or the name of the worst finding.
     pub fn verdict(&self) -> &'static str {
         self.remarks.first().map_or("valid", |remark| remark.finding.name())
     }
 }
 
 impl Finding {
-    /// All there are, worst first.
+    /// All findings, worst first.
     pub const ALL: [Self; 10] = [
         Self::Invalid,
         Self::Corrupt,
@@ -82,7 +82,7 @@ impl Finding {
         Self::UnderSampled,
     ];
 
-    /// As it is printed.
+    /// Name of the finding in reports and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -113,7 +113,7 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Rows whose figures can be quoted, of all that were asked for.
+    /// Number of valid rows, and number of rows specified or measured.
     pub fn quotable(&self) -> (usize, usize) {
         let valid = self.cells.iter().filter(|cell| cell.remarks.is_empty()).count();
         (valid, self.result.spec.cells.len().max(self.cells.len()))
@@ -130,23 +130,23 @@ impl JudgedRun {
         all
     }
 
-    /// The operations that the target refused, by kind and error.
+    /// Describes the operations that the target refused, by kind and error.
     pub fn refused(&self) -> Option<String> {
         let phases = self.result.phases.iter().map(|phase| &phase.run);
         refused(phases.chain(self.result.cells.iter().flat_map(CellResult::measured)))
     }
 
-    /// What was measured.
+    /// Result that was judged.
     pub fn result(&self) -> &RunResult {
         &self.result
     }
 
-    /// The columns of the file test, each with its verdict; empty where there was none.
+    /// Columns of the file test, each with its verdict; empty if there was no file test.
     pub fn bonnie(&self) -> Vec<Column> {
         self.result.bonnie.as_ref().map_or_else(Vec::new, bonnie::columns)
     }
 
-    /// With remarks as a test wants them, by cell.
+    /// Builds a judged run with the given remarks for each cell.
     #[cfg(test)]
     pub(crate) fn with_remarks(result: RunResult, remarks: Vec<Vec<Remark>>) -> Self {
         assert_eq!(remarks.len(), result.cells.len(), "a verdict for each cell");
@@ -154,7 +154,7 @@ impl JudgedRun {
         Self { result, cells }
     }
 
-    /// Verdicts, in the order of the result's cells.
+    /// Judged cells, in the order of the result.
     pub fn cells(&self) -> &[JudgedCell] {
         &self.cells
     }

@@ -1,9 +1,9 @@
-//! Reading blocks again and comparing every byte of them.
+//! Verification after a run: reads blocks and compares every byte.
 //!
-//! Not here: reads of a load, which are judged as they come (load).
+//! Not here: verification of reads during a load (load).
 //!
-//! Invariants: nothing is written meanwhile; a block that was trimmed or made by the target itself
-//! since it was written is read and not judged, nor counted.
+//! Invariants: verification writes no data; blocks that were trimmed, or written by the target
+//! itself, since their last write are read but neither judged nor counted.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -14,15 +14,15 @@ use crate::result::Verification;
 use crate::spec::{DatasetSpec, OpKind};
 use crate::target::{Done, Lane, Op, Target, TargetError, Wait};
 
-/// Reads under way.
+/// Queue depth of the verification.
 const SLOTS: usize = 16;
-/// Bad blocks that are told in words.
+/// Bad blocks that the result describes in words.
 const EXAMPLES_MAX: usize = 8;
 
-/// Reads `share_pct` of all blocks and judges them.
+/// Reads `share_pct` percent of all blocks at random and checks them.
 ///
 /// # Errors
-/// The target is lost. A block that the target does not read is counted apart from bad ones.
+/// If the target is lost. Blocks that cannot be read are counted separately from bad blocks.
 pub fn verify(
     target: &dyn Target,
     content: &Content,
@@ -69,7 +69,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
         let found = self.found.get_or_insert_default();
-        // Trimmed, or made by the target itself, and not written since.
+        // The block was trimmed or written by the target itself since its last write.
         if read.is_ok() && self.generations.is_some_and(|known| !known.is_judged_now(address)) {
             return;
         }

@@ -1,8 +1,8 @@
-//! Numbers, times and settings as a person reads them.
+//! Formats numbers, times and settings for reports.
 //!
-//! Not here: which of them are shown.
+//! Not here: the choice of figures to show (report).
 //!
-//! Invariant: a figure that does not exist is said in words, never as a zero.
+//! Invariant: a missing figure is stated in words, never shown as zero.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::spec::{
     SearchSpec, StreamSpec,
 };
 
-/// With three or four digits that count: `12,346`, `751.3`, `20.5`, `0.413`.
+/// Formats with three or four significant digits: `12,346`, `751.3`, `20.5`, `0.413`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -26,7 +26,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats an integer with thousands separators.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -39,7 +39,7 @@ fn grouped(value: f64) -> String {
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
-/// The same without zeros at its end, for a sentence.
+/// Like [`number`], without trailing zeros, for use in a sentence.
 pub(crate) fn short(value: f64) -> String {
     let text = number(value);
     if text.contains('.') {
@@ -49,22 +49,22 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 pub(crate) fn ms(us: f64) -> String {
     number(us / 1000.0)
 }
 
-/// A percentile in milliseconds, or of how few operations there is none.
+/// Formats a percentile in milliseconds; if there is none, the number of samples.
 pub(crate) fn percentile_ms(us: Option<f64>, count: u64) -> String {
     us.map_or_else(|| format!("n/a (n = {count})"), ms)
 }
 
-/// A change in percent, with its sign: `+248 %`.
+/// Formats a change in percent with its sign: `+248 %`.
 pub(crate) fn signed_pct(pct: f64) -> String {
     if pct.abs() < 9.95 { format!("{pct:+.1} %") } else { format!("{pct:+.0} %") }
 }
 
-/// Microseconds on an axis, with a unit.
+/// Axis label of a time in microseconds, with a unit.
 pub(crate) fn axis_us(us: f64) -> String {
     match us {
         _ if us >= 1e6 => format!("{} s", trimmed(us / 1e6)),
@@ -73,7 +73,7 @@ pub(crate) fn axis_us(us: f64) -> String {
     }
 }
 
-/// A number on an axis: short, without needless zeros.
+/// Axis label of a number, without trailing zeros.
 pub(crate) fn axis(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{} M", trimmed(value / 1e6)),
@@ -87,9 +87,9 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `2026-11-22T04:00:00Z`.
+/// Formats a UTC time: `2026-11-22T04:00:00Z`.
 pub(crate) fn time(unix_ms: u64) -> String {
-    // Beyond the year 9999 the format has no place for it.
+    // RFC 3339 has no years beyond 9999.
     let seconds = (unix_ms / 1000).min(253_402_300_799);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
@@ -98,7 +98,7 @@ pub(crate) fn duration(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
-/// Length of the runs of a row: a time, a number of bytes, or the first of both.
+/// Limit of the runs of a row: a time, a number of bytes, or both.
 pub(crate) fn length(cell: &CellSpec) -> String {
     let time = || duration(cell.duration_ms);
     match cell.worker_bytes.map(bytes) {
@@ -112,7 +112,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     Human(bytes).to_string()
 }
 
-/// Sizes of the operations of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
+/// Block sizes of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
 pub(crate) fn blocks(cell: &CellSpec) -> String {
     let stream = |stream: &StreamSpec| match &stream.blocks[..] {
         [one] => bytes(u64::from(one.bytes)),
@@ -129,7 +129,7 @@ pub(crate) fn blocks(cell: &CellSpec) -> String {
     cell.streams.iter().map(stream).collect::<Vec<_>>().join(" + ")
 }
 
-/// Where the operations of all streams go.
+/// Access patterns of all streams.
 pub(crate) fn access(cell: &CellSpec) -> String {
     let one = |stream: &StreamSpec| match stream.access {
         Access::Sequential => "sequential".to_owned(),
@@ -150,7 +150,7 @@ pub(crate) fn access(cell: &CellSpec) -> String {
     cell.streams.iter().map(one).collect::<Vec<_>>().join(" + ")
 }
 
-/// How load is offered, in one word for columns of figures.
+/// Load mode in one word, for table columns.
 pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "closed",
@@ -158,7 +158,8 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// What latencies count from: a closed loop does not see what it would have sent during a stall.
+/// Start of the latency measurement: a closed loop omits the operations that a stall kept it from
+/// sending.
 pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     match load {
         LoadSpec::Closed { .. } => "service time only",
@@ -166,7 +167,7 @@ pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
     }
 }
 
-/// How load is offered, and which latency that gives.
+/// Describes the load and the latency that it measures.
 pub(crate) fn load(cell: &CellSpec) -> String {
     let counts = latency_counts(&cell.load);
     let load = match cell.load {
@@ -194,7 +195,7 @@ pub(crate) fn load(cell: &CellSpec) -> String {
     }
 }
 
-/// The same in a table.
+/// Short form of [`load`] for a table.
 pub(crate) fn load_short(cell: &CellSpec) -> String {
     let load = match (cell.load, &cell.search) {
         (_, Some(_)) => "searched".to_owned(),
@@ -242,7 +243,7 @@ pub(crate) fn content(content: &ContentSpec) -> String {
     format!("compressible {compress}:1, {dedupe_pct} % of {unit} units are duplicates, seed {seed}")
 }
 
-/// Share of reads in percent, or what is done instead of reads and writes.
+/// Percentage of reads, or the kind of operation if the stream has another.
 pub(crate) fn reads(stream: &StreamSpec) -> String {
     stream.op.map_or_else(|| format!("{:.0}", stream.read_pct), |op| op.name().to_owned())
 }
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_the_digits_that_count() {
+    fn numbers_keep_their_significant_digits() {
         for (value, text) in [
             (1_234_567.4, "1,234,567"),
             (1000.0, "1,000"),

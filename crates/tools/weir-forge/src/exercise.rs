@@ -1,9 +1,9 @@
-//! Does with a pool what a server, `weir check` and `weir rescue` do with it. Errors are answers; a
-//! panic, or a call that never ends, is a finding.
+//! Runs the operations of a server, `weir check` and `weir rescue` on a pool. Errors are valid
+//! results; a panic or a call that never ends is a finding.
 //!
-//! Not here: judging the answers.
+//! The results are not checked.
 //!
-//! Invariant: every step is taken whatever the one before it answered.
+//! Invariant: every step runs, whatever the result of the step before it.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -18,15 +18,15 @@ use weir_device::Overlay;
 
 use crate::sample::{Disks, import, options, send};
 
-/// Polls after which a call counts as one that never ends: memory disks answer at once.
+/// Number of polls after which a call counts as endless: memory disks respond at once.
 const POLLS_MAX: u32 = 100_000;
-/// Bytes read of each volume, in pieces, from places all over it.
+/// Number of bytes in each of the [`READS`] reads of a volume, which are spread over its length.
 const READ_BYTES: usize = 16 << 10;
 const READS: u64 = 8;
-/// Steps after which a scan is stopped.
+/// Number of steps after which a scan is stopped.
 const STEPS_MAX: u32 = 500;
 
-/// Runs a future to its end.
+/// Polls a future until it completes.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
@@ -40,10 +40,10 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 type Run = Pin<Box<dyn Future<Output = Result<(), DatasetError>>>>;
 
-/// An engine and its own loop, which goes on where the last call left it.
+/// An engine and its background loop, which continues from one call to the next.
 pub(crate) struct Bench {
     engine: Arc<Engine>,
-    /// `None` once it has ended.
+    /// `None` after the loop has ended.
     run: RefCell<Option<Run>>,
 }
 
@@ -63,7 +63,8 @@ impl Bench {
     }
 }
 
-/// Runs a call beside the engine's own loop; `None` where that ends before: the pool is suspended.
+/// Runs a call concurrently with the engine's loop; `None` if the loop ends first because the pool
+/// is suspended.
 pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T> {
     let mut run = bench.run.borrow_mut();
     let mut call = std::pin::pin!(call);
@@ -74,7 +75,7 @@ pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T
         let Some(own) = run.as_mut() else { return Poll::Pending };
         if own.as_mut().poll(context).is_ready() {
             *run = None;
-            // What waits for a commit is told that none comes.
+            // Calls that wait for a commit now get an error.
             return match call.as_mut().poll(context) {
                 Poll::Ready(done) => Poll::Ready(Some(done)),
                 Poll::Pending => Poll::Ready(None),
@@ -87,12 +88,13 @@ pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T
 /// Opens the pool.
 ///
 /// # Errors
-/// What the engine says.
+/// The error of the engine.
 pub fn open(disks: &Disks, force: bool) -> Result<Arc<Engine>, DatasetError> {
     now(Engine::open(disks.devices(), import(force), &options()))
 }
 
-/// Takes every step; 1 if an import went through, else 0: a judge of how deep a forgery gets.
+/// Runs every step; returns 1 if an import succeeded and 0 otherwise, as a measure of how deep a
+/// forgery reaches.
 pub fn exercise(disks: &Disks) -> u32 {
     let opened = [false, true].into_iter().find_map(|force| open(disks, force).ok());
     let is_open = opened.is_some();
@@ -105,11 +107,11 @@ pub fn exercise(disks: &Disks) -> u32 {
     u32::from(is_open)
 }
 
-/// A scrub, and a recount where there was damage.
+/// Runs a scrub, and a recount if there was damage.
 fn scrub(bench: &Bench) {
     let _started = bench.scrub_start();
     let sleeps = std::sync::atomic::AtomicU32::new(0);
-    // A scan sleeps between its steps; the last sleep is the wait for more work.
+    // A scan sleeps between its steps; the last sleep waits for more work.
     let sleep = |_| {
         if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
             bench.stop();
@@ -119,7 +121,7 @@ fn scrub(bench: &Bench) {
     let _scanned = drive(bench, bench.run_scans(sleep));
 }
 
-/// `weir check`, and `weir rescue` of every volume.
+/// Runs `weir check`, and `weir rescue` of every volume.
 fn check(disks: &Disks) {
     let overlays: Vec<Arc<Overlay>> =
         disks.devices().into_iter().map(|disk| Arc::new(Overlay::new(disk))).collect();
@@ -162,7 +164,7 @@ fn read(bench: &Bench, volume: &Volume) {
     }
 }
 
-/// What asks for the relations of datasets.
+/// Runs the operations that use relations between datasets.
 fn relate(bench: &Bench, name: &str) {
     let snapshots = drive(bench, bench.snapshots(name));
     let names: Vec<String> =
@@ -186,7 +188,7 @@ fn relate(bench: &Bench, name: &str) {
     let _promoted = drive(bench, bench.promote(name));
 }
 
-/// Writes, trims, snapshots, resizes, clones, cleans and destroys.
+/// Writes, trims, takes snapshots, resizes, clones, cleans and destroys.
 fn use_it(bench: &Bench) {
     for volume in bench.volumes() {
         let size = volume.size_bytes();
@@ -219,7 +221,7 @@ fn commits(bench: &Bench, count: usize) {
     }
 }
 
-/// Receives streams into the pool, one after the other; returns how many were received whole.
+/// Receives streams into the pool, in order; returns the number of complete receives.
 pub fn receive(disks: &Disks, streams: &[Vec<u8>]) -> u32 {
     let Ok(engine) = open(disks, false) else { return 0 };
     let bench = Bench::new(engine);

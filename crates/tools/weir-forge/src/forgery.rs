@@ -1,10 +1,11 @@
-//! Changing fields of a mapped pool, and sealing it again.
+//! Changes fields of a mapped pool and updates the checksums.
 //!
-//! Not here: finding the structures (map).
+//! `map` finds the structures.
 //!
 //! Invariants:
-//! - after [`Forgery::seal`] every checksum from the forged structures to the uberblock is right;
-//! - on a mirror all legs are alike, on raidz1 the parity fits.
+//! - after [`Forgery::seal`] every checksum from the forged structures up to the uberblock is
+//!   valid;
+//! - all legs of a mirror are equal, and the parity of raidz1 is correct.
 
 use std::collections::BTreeSet;
 
@@ -19,27 +20,27 @@ use weir_format::{
 use crate::map::{Kind, Map, Part, Place, Seal, first_disk, labels, pieces, store};
 use crate::sample::Disks;
 
-/// Where the body of an encoded label starts, and its checksum.
+/// Offsets of the body and of its checksum in an encoded label.
 const LABEL_BODY_AT: usize = 32;
 const LABEL_CHECKSUM_AT: usize = 16;
-/// The disk's own guid in an encoded label.
+/// Offset of the disk's own guid in an encoded label.
 const LABEL_DISK_AT: usize = 40;
-/// The checksum of an encoded summary.
+/// Offset of the checksum in an encoded summary.
 const SUMMARY_CHECKSUM_AT: usize = 48;
 
-/// Numbers from a seed, or from the bytes of a fuzzer.
+/// Numbers from a seed or from the bytes of a fuzzer.
 pub struct Rng {
     state: u64,
     bytes: Vec<u8>,
 }
 
 impl Rng {
-    /// From a seed.
+    /// Numbers from a seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed, bytes: Vec::new() }
     }
 
-    /// From these bytes, then from their checksum.
+    /// Numbers from these bytes, then from their checksum.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self { state: xxh3_64(&[bytes]), bytes: bytes.iter().rev().copied().collect() }
     }
@@ -62,36 +63,36 @@ impl Rng {
     }
 }
 
-/// One change, for people.
+/// Description of one change, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forged {
-    /// Of which structure.
+    /// Kind of the structure.
     pub kind: Kind,
-    /// Its number among all.
+    /// Index of the structure in the map.
     pub part: usize,
-    /// Offset in it.
+    /// Offset in the structure.
     pub at: usize,
-    /// Bytes before and after.
+    /// The bytes before and after the change.
     pub bytes: (Vec<u8>, Vec<u8>),
 }
 
-/// A pool that is being forged.
+/// A forgery in progress.
 pub struct Forgery {
     map: Map,
     dirty: BTreeSet<usize>,
-    /// The one disk whose labels and log are forged; without, those of all disks are.
+    /// The only disk whose labels and log are forged; `None`: those of all disks.
     only: Option<usize>,
 }
 
 impl Forgery {
-    /// Of a whole pool.
+    /// Starts a forgery of an intact pool.
     pub fn new(map: &Map) -> Self {
         Self { map: map.clone(), dirty: BTreeSet::new(), only: None }
     }
 
-    /// Changes one field of one structure, both drawn.
+    /// Changes one random field of one random structure.
     pub fn forge(&mut self, rng: &mut Rng) -> Forged {
-        // Kinds first: there are many nodes and one uberblock.
+        // Draw the kind first, because a pool has many nodes and one uberblock.
         let kind = loop {
             let kind = Kind::ALL[rng.below(Kind::ALL.len())];
             if self.map.parts.iter().any(|part| part.kind == kind) {
@@ -117,7 +118,7 @@ impl Forgery {
         Forged { kind, part, at: first, bytes }
     }
 
-    /// Puts bytes into the `n`th structure of a kind.
+    /// Overwrites bytes of the `n`th structure of a kind.
     pub fn put(&mut self, kind: Kind, n: usize, at: usize, bytes: &[u8]) {
         let of_kind = self.map.parts.iter().enumerate().filter(|(_, part)| part.kind == kind);
         let part = of_kind.map(|(part, _)| part).nth(n).expect("as many as the map counts");
@@ -125,8 +126,8 @@ impl Forgery {
         self.dirty.insert(part);
     }
 
-    /// Makes every inner node of the datasets' trees lead to one node at all of its places; returns
-    /// how many were changed.
+    /// Fills every inner node of the datasets' trees with its first child pointer; returns the
+    /// number of changed nodes.
     pub fn fill_nodes(&mut self) -> usize {
         let leads = |slot: &[u8; BlockPtr::BYTES]| {
             BlockPtr::decode(slot).is_ok_and(|ptr| ptr.kind == PtrKind::Node)
@@ -156,8 +157,8 @@ impl Forgery {
         filled.len()
     }
 
-    /// Lets the volume that a clone was made from descend from a snapshot of that clone; false
-    /// where there is no clone with a snapshot.
+    /// Makes the origin of a clone descend from a snapshot of that clone; returns false if no clone
+    /// has a snapshot.
     pub fn turn_origin(&mut self) -> bool {
         let records: Vec<(usize, DatasetRecord)> = self
             .map
@@ -200,11 +201,11 @@ impl Forgery {
         true
     }
 
-    /// Seals everything and writes it; false where a changed node compresses too badly for its
-    /// place.
+    /// Updates all checksums and writes the changes; returns false if a changed node compresses too
+    /// badly for its address.
     pub fn seal(mut self, disks: &mut Disks) -> bool {
-        // Children have higher numbers than what names them first, but a shared one is named by
-        // later ones as well: until nothing changes any more.
+        // A child has a higher index than its first parent, but a shared child has parents with
+        // higher indices too, so repeat until no part changes.
         let mut all = BTreeSet::new();
         while let Some(part) = self.dirty.pop_last() {
             let stored = match self.sealed(part) {
@@ -236,8 +237,8 @@ impl Forgery {
         true
     }
 
-    /// Gives a block of the pool's own trees that has grown another place, where it is stored as it
-    /// is; false where there is none.
+    /// Moves a grown block of a metadata tree to another address, where it is stored uncompressed;
+    /// returns false if there is no space.
     fn move_out(&mut self, part: usize) -> bool {
         let is_own = matches!(
             self.map.parts[part].kind,
@@ -265,7 +266,7 @@ impl Forgery {
         true
     }
 
-    /// Encodes a structure as it is stored, with a checksum that fits the forged fields.
+    /// Encodes a structure in its stored form, with a checksum that matches the forged fields.
     fn sealed(&mut self, part: usize) -> Option<Vec<u8>> {
         let Part { kind, place, content, .. } = &mut self.map.parts[part];
         match kind {
@@ -298,21 +299,22 @@ fn checksum_at(bytes: &[u8], at: usize) -> u128 {
     u128::from_le_bytes(*bytes[at..].first_chunk().expect("a checksum"))
 }
 
-/// Stamps every sector of a batch for what its header names.
+/// Stamps every sector of a batch with the identity in its header.
 fn stamp(content: &mut [u8], place: Place) {
     if let (Place::Log(offset), Ok(header)) = (place, decode_header(content)) {
         header.id().stamp(offset, content);
     }
 }
 
-/// Where a field may start: structures are little-endian words at any offset, pointers at 32.
+/// Draws the offset of a field: structures are little-endian words at any offset, pointers at
+/// multiples of 32.
 fn field(part: &Part, rng: &mut Rng) -> usize {
     let len = part.content.len();
     let used = part.content.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
     match part.kind {
         Kind::Label => 8 + rng.below(used.min(len) - 8),
         Kind::Node | Kind::RootNode => {
-            // Slots that lead somewhere, more often than others.
+            // Choose slots with a pointer more often than empty slots.
             let slots: Vec<usize> =
                 (0..len / 32).filter(|slot| part.content[slot * 32..][..32] != [0; 32]).collect();
             let any = rng.below(4) == 0 || slots.is_empty();
@@ -325,7 +327,7 @@ fn field(part: &Part, rng: &mut Rng) -> usize {
     }
 }
 
-/// Values that break arithmetic.
+/// Values at which arithmetic overflows or wraps.
 const EDGES: [u64; 14] = [
     0,
     1,
@@ -356,13 +358,14 @@ pub(crate) fn change(content: &mut [u8], at: usize, rng: &mut Rng) {
         3 => rng.number(),
         4 => old.wrapping_add(rng.number() % 4096),
         5 if at.is_multiple_of(128) && len == BLOCK_BYTES => {
-            // Every slot leads to one place: a few such nodes make a walk of any length.
+            // Point every slot to one block: a few such nodes make a walk endless.
             let slot: [u8; 32] = *content[at / 32 * 32..].first_chunk().expect("a slot");
             content.as_chunks_mut().0.iter_mut().for_each(|place| *place = slot);
             return;
         }
         5 if len >= 64 => {
-            // A pointer, entry or record's part from elsewhere: two that lead to one place.
+            // Copy a pointer, an entry or a part of a record from elsewhere, so that two of them
+            // reference one address.
             let unit = [32, 64, 40, 8][rng.below(4)].min(len);
             let (from, to) = (rng.below(len / unit) * unit, at / unit * unit);
             if to + unit <= len && from + unit <= len {
@@ -381,7 +384,7 @@ fn write(label: &Label, disks: &mut Disks, (place, only): (Place, Option<usize>)
         Place::Config => {
             for (disk, at) in labels(label).into_iter().filter(|(disk, _)| is_meant(*disk)) {
                 let mut own = bytes.to_vec();
-                // Each disk names itself, unless that is what was forged.
+                // Each disk has its own guid, unless the guid is the forged field.
                 if own[LABEL_DISK_AT..LABEL_DISK_AT + 8] == label.disk.0.to_le_bytes() {
                     let guid = guid_of(label, disk);
                     own[LABEL_DISK_AT..LABEL_DISK_AT + 8].copy_from_slice(&guid.to_le_bytes());
@@ -423,7 +426,7 @@ fn write_area(label: &Label, disks: &mut Disks, vdev: u16, at: u64, bytes: &[u8]
     for piece in pieces(label, vdev, at, bytes.len()) {
         let part = &bytes[piece.range.clone()];
         if config.kind == VdevKind::Raidz1 {
-            // The parity is the sum of the strips: it changes as this one does.
+            // The parity is the XOR of the strips, so it changes by the same bits as this strip.
             let offset = at + piece.range.start as u64;
             let (strip, data) = (u64::from(label.strip_bytes), legs as u64 - 1);
             let row = offset / (strip * data);

@@ -1,17 +1,17 @@
-//! Pools whose checksums are right and whose fields are wrong: what a bug of another version, bad
-//! memory of a server, or an attacker leaves on disks.
+//! Pools with valid checksums and invalid fields, as a bug of another version, bad memory of a
+//! server or an attacker can leave them on disks.
 //!
-//! Not here: bytes that fail their checksum (the simulator), single decoders (fuzz targets).
+//! The simulator covers bytes with wrong checksums; the fuzz targets cover single decoders.
 //!
-//! A [`Map`] finds every structure of a pool on its disks and what names each by checksum. A
-//! [`Forgery`] changes fields of some, and seals the way up to the uberblock. [`exercise`] then
-//! does with the disks what a server, `weir check` and `weir rescue` do. [`forge_stream`] changes a
-//! send stream in the same way, and [`receive`] takes it into a pool.
+//! A [`Map`] finds every structure of a pool on its disks, and the fields that hold its checksum. A
+//! [`Forgery`] changes fields of some structures and seals the path up to the uberblock.
+//! [`exercise`] then runs the operations of a server, `weir check` and `weir rescue` on the disks.
+//! [`forge_stream`] changes a send stream in the same way, and [`receive`] receives it into a pool.
 //!
 //! Invariants:
-//! - a seed decides everything: the pool, the forgery, the exercise;
-//! - a structure keeps its place and its stored length, so nothing but the forged fields changes;
-//!   a block of the pool's own trees that compresses worse than before moves to unused space.
+//! - a seed determines the pool, the forgery and the exercise;
+//! - a structure keeps its address and its stored length, so only the forged fields change; a block
+//!   of the metadata trees that compresses worse than before moves to unused space.
 
 mod exercise;
 mod forgery;

@@ -1,10 +1,10 @@
-//! Where every structure of a pool is, and which field of which other one holds its checksum.
+//! Map of a pool: the address of every structure, and the fields that hold its checksum.
 //!
-//! Not here: changing them (forgery).
+//! `forgery` changes the structures.
 //!
 //! Invariants:
-//! - the pool is whole: what does not decode is a fault of the caller;
-//! - a structure that several others name, such as a node that a snapshot shares, is one part.
+//! - the pool is intact; a structure that does not decode is an error of the caller;
+//! - a structure with several references, such as a node that a snapshot shares, is one part.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub enum Kind {
     Uberblock,
     /// Bootstrap table.
     Bootstrap,
-    /// Node of one of the pool's own trees.
+    /// Node of a metadata tree.
     RootNode,
     /// Block of the segment table.
     SegmentTable,
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 11] = [
         Self::Label,
         Self::Uberblock,
@@ -67,30 +67,30 @@ impl Kind {
     ];
 }
 
-/// Where a structure is stored.
+/// Address of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the segment area of a vdev; what is in root segments is there twice.
+    /// In the segment area of a vdev; structures in root segments have a second copy.
     Area { vdev: u16, at: u64, second: Option<u64>, len: usize, codec: Codec },
-    /// In every label of every disk: the slot of the uberblock.
+    /// In every label of every disk: a slot of the uberblock ring.
     Slot(u64),
-    /// In every label of every disk: the config, which names its own disk.
+    /// In every label of every disk: the config, which contains the guid of its own disk.
     Config,
     /// In the log region of every disk of vdev 0.
     Log(u64),
 }
 
-/// A field that holds another structure's checksum.
+/// A field that holds the checksum of another structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seal {
-    /// All 128 bits.
+    /// All 128 bits of the checksum.
     Full { part: usize, at: usize },
-    /// The low half.
+    /// The low 64 bits of the checksum.
     Low { part: usize, at: usize },
 }
 
 impl Seal {
-    /// The structure that the field is in.
+    /// The structure that contains the field.
     pub(crate) const fn part(self) -> usize {
         match self {
             Self::Full { part, .. } | Self::Low { part, .. } => part,
@@ -103,21 +103,21 @@ impl Seal {
 pub(crate) struct Part {
     pub(crate) kind: Kind,
     pub(crate) place: Place,
-    /// As decoders see it.
+    /// Decoded content.
     pub(crate) content: Vec<u8>,
     pub(crate) seals: Vec<Seal>,
 }
 
-/// The unused rest of an open root segment: room for blocks that have grown.
+/// Unused end of an open root segment, for blocks that no longer fit their address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) vseg: VsegId,
     pub(crate) vdev: u16,
-    /// Of the segment, in the segment area.
+    /// Start of the segment in the segment area.
     pub(crate) start: u64,
-    /// Of the rest, in the segment.
+    /// Start of the unused end, relative to the segment.
     pub(crate) from: u32,
-    /// Of the second copies, in the segment: the end of the rest.
+    /// Start of the second copies, relative to the segment; the unused end stops there.
     pub(crate) second_at: u32,
 }
 
@@ -129,18 +129,18 @@ pub struct Map {
     pub(crate) spare: Vec<Spare>,
 }
 
-/// Tree roots in an encoded bootstrap table, after magic, txg and two numbers.
+/// Offsets of the tree roots in an encoded bootstrap table, after magic, txg and two numbers.
 const ROOTS_AT: [usize; 4] = [32, 65, 98, 131];
-/// The first segment entry of the bootstrap table, after its vseg.
+/// Offset of the first root segment in the bootstrap table: its vseg, then its entry.
 const ROOT_SEGMENTS_AT: usize = 176;
-/// The tree root in an encoded dataset record.
+/// Offset of the tree root in an encoded dataset record.
 const DATASET_ROOT_AT: usize = 35;
-/// The summary's place in an encoded segment entry.
+/// Offset of the summary's address in an encoded segment entry.
 const SUMMARY_AT: usize = 48;
-/// `previous_at` in an encoded summary, and its checksum.
+/// Offsets of `previous_at` and of its checksum in an encoded summary.
 const PREVIOUS_AT: usize = 20;
 const PREVIOUS_CHECKSUM_AT: usize = 32;
-/// `bootstrap_checksum` in an encoded uberblock.
+/// Offset of `bootstrap_checksum` in an encoded uberblock.
 const BOOTSTRAP_CHECKSUM_AT: usize = 97;
 
 struct Mapper<'d> {
@@ -149,7 +149,7 @@ struct Mapper<'d> {
     parts: Vec<Part>,
     entries: BTreeMap<VsegId, SegmentEntry>,
     remaps: HashMap<VsegId, RemapTable>,
-    /// Parts by address.
+    /// Index of the part at each address.
     known: HashMap<u64, usize>,
 }
 
@@ -169,7 +169,7 @@ impl Map {
         Self { spare: mapper.spare(), label: mapper.label, parts: mapper.parts }
     }
 
-    /// Structures of each kind.
+    /// Number of structures of each kind.
     pub fn counts(&self) -> BTreeMap<Kind, usize> {
         let mut counts = BTreeMap::new();
         self.parts.iter().for_each(|part| *counts.entry(part.kind).or_default() += 1);
@@ -273,7 +273,7 @@ impl Mapper<'_> {
         self.parts.len() - 1
     }
 
-    /// Adds every node of a tree; of one of the pool's own, what it leads to as well.
+    /// Adds every node of a tree, and the leaves of a metadata tree.
     fn tree(
         &mut self,
         root: TreeRoot,
@@ -389,7 +389,7 @@ impl Mapper<'_> {
         }
     }
 
-    /// The batches after an uberblock.
+    /// Adds the log batches after an uberblock.
     fn log(&mut self, uberblock: &Uberblock) {
         let mut at = uberblock.log_offset;
         let mut batch = uberblock.log_batch;
@@ -411,16 +411,16 @@ impl Mapper<'_> {
 pub(crate) struct Piece {
     pub(crate) disk: usize,
     pub(crate) at: u64,
-    /// Which of the bytes asked for.
+    /// Range of the requested bytes.
     pub(crate) range: Range<usize>,
 }
 
-/// Index of a vdev's first disk among all.
+/// Index of a vdev's first disk in the list of all disks.
 pub(crate) fn first_disk(label: &Label, vdev: u16) -> usize {
     label.vdevs[..usize::from(vdev)].iter().map(|vdev| vdev.legs.len()).sum()
 }
 
-/// Where bytes of a segment area are: one copy of each.
+/// Disk addresses of a range of a segment area; one copy of each byte.
 pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece> {
     let config = &label.vdevs[usize::from(vdev)];
     let (first, base) = (first_disk(label, vdev), segments_offset(label.log_bytes));
@@ -443,7 +443,7 @@ pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece
     pieces
 }
 
-/// The stored form of changed content in the place of the old one; `None` where it is too long.
+/// Stored form of changed content; `None` if it is longer than the old stored form.
 pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>> {
     let mut stored = match codec {
         Codec::Raw => content.to_vec(),
@@ -460,7 +460,7 @@ pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>>
     })
 }
 
-/// Places of both labels on each disk.
+/// Disks and offsets of both labels of each disk.
 pub(crate) fn labels(label: &Label) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
     for (vdev, config) in label.vdevs.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! A small pool with something of everything: volumes of several record sizes, snapshots, clones,
-//! shared blocks, segments that were cleaned, and log batches that no txg has committed yet.
+//! Sample pool with every kind of structure: volumes of several record sizes, snapshots, clones,
+//! shared blocks, cleaned segments, and log batches that no txg has committed yet.
 //!
-//! Not here: what is changed in it (forgery), what is done with it (exercise).
+//! `forgery` changes it, `exercise` runs operations on it.
 //!
 //! Invariant: nothing is random.
 
@@ -24,10 +24,10 @@ use crate::exercise::{Bench, drive, now};
 const BLOCK: u64 = 4096;
 const SECTOR: u64 = 4096;
 const LOG_BYTES: u64 = 64 << 10;
-/// Caches and dirty tables of the sample and of what is done with it.
+/// Memory for caches and dirty tables of the sample and of the exercises.
 pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
 
-/// A pool's disks: those of a sample, which stay as they are, and what was forged over them.
+/// Disks of a pool: the unchanged disks of a sample, and the forged bytes over them.
 #[derive(Clone)]
 pub struct Disks {
     sample: Vec<Arc<dyn Device>>,
@@ -60,7 +60,7 @@ impl Disks {
         self.forged.push((disk, start, whole));
     }
 
-    /// Disks that hold these bytes; what is written to them leaves no trace here.
+    /// Devices with these contents; writes to them do not change `self`.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         let device = |(n, disk): (usize, &Arc<dyn Device>)| {
             let overlay = Overlay::new(Arc::clone(disk));
@@ -91,9 +91,9 @@ fn noise(seed: u64, blocks: u64) -> Vec<u8> {
     (0..blocks * BLOCK / 8).flat_map(|_| rng.number().to_le_bytes()).collect()
 }
 
-/// The sample on a vdev of this kind.
+/// Creates the sample on a vdev of this kind.
 pub fn sample(kind: VdevKind) -> Disks {
-    // Small, so that the cleaner has to work.
+    // Use a small area, so that the cleaner has work.
     let (legs, area) = match kind {
         VdevKind::Disk => (1, 3 << 20),
         VdevKind::Mirror => (2, 3 << 20),
@@ -121,7 +121,7 @@ pub fn sample(kind: VdevKind) -> Disks {
     let bench = Bench::new(engine);
     drive(&bench, fill(&bench)).expect("it goes on").expect("a sound pool");
     drop(bench);
-    // Once more: the log goes on in a new epoch.
+    // Reopen the pool, so that the log continues in a new epoch.
     let engine = now(Engine::open(devices.clone(), import(false), &options()));
     let engine = engine.expect("a sound pool");
     let bench = Bench::new(engine);
@@ -130,7 +130,7 @@ pub fn sample(kind: VdevKind) -> Disks {
     Disks { sample: devices, forged: Vec::new() }
 }
 
-/// Changes that are in the log alone.
+/// Makes changes that exist only in the log.
 async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     let plain = engine.volume("plain")?;
     plain.write(40 * BLOCK, &noise(77, 2)).await?;
@@ -172,7 +172,7 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     clone.write(51 * BLOCK, &noise(8, 3)).await?;
     engine.commit().await?;
     engine.create_snapshots(&[id("clone", "own")]).await?;
-    // Rewrites until segments are cleaned: most of what they hold is dead, some lives on.
+    // Rewrite blocks until segments are cleaned: most of their blocks are dead, and some stay live.
     for round in 0..60_u64 {
         plain.write((2000 + round % 3 * 40) * BLOCK, &noise(100 + round, 6)).await?;
         plain.write((3000 + round) * BLOCK, &noise(400 + round, 1)).await?;
@@ -183,8 +183,8 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     engine.commit().await
 }
 
-/// Streams of the sample, each to be received after the ones before it: all of a snapshot, and the
-/// difference to a later one.
+/// Streams of the sample, to be received in order: a full stream of a snapshot, and an incremental
+/// stream to a later one.
 pub fn streams_of(disks: &Disks) -> Vec<Vec<u8>> {
     let (one, three) = (id("plain", "one"), id("plain", "three"));
     let later = SendFrom::Snapshot(one.clone());
@@ -203,7 +203,7 @@ pub fn streams_of(disks: &Disks) -> Vec<Vec<u8>> {
     sent.expect("a sound pool")
 }
 
-/// The bytes of a stream.
+/// Returns the bytes of a stream.
 pub(crate) async fn send(engine: &Engine, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
     let sending = engine.prepare_send(spec)?;
     let mut bytes = Vec::new();

@@ -1,8 +1,8 @@
-//! Send streams with right checksums and wrong fields.
+//! Send streams with valid checksums and invalid fields.
 //!
-//! Not here: what a receiver makes of them (exercise).
+//! `exercise` receives them.
 //!
-//! Invariant: every frame's checksums fit the frame before it, however wrong its content is.
+//! Invariant: the checksums of each frame match the frame before it, however wrong its content is.
 
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
 
@@ -11,13 +11,13 @@ use crate::forgery::{Rng, change};
 const PREAMBLE_BYTES: usize = 16;
 const HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 16;
-/// Fields of a change before its bytes: code, first record, stored size, checksum.
+/// Length of a change's fields before its bytes: code, first record, stored size, checksum.
 const CHANGE_BYTES: usize = 1 + 8 + 2 + 16;
 
 /// Kind and payload of a frame.
 type Frame = (u8, Vec<u8>);
 
-/// The frames of a sound stream.
+/// Splits a valid stream into frames.
 fn frames(stream: &[u8]) -> Vec<Frame> {
     let (mut rest, mut frames) = (&stream[PREAMBLE_BYTES..], Vec::new());
     while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
@@ -28,7 +28,7 @@ fn frames(stream: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// The stream of these frames.
+/// Builds a stream of these frames.
 fn seal(preamble: &[u8], frames: &[Frame]) -> Vec<u8> {
     let mut stream = preamble.to_vec();
     let mut chain = xxh3_128(preamble);
@@ -46,7 +46,7 @@ fn seal(preamble: &[u8], frames: &[Frame]) -> Vec<u8> {
     stream
 }
 
-/// Changes a stream: a field of a frame, or which frames there are.
+/// Changes a field of a frame, or inserts, removes or swaps frames.
 pub fn forge_stream(stream: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut frames = frames(stream);
     for _ in 0..=rng.below(3) {
@@ -71,7 +71,7 @@ fn forge_payload(payload: &mut [u8], rng: &mut Rng) {
     if payload.is_empty() {
         return;
     }
-    // What stands before the bytes of the first record, more often than the rest.
+    // Change the bytes before the first record's data more often than the rest.
     let most = if rng.below(4) == 0 { payload.len() } else { payload.len().min(2 * CHANGE_BYTES) };
     change(payload, rng.below(most), rng);
     if rng.below(2) == 0 && payload.len() > CHANGE_BYTES && payload[0] > 0 {

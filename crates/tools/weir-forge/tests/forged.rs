@@ -1,9 +1,9 @@
-//! Thousands of pools with right checksums and wrong fields: an import, `check`, `rescue` and a
-//! receive answer with an error or with what is there, and never panic or run without end.
+//! Thousands of pools with valid checksums and invalid fields: import, `check`, `rescue` and
+//! receive return an error or data, and never panic or hang.
 //!
-//! Not here: what is answered where (the crates' own tests).
+//! The tests of the other crates check the results.
 //!
-//! Invariant: nothing here is random; a failure names its seed.
+//! Invariant: no test is random; a failure names its seed.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use weir_forge::{
 use weir_format::VdevKind;
 
 #[test]
-fn the_sample_has_something_of_every_kind_and_opens() {
+fn sample_contains_every_kind_and_opens() {
     for kind in [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1] {
         let disks = sample(kind);
         let counts = Map::of(&disks).counts();
@@ -25,12 +25,12 @@ fn the_sample_has_something_of_every_kind_and_opens() {
     }
 }
 
-/// An image after which a call still runs is a finding: it takes a few milliseconds.
+/// Time after which an image counts as hanging; normally it takes a few milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
-/// Resident memory of all of it, which a count on disk must not decide.
+/// Maximum resident memory of the tests; a count on disk must not determine memory use.
 const RESIDENT_MAX: u64 = 1 << 30;
 
-/// Ends the process, with the seed, where an image is not done with.
+/// Aborts the process, with the seed, if an image hangs.
 struct Watch(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl Watch {
@@ -60,12 +60,12 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// What panicked, each with the first seed that shows it.
+/// Panic messages, each with the first seed that causes it.
 #[derive(Default)]
 struct Findings(BTreeMap<String, (u32, String)>);
 
 impl Findings {
-    /// Runs a piece of work; `None` if it panics.
+    /// Runs `work`; returns `None` if it panics.
     fn run<T>(&mut self, what: impl Fn() -> String, work: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => Some(done),
@@ -80,7 +80,7 @@ impl Findings {
     }
 }
 
-/// Bytes that the process holds at most.
+/// Peak resident memory of the process.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -88,7 +88,7 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-/// Takes every step with many forged pools; `IMAGES=20000 SEED=1` runs more of them.
+/// Exercises many forged pools; `IMAGES=20000 SEED=1` runs more of them.
 fn answers_on(kind: VdevKind) {
     let (images, first) = (number("IMAGES", 700), number("SEED", 1));
     let disks = sample(kind);
@@ -114,21 +114,21 @@ fn answers_on(kind: VdevKind) {
 }
 
 #[test]
-fn wrong_fields_on_a_disk_are_answered() {
+fn invalid_fields_on_a_disk_cause_no_panic_or_hang() {
     answers_on(VdevKind::Disk);
 }
 
 #[test]
-fn wrong_fields_on_a_mirror_are_answered() {
+fn invalid_fields_on_a_mirror_cause_no_panic_or_hang() {
     answers_on(VdevKind::Mirror);
 }
 
 #[test]
-fn wrong_fields_on_raidz_are_answered() {
+fn invalid_fields_on_raidz_cause_no_panic_or_hang() {
     answers_on(VdevKind::Raidz1);
 }
 
-/// Frames with right checksums and wrong fields, out of order, left out or twice.
+/// Frames with valid checksums and invalid fields, out of order, missing or duplicated.
 #[test]
 fn forged_streams_are_received_or_refused() {
     let (streams, first) = (number("IMAGES", 700) / 3, number("SEED", 1));
@@ -148,10 +148,10 @@ fn forged_streams_are_received_or_refused() {
     assert!(taken > 0, "sound streams before a forged one are received");
 }
 
-/// A node that is at 128 places, and its own node too, makes a walk of 128 to the height of the
-/// tree: checks never ended, and kept what they found in memory.
+/// Regression: in a tree whose nodes hold 128 pointers to one child, a walk takes 128 ^ height
+/// steps. Checks did not end, and kept their findings in memory.
 #[test]
-fn tree_that_leads_to_one_node_again_and_again_is_walked_in_bounded_time() {
+fn walk_of_a_tree_with_repeated_nodes_is_bounded() {
     let mut disks = sample(VdevKind::Disk);
     let map = Map::of(&disks);
     let watch = Watch::new();
@@ -163,14 +163,14 @@ fn tree_that_leads_to_one_node_again_and_again_is_walked_in_bounded_time() {
     assert!(resident_bytes() < RESIDENT_MAX, "{} bytes", resident_bytes());
 }
 
-/// Opens the sample with one field changed.
+/// Opens the sample with one changed field and returns its volumes.
 fn opened_with(kind: Kind, n: usize, at: usize, bytes: &[u8]) -> Result<Vec<String>, String> {
     let engine = open(&forged(kind, &[n], at, bytes), false).map_err(|error| error.to_string())?;
     Ok(engine.volumes().iter().map(|volume| volume.info().name).collect())
 }
 
-/// As [`opened_with`], for a record of the directory: the volumes that are left. An import that
-/// would drop logged writes to the dataset of the record is refused without force.
+/// Like [`opened_with`], for a directory record: returns the remaining volumes. An import that
+/// would drop logged writes to the record's dataset requires force.
 fn left_without_record(n: usize, at: usize, bytes: &[u8]) -> Vec<String> {
     let refused = match opened_with(Kind::Directory, n, at, bytes) {
         Ok(left) => return left,
@@ -181,7 +181,7 @@ fn left_without_record(n: usize, at: usize, bytes: &[u8]) -> Vec<String> {
     engine.volumes().iter().map(|volume| volume.info().name).collect()
 }
 
-/// The sample with bytes put into some structures of a kind.
+/// The sample with bytes overwritten in some structures of a kind.
 fn forged(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Disks {
     let mut disks: Disks = sample(VdevKind::Disk);
     let mut forgery = Forgery::new(&Map::of(&disks));
@@ -190,8 +190,8 @@ fn forged(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Disks {
     disks
 }
 
-/// Takes every step with a pool in which a field is wrong in one structure of a kind, for each
-/// structure in turn; how many of them opened.
+/// Exercises the sample with a wrong field in one structure of a kind, for each structure in turn;
+/// returns the number of pools that opened.
 fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&kind];
     let watch = Watch::new();
@@ -202,35 +202,36 @@ fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     exercised.sum()
 }
 
-/// Offsets in a segment's entry.
+/// Offsets in a segment entry.
 const LIVE_BYTES: usize = 24;
 const FILL_BYTES: usize = 28;
 const SUMMARY_AT: usize = 48;
-/// Offsets in a dataset's record.
+/// Offsets in a dataset record.
 const SIZE_BYTES: usize = 10;
 const ROOT_BIRTH: usize = 35 + 8;
 const BORN_UNITS: usize = 100;
 const FREED_TO: usize = 108;
 
-/// A counter lower than what lives of its segment: "freed twice" (segments.rs).
+/// Regression: a live counter below the segment's live bytes caused the panic "freed twice"
+/// (segments.rs).
 #[test]
-fn segment_that_counts_less_than_it_holds_frees_no_more_than_it_counts() {
+fn segment_with_a_too_low_live_counter_does_not_underflow() {
     for entry in 0..64 {
         let disks = forged(Kind::SegmentTable, &[0], entry * 64 + LIVE_BYTES, &[64, 0, 0, 0]);
         exercise(&disks);
     }
 }
 
-/// A block born after the newest txg was freed (write_out.rs).
+/// Regression: a block born after the newest txg was freed (write_out.rs).
 #[test]
-fn pointer_from_the_future_is_not_freed() {
+fn pointer_with_a_future_birth_txg_is_not_freed() {
     assert!(answered(Kind::Node, 8, &[0xff; 5]) > 0);
     assert!(answered(Kind::Directory, ROOT_BIRTH, &[0xff; 5]) > 0);
 }
 
-/// The place of the next log batch was added up beyond 64 bits (intent_log.rs).
+/// Regression: the offset of the next log batch overflowed 64 bits (intent_log.rs).
 #[test]
-fn log_place_beyond_the_log_is_refused() {
+fn log_offset_beyond_the_log_is_refused() {
     for at in [36, 46, 54] {
         let error = opened_with(Kind::Uberblock, 0, at, &[0xff; 8]).unwrap_err();
         assert!(error.contains("uberblock: field log_"), "{error}");
@@ -238,9 +239,9 @@ fn log_place_beyond_the_log_is_refused() {
     }
 }
 
-/// Disks were read at places that no sector begins at (file.rs).
+/// Regression: disks were read at offsets that are no multiple of the sector size (file.rs).
 #[test]
-fn places_between_sectors_are_refused() {
+fn offsets_between_sectors_are_refused() {
     for field in [FILL_BYTES, SUMMARY_AT, 22] {
         for entry in 0..64 {
             exercise(&forged(Kind::SegmentTable, &[0], entry * 64 + field, &[3, 1]));
@@ -249,18 +250,18 @@ fn places_between_sectors_are_refused() {
     answered(Kind::Uberblock, 54, &[1, 2]);
 }
 
-/// The txg after the newest one overflowed (units.rs).
+/// Regression: the txg after the newest one overflowed (units.rs).
 #[test]
-fn txg_without_a_next_one_is_refused() {
+fn largest_txg_is_refused() {
     let error = opened_with(Kind::Uberblock, 0, 20, &[0xff; 8]).unwrap_err();
     assert!(error.contains("uberblock: field txg"), "{error}");
     answered(Kind::Uberblock, 20, &[0xff; 8]);
     answered(Kind::Bootstrap, 8, &[0xff; 8]);
 }
 
-/// A volume larger than any, and one freed up to beyond its end (volume.rs).
+/// Regression: a volume larger than the maximum, and a volume freed beyond its end (volume.rs).
 #[test]
-fn volume_of_an_impossible_size_costs_itself_alone() {
+fn volume_of_impossible_size_affects_no_other_volume() {
     let records = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
     let left = |n| left_without_record(n, SIZE_BYTES, &[0, 0xf0, 0xff, 0xff, 0xff, 0xff]);
     assert!((0..records).all(|n| left(n).len() >= 3));
@@ -268,9 +269,9 @@ fn volume_of_an_impossible_size_costs_itself_alone() {
     answered(Kind::Directory, FREED_TO, &[0xff; 8]);
 }
 
-/// The sum of what snapshots have for themselves overflowed (snapshot.rs).
+/// Regression: the sum of the snapshots' exclusive space overflowed (snapshot.rs).
 #[test]
-fn counters_of_datasets_may_hold_anything() {
+fn arbitrary_dataset_counters_cause_no_overflow() {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
     for counter in (68..=BORN_UNITS).step_by(8) {
         let all: Vec<usize> = (1..count).collect();
@@ -278,15 +279,16 @@ fn counters_of_datasets_may_hold_anything() {
     }
 }
 
-/// Bytes of an account were counted beyond 64 bits (check.rs).
+/// Regression: the saved bytes of an account overflowed 64 bits (check.rs).
 #[test]
-fn saved_bytes_may_hold_anything() {
+fn arbitrary_saved_bytes_cause_no_overflow() {
     assert_eq!(answered(Kind::Bootstrap, 164, &[0xff; 8]), 1);
 }
 
-/// Two clones, each of a snapshot of the other: looking for the origin of either never ended.
+/// Regression: with two clones, each of a snapshot of the other, the search for their origin never
+/// ended.
 #[test]
-fn clone_that_descends_from_itself_goes_on_as_one_without_origin() {
+fn clone_that_descends_from_itself_opens_without_origin() {
     let mut disks = sample(VdevKind::Disk);
     let mut forgery = Forgery::new(&Map::of(&disks));
     assert!(forgery.turn_origin(), "the sample has a clone");
@@ -299,9 +301,9 @@ fn clone_that_descends_from_itself_goes_on_as_one_without_origin() {
     assert_eq!(exercise(&disks), 1);
 }
 
-/// One wrong field in one dataset's record closed the whole pool.
+/// Regression: one wrong field in one dataset record prevented the import of the whole pool.
 #[test]
-fn record_with_a_wrong_field_costs_its_dataset_and_no_other() {
+fn record_with_a_wrong_field_affects_only_its_dataset() {
     let records = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];
     let mut lost = 0;
     for n in 0..records {
@@ -310,7 +312,7 @@ fn record_with_a_wrong_field_costs_its_dataset_and_no_other() {
     assert_eq!(lost, 4, "each volume by its own record alone");
 }
 
-/// An error said that something is damaged, and neither what nor where.
+/// Regression: an error reported damage without its kind and address.
 #[test]
 fn errors_name_the_block_and_the_field() {
     let error = opened_with(Kind::Bootstrap, 0, 16, &[0xff; 8]).unwrap_err();

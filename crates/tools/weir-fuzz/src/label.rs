@@ -2,7 +2,7 @@
 //!
 //! Not here: the choice between the labels of a pool.
 //!
-//! Invariants: no panic; an accepted label is usable, and an encode and decode returns it
+//! Invariants: no panic; an accepted label has a usable geometry and survives encoding and decoding
 //! unchanged.
 
 use weir_base::{Guid, Txg};

@@ -3,13 +3,13 @@
 //!
 //! Not here: libFuzzer, which runs the same targets guided by coverage (fuzz/).
 //!
-//! A target is a function of bytes that panics if it finds a fault. [`search`] replays a corpus and
+//! A target is a function of bytes that panics if it finds a bug. [`search`] replays a corpus and
 //! then tries mutated inputs. The corpus in `corpus/<target>/` comes from libFuzzer: inputs that
 //! cover the parsers with few bytes.
 //!
 //! Invariants:
 //! - each target is one module, one entry of [`TARGETS`], one program in fuzz/ and one test;
-//! - a target keeps no state from one input to the next that changes a result.
+//! - a target may keep state from one input to the next, but this state never changes a result.
 
 pub mod forged;
 pub mod iscsi_initiator;
@@ -41,19 +41,19 @@ pub use watchdog::Watchdog;
 pub struct Target {
     /// Name of the module, the libFuzzer program and the corpus folder.
     pub name: &'static str,
-    /// Runs one input; panics if it finds a fault.
+    /// Runs one input; panics if it finds a bug.
     pub run: fn(&[u8]),
-    /// Valid inputs, made by the encoders of today.
+    /// Valid inputs, made by the current encoders.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Longest input worth trying.
+    /// Maximum length of an input.
     pub len_max: usize,
-    /// Mutated inputs that a smoke run must reach.
+    /// Minimum number of mutated inputs in a smoke run.
     pub inputs_min: u64,
 }
 
-/// Longest input of most targets; libFuzzer's default.
+/// Maximum length of an input for most targets; libFuzzer's default.
 const LEN_MAX: usize = 4096;
-/// Mutated inputs that a smoke run of most targets must reach.
+/// Minimum number of mutated inputs in a smoke run for most targets.
 const INPUTS_MIN: u64 = 100;
 
 macro_rules! target {

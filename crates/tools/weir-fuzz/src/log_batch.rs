@@ -2,8 +2,8 @@
 //!
 //! Not here: the order of batches and their replay.
 //!
-//! Invariants: no panic; records stay inside their batch; an accepted batch keeps its records
-//! through an encode and decode.
+//! Invariants: no panic; records stay inside their batch; the records of an accepted batch survive
+//! encoding and decoding.
 
 use weir_base::{DatasetId, Guid, Lsn, Txg};
 use weir_format::log::{

@@ -19,7 +19,7 @@ const PIECE_BYTES_MAX: usize = 64;
 
 /// Mutates `input` a few times; pieces come from `other`.
 pub(crate) fn mutate(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], len_max: usize) {
-    // All step counts are equally likely: faults need both small and large changes.
+    // Draw all step counts equally often, because bugs need both small and large changes.
     for _ in 0..rng.usize(1..=STEPS_MAX) {
         step(rng, input, other);
         input.truncate(len_max);

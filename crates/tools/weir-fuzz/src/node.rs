@@ -1,9 +1,9 @@
-//! Fuzzes tree nodes: any block, each slot.
+//! Fuzzes tree nodes: any block, every slot.
 //!
-//! Not here: checksums. The pool decodes a node only if its bytes match its pointer, but a faulty
-//! or hostile machine can write such a pointer.
+//! Not here: checksums. The pool decodes a node only if its bytes match the checksum in its
+//! pointer, but a faulty or hostile machine can write such a pointer.
 //!
-//! Invariants: no panic; an encode of each accepted pointer reproduces the node byte for byte.
+//! Invariants: no panic; encoding an accepted pointer reproduces the node byte for byte.
 
 use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};

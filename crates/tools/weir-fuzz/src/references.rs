@@ -2,8 +2,8 @@
 //!
 //! Not here: the segments that have tables, and their contents.
 //!
-//! Invariants: no panic; blocks are sorted and have references; an accepted table survives an
-//! encode and decode unchanged; its counters add up.
+//! Invariants: no panic; blocks are sorted and have references; an accepted table survives encoding
+//! and decoding unchanged; its counters add up.
 
 use weir_base::VsegId;
 use weir_format::{REFERENCES_MAX, ReferenceTable};

@@ -3,8 +3,8 @@
 //! Not here: the segments that have tables, and the contents of the hosts.
 //!
 //! Invariants: no panic; runs are sorted, disjoint and inside a segment; an accepted table
-//! translates every address as a linear search of its runs does, and it survives an encode and
-//! decode, or a rebuild from its runs.
+//! translates every address as a linear search of its runs does; it survives encoding and decoding,
+//! or a rebuild from its runs.
 
 use weir_base::VsegId;
 use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};

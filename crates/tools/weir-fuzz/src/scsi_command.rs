@@ -1,5 +1,5 @@
-//! Fuzzes SCSI commands: several nexuses send any descriptor blocks with any data to two small
-//! logical units.
+//! Fuzzes SCSI commands: several nexuses send any command descriptor blocks with any data to two
+//! small logical units.
 //!
 //! Not here: the transport of commands.
 //!

@@ -91,7 +91,7 @@ fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// A parser with a fault: it trusts a length after its magic number.
+    /// A parser with a planted bug: it trusts a length after its magic number.
     fn toy(data: &[u8]) {
         let Some((b"TOY!", rest)) = data.split_first_chunk() else { return };
         let Some((len, rest)) = rest.split_first_chunk() else { return };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_fault_is_found_and_repeats_with_its_seed() {
+    fn planted_bug_is_found_and_repeats_with_its_seed() {
         let corpus = [b"TOY!\0\0\0\x04name".to_vec(), b"TOY!\0\0\0\0".to_vec()];
         for seed in 0..5 {
             let found = search_toy(&corpus, seed).expect_err("a fault is planted");

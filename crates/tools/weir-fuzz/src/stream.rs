@@ -3,8 +3,8 @@
 //!
 //! Not here: the receiver of the frames.
 //!
-//! Invariants: no panic; the division of the input into reads does not affect the result; changes
-//! ascend and stay inside the volume; an accepted stream survives an encode and decode.
+//! Invariants: no panic; the split of the input into reads does not change the result; changes
+//! ascend and stay inside the volume; an accepted stream survives encoding and decoding.
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     let (_, start) = StreamWriter::new(&begin());
     check(&[&start, data].concat());
     let Some((kind, payload)) = data.split_first() else { return };
-    // As the begin frame, and after a valid one.
+    // Try the payload as the begin frame, and after a valid begin frame.
     let (preamble, _) = start.split_at(PREAMBLE_BYTES);
     check(&[preamble, &frame(xxh3_128(preamble), *kind, payload)].concat());
     let last = u128::from_le_bytes(*start.last_chunk().expect("a checksum"));

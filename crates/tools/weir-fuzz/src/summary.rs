@@ -2,8 +2,8 @@
 //!
 //! Not here: the chain of summaries, and the lookup of a block's owner.
 //!
-//! Invariants: no panic; every accepted block lies in a segment; an accepted summary survives an
-//! encode and decode unchanged.
+//! Invariants: no panic; every accepted block lies in a segment; an accepted summary survives
+//! encoding and decoding unchanged.
 
 use weir_base::{DatasetId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;

@@ -2,7 +2,7 @@
 //!
 //! Not here: the choice of the uberblock by an import.
 //!
-//! Invariants: no panic; an encode and decode returns an accepted uberblock unchanged.
+//! Invariants: no panic; an accepted uberblock survives encoding and decoding unchanged.
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;

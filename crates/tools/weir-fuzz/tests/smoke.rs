@@ -25,7 +25,7 @@ use weir_fuzz::{Plan, TARGETS, Target, Watchdog, search};
 const SECONDS: f64 = 5.0;
 /// Time limit of one input.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Limit of the process's resident memory; a run without a fault stays below 100 MiB.
+/// Limit of the process's resident memory; a run without a bug stays below 100 MiB.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 macro_rules! smoke {

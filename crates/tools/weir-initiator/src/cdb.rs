@@ -1,30 +1,30 @@
 //! Command descriptor blocks and parameter lists.
 //!
-//! Not here: what comes back (`facts`), sending (`exchange`).
+//! `facts` parses the returned data; `exchange` sends commands.
 //!
-//! Written from the standards and not from the tables of this project's target side: what one side
-//! has wrong must not look right to the other.
+//! The code follows the standards, not the tables of this project's target side, so that an error
+//! on one side fails on the other.
 //!
-//! Invariant: a list is as long as the length fields in it say.
+//! Invariant: each list has the length that its length fields state.
 //!
 //! Spec: SPC-4 clause 6, SBC-3 clause 5; numbers are big-endian.
 
-/// A command descriptor block of 6 to 16 bytes, zeros behind it.
+/// A command descriptor block of 6 to 16 bytes, padded with zeros.
 pub type Cdb = [u8; 16];
 
-/// Bytes of the parameter list of [`extended_copy`] with one segment.
+/// Length of the parameter list of [`extended_copy`] with one segment, in bytes.
 pub const COPY_LIST_BYTES: u32 = 16 + 2 * 32 + 28;
-/// Bytes of a block descriptor of UNMAP.
+/// Length of a block descriptor of UNMAP, in bytes.
 const UNMAP_DESCRIPTOR_BYTES: u16 = 16;
 
-/// Puts bytes at a place; what lies outside is left out.
+/// Writes bytes at an offset; does nothing if they do not fit.
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value;
     }
 }
 
-/// Operation code, flags, an address of 8 and a length of 4 bytes.
+/// CDB with operation code, flags, an 8-byte address and a 4-byte length.
 fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [code, flags]);
@@ -42,7 +42,7 @@ pub const fn test_unit_ready() -> Cdb {
     [0; 16]
 }
 
-/// INQUIRY (SPC-4 6.6): a vital product data page, or the standard data.
+/// INQUIRY (SPC-4 6.6): a vital product data page, or standard data if `vital` is `None`.
 pub fn inquiry(vital: Option<u8>, allocation_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0x12, u8::from(vital.is_some()), vital.unwrap_or(0)]);
@@ -58,7 +58,7 @@ pub fn mode_sense10(code: u8, allocation_bytes: u16) -> Cdb {
     cdb
 }
 
-/// REPORT LUNS (SPC-4 6.33), all that this nexus can use.
+/// REPORT LUNS (SPC-4 6.33): all logical units that this I_T nexus can access.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0xA0]);
@@ -76,7 +76,7 @@ pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
     wide(0x9E, 0x12, lba, allocation_bytes)
 }
 
-/// READ (16) (SBC-3 5.11); with FUA from stable media.
+/// READ (16) (SBC-3 5.11); with FUA the target reads from stable media.
 pub fn read16(lba: u64, blocks: u32, fua: bool) -> Cdb {
     wide(0x88, fua_bit(fua), lba, blocks)
 }
@@ -89,15 +89,15 @@ pub fn write16(lba: u64, blocks: u32, fua: bool) -> Cdb {
     wide(0x8A, fua_bit(fua), lba, blocks)
 }
 
-/// SYNCHRONIZE CACHE (16) (SBC-3 5.30); no blocks: from the address to the end.
+/// SYNCHRONIZE CACHE (16) (SBC-3 5.30); 0 blocks mean all blocks from the address to the end.
 ///
 /// # Durability
-/// What was written to those blocks before is on stable media when the command ends with GOOD.
+/// Earlier writes to those blocks are on stable media when the command ends with GOOD.
 pub fn synchronize_cache16(lba: u64, blocks: u32) -> Cdb {
     wide(0x91, 0, lba, blocks)
 }
 
-/// UNMAP (SBC-3 5.31) with a parameter list of so many bytes.
+/// UNMAP (SBC-3 5.31) with a parameter list of this length.
 pub fn unmap(list_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
     put(&mut cdb, 0, [0x42]);
@@ -105,7 +105,8 @@ pub fn unmap(list_bytes: u16) -> Cdb {
     cdb
 }
 
-/// Parameter list of [`unmap`]: first block and number of blocks of each range; at most 4094.
+/// Parameter list of [`unmap`]: first block and number of blocks of each range; at most 4094
+/// ranges.
 pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     let descriptor_bytes = UNMAP_DESCRIPTOR_BYTES.saturating_mul(ranges.len() as u16);
     let mut list = Vec::new();
@@ -120,34 +121,34 @@ pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     list
 }
 
-/// What WRITE SAME (16) is to do beside writing.
+/// Options of WRITE SAME (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSame {
-    /// The blocks may be given back (UNMAP), where what they read as then is what is written.
+    /// The target may deallocate the blocks (UNMAP) if they then read as the written data.
     pub unmap: bool,
-    /// Zeros are written, and no block is sent (NDOB, SBC-4).
+    /// The target writes zeros, and the initiator sends no block (NDOB, SBC-4).
     pub no_data: bool,
 }
 
-/// WRITE SAME (16) (SBC-3 5.45): one block, which is sent unless `no_data`, to all of them.
+/// WRITE SAME (16) (SBC-3 5.45): writes one block, sent unless `no_data`, to all blocks.
 pub fn write_same16(lba: u64, blocks: u32, how: WriteSame) -> Cdb {
     let flags = u8::from(how.no_data) | if how.unmap { 0x08 } else { 0 };
     wide(0x93, flags, lba, blocks)
 }
 
-/// COMPARE AND WRITE (SBC-3 5.2): the blocks to compare are sent, then those to write.
+/// COMPARE AND WRITE (SBC-3 5.2): the initiator sends the blocks to compare, then those to write.
 pub fn compare_and_write(lba: u64, blocks: u8, fua: bool) -> Cdb {
     let mut cdb = wide(0x89, fua_bit(fua), lba, 0);
     put(&mut cdb, 13, [blocks]);
     cdb
 }
 
-/// EXTENDED COPY (LID1) (SPC-4 6.4) with a parameter list of so many bytes.
+/// EXTENDED COPY (LID1) (SPC-4 6.4) with a parameter list of this length.
 pub fn extended_copy(list_bytes: u32) -> Cdb {
     wide(0x83, 0, 0, list_bytes)
 }
 
-/// A range of blocks of a logical unit, for a copy.
+/// Source or destination of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyEnd<'a> {
     /// NAA designator of its logical unit, 8 or 16 bytes (SPC-4 7.8.6.6).
@@ -156,19 +157,19 @@ pub struct CopyEnd<'a> {
     pub lba: u64,
 }
 
-/// Blocks that follow each other, for a copy from one logical unit to another.
+/// A contiguous range of a copy from one logical unit to another.
 #[derive(Clone, Copy, Debug)]
 pub struct CopySegment {
     /// First block of the source.
     pub from: u64,
     /// First block of the destination.
     pub to: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u16,
 }
 
-/// Parameter list of [`extended_copy`]: `blocks` of `block_bytes` each from one end to the other,
-/// nothing of it remembered by the target (LIST ID USAGE 11b, SPC-4 6.4.3.2).
+/// Parameter list of [`extended_copy`]: copies `blocks` blocks of `block_bytes` bytes each. The
+/// target keeps no state of the copy (LIST ID USAGE 11b, SPC-4 6.4.3.2).
 pub fn copy_list(
     source: CopyEnd<'_>,
     destination: CopyEnd<'_>,
@@ -179,7 +180,7 @@ pub fn copy_list(
     copy_list_of(source.naa, destination.naa, block_bytes, &[segment])
 }
 
-/// As [`copy_list`], with up to 1024 segments between the two logical units.
+/// Like [`copy_list`], with up to 1024 segments between the two logical units.
 pub fn copy_list_of(
     source_naa: &[u8],
     destination_naa: &[u8],
@@ -195,7 +196,8 @@ pub fn copy_list_of(
         list.extend(identification(naa, block_bytes));
     }
     for segment in segments {
-        // Block device to block device (SPC-4 6.4.6.4): from the first descriptor to the second.
+        // Block device to block device (SPC-4 6.4.6.4), from the first target descriptor to the
+        // second.
         list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
         list.extend(segment.blocks.to_be_bytes());
         list.extend(segment.from.to_be_bytes());
@@ -204,7 +206,7 @@ pub fn copy_list_of(
     list
 }
 
-/// Identification descriptor (SPC-4 6.4.5.2): a disk, by a binary NAA designator of its unit.
+/// Identification descriptor (SPC-4 6.4.5.2): a disk, by the binary NAA designator of its unit.
 fn identification(naa: &[u8], block_bytes: u32) -> [u8; 32] {
     let mut descriptor = [0; 32];
     let naa = naa.get(..naa.len().min(16)).unwrap_or_default();
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_as_the_standards_lay_them_out() {
+    fn command_blocks_match_the_standards() {
         let lba = 0x0102_0304_0506_0708;
         let wide = |code, flags, len: [u8; 4]| {
             let mut cdb = [0; 16];
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_as_long_as_they_say() {
+    fn lists_have_the_length_that_they_state() {
         let list = unmap_list(&[(1, 2), (3, 4)]);
         assert_eq!(list.len(), 8 + 32);
         assert_eq!(list[..4], [0, 38, 0, 32]);

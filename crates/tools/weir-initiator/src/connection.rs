@@ -1,9 +1,10 @@
-//! A socket with an exchange: as much is sent and received as it takes and has, without waiting.
+//! Non-blocking socket with an exchange: sends as much as the socket accepts and receives as much
+//! as it has.
 //!
-//! Not here: one command after another ([`Session`](crate::Session)), what PDUs mean (`exchange`).
+//! [`Session`](crate::Session) runs one command after another; `exchange` interprets PDUs.
 //!
-//! Invariants: what an answer is made of is received to its place where it is large; a connection
-//! that failed is not used again by anybody who looks at its errors.
+//! Invariants: large read data is received directly into the caller's buffer; after an error the
+//! caller must not use the connection again.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::TcpStream;
@@ -22,10 +23,10 @@ use crate::options::LoginOptions;
 use crate::terms::Terms;
 use crate::url::Url;
 
-/// Pieces of one send: those of 32 writes, with header, data and digest each.
+/// Maximum number of slices in one send: 32 writes, each with header, data and digest.
 const PIECES: usize = 96;
 
-/// Bytes that went through a socket, headers and padding included.
+/// Bytes sent and received on a socket, including headers and padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireBytes {
     /// To the target.
@@ -34,14 +35,14 @@ pub struct WireBytes {
     pub received: u64,
 }
 
-/// A session's connection in full feature phase, not blocking.
+/// A session's connection in full feature phase, with a non-blocking socket.
 pub struct Connection {
     stream: TcpStream,
     pub(super) exchange: Exchange,
     received: Vec<u8>,
-    /// Received and not yet taken: from here ...
+    /// Start of the received bytes that are not processed yet.
     from: usize,
-    /// ... to here.
+    /// End of those bytes.
     to: usize,
     wire: WireBytes,
 }
@@ -51,26 +52,26 @@ impl Connection {
         Self { stream, exchange, received: vec![0; RECEIVE_BYTES], from: 0, to: 0, wire }
     }
 
-    /// Logs in to the logical unit of a URL, for so many commands at a time.
+    /// Logs in to the logical unit of a URL, with `slots` command slots.
     ///
     /// # Errors
-    /// There is no session: why.
+    /// The login failed.
     pub fn open(url: &Url, options: &LoginOptions, slots: usize) -> Result<Self, InitiatorError> {
         let purpose = Purpose::Target(url.target.clone());
         handshake::connect(&url.host, url.port, options, &purpose, (url.lun, slots))
     }
 
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub const fn terms(&self) -> &Terms {
         self.exchange.terms()
     }
 
-    /// Bytes that went through the socket, the login included.
+    /// Bytes sent and received on the socket, including the login.
     pub const fn wire_bytes(&self) -> WireBytes {
         self.wire
     }
 
-    /// The machine behind it.
+    /// The exchange of this connection.
     pub const fn exchange(&self) -> &Exchange {
         &self.exchange
     }
@@ -79,15 +80,15 @@ impl Connection {
         &mut self.exchange
     }
 
-    /// Gives a command to a free slot; [`Self::send`] sends it.
+    /// Submits a command in a free slot; [`Self::send`] sends it.
     ///
     /// # Panics
-    /// As [`Exchange::submit`].
+    /// See [`Exchange::submit`].
     pub fn submit(&mut self, slot: usize, cdb: Cdb, data: Data, buffers: &impl Buffers) {
         self.exchange.submit(slot, cdb, data, buffers);
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket accepts.
     ///
     /// # Errors
     /// The session is lost.
@@ -110,8 +111,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what is there, once; false when nothing was. Commands that came to their end are
-    /// appended.
+    /// Receives available bytes once; returns false if there were none. Appends completed commands
+    /// to `done`.
     ///
     /// # Errors
     /// The session is lost.
@@ -125,7 +126,8 @@ impl Connection {
             .place()
             .filter(|place| self.from == self.to && place.range.len() >= DIRECT_BYTES_MIN)
         {
-            // The rest of large data goes straight to its place, and what follows it to ours.
+            // Receive the rest of large data directly into the caller's buffer, and the bytes after
+            // it into ours.
             Some(place) => {
                 (self.from, self.to) = (0, 0);
                 let wanted = place.range.len();
@@ -162,11 +164,10 @@ impl Connection {
         Ok(is_anything)
     }
 
-    /// Waits until the socket has something, or takes something that is to be sent; at most so
-    /// long.
+    /// Waits until the socket is readable, or writable if data is queued, for at most `limit`.
     ///
     /// # Errors
-    /// The system cannot wait.
+    /// The system call failed.
     pub fn wait(&self, limit: Option<Duration>) -> Result<(), InitiatorError> {
         let mut wanted = PollFlags::IN;
         wanted.set(PollFlags::OUT, self.exchange.has_outgoing());
@@ -180,11 +181,11 @@ impl Connection {
         }
     }
 
-    /// Ends the session in good order, as far as the target takes part within 2 s. Nothing is to be
-    /// under way.
+    /// Logs out; waits at most 2 s for the target ([`LOGOUT_LIMIT`]). No command may be in flight.
     ///
     /// # Errors
-    /// It does not. The connection is of no use afterwards, whatever came of it.
+    /// The target does not complete the logout. The connection is unusable afterwards in either
+    /// case.
     pub fn log_out(&mut self) -> Result<(), InitiatorError> {
         let (give_up, mut nothing) = (Instant::now() + LOGOUT_LIMIT, Nothing);
         self.exchange.log_out();
@@ -209,7 +210,7 @@ impl AsFd for Connection {
     }
 }
 
-/// No memory, where there are no commands.
+/// Empty buffers, for exchanges without commands.
 pub(crate) struct Nothing;
 
 impl Buffers for Nothing {

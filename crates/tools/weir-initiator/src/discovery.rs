@@ -1,8 +1,8 @@
-//! SendTargets: which targets a host has.
+//! SendTargets: lists the targets of a host.
 //!
-//! Not here: the session it is asked in (`handshake`, `exchange`).
+//! `handshake` and `exchange` provide the discovery session.
 //!
-//! Invariant: what is told of is text of a target's: names that can be none are left out.
+//! Invariant: each result is valid text from the target; invalid names are omitted.
 //!
 //! Spec: RFC 7143 4.3 and appendix C.
 
@@ -15,25 +15,25 @@ use crate::login::Purpose;
 use crate::options::LoginOptions;
 use crate::url::portal_of;
 
-/// A target that a host tells of.
+/// A target that a host reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
     /// Its name.
     pub name: String,
-    /// `HOST:PORT,GROUP` of each of its portals, as told.
+    /// `HOST:PORT,GROUP` of each portal, as reported.
     pub portals: Vec<String>,
 }
 
-/// Asks a host (`HOST[:PORT]`) for its targets.
+/// Lists the targets of a host (`HOST[:PORT]`).
 ///
 /// # Errors
-/// It cannot be asked.
+/// The login or the request failed.
 pub fn discover(portal: &str, options: &LoginOptions) -> Result<Vec<Discovered>, InitiatorError> {
     let (host, port) = portal_of(portal)
         .map_err(|why| InitiatorError::Url { text: portal.to_owned(), why: why.to_owned() })?;
     let mut connection = handshake::connect(&host, port, options, &Purpose::Discovery, (0, 0))?;
     let text = ask(&mut connection, options)?;
-    // It has told what was asked; how it takes leave does not matter.
+    // The list is complete, so the result of the logout is irrelevant.
     drop(connection.log_out());
     Ok(targets_in(&text))
 }
@@ -54,7 +54,7 @@ fn ask(connection: &mut Connection, options: &LoginOptions) -> Result<Vec<u8>, I
     }
 }
 
-/// Takes a list apart: a name, then its addresses.
+/// Parses a list: each name is followed by its addresses.
 fn targets_in(text: &[u8]) -> Vec<Discovered> {
     let mut found: Vec<Discovered> = Vec::new();
     for part in text.split(|byte| *byte == 0) {

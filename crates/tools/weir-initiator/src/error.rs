@@ -1,70 +1,70 @@
-//! Why a target cannot be talked to.
+//! Errors of sessions with a target.
 //!
-//! Not here: commands that a target did not do, which are answers ([`Reply`](crate::Reply)), as
-//! long as nobody asks for them to be done.
+//! A failed command is a [`Reply`](crate::Reply), not an error, unless the caller requires its
+//! success.
 //!
-//! Invariant: no secret is in an error.
+//! Invariant: no error contains a secret.
 
 use weir_base::ErrorKind;
 
 use crate::sense::{Sense, Status};
 
-/// What ends a session, or keeps one from beginning.
+/// Error that ends a session or prevents it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitiatorError {
-    /// An address that names no logical unit.
+    /// The address names no logical unit.
     #[error("bad address {text:?}: {why}")]
     Url {
-        /// As given.
+        /// Address as given.
         text: String,
-        /// In words.
+        /// Reason.
         why: String,
     },
-    /// The file of a secret.
+    /// The file of a secret is unreadable or invalid.
     #[error("secret file {file}: {why}")]
     Secret {
         /// Its path.
         file: String,
-        /// In words.
+        /// Reason.
         why: String,
     },
-    /// Nobody answers there.
+    /// The connection could not be established.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// Host and port.
         address: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
-        /// What the system said.
+        /// Error of the system.
         #[from]
         source: std::io::Error,
     },
     /// The target closed the connection.
     #[error("the target closed the connection")]
     Closed,
-    /// Something took too long.
+    /// An operation exceeded its time limit.
     #[error("no answer within {seconds} s: {what}")]
     Timeout {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
-        /// The limit.
+        /// The limit in seconds.
         seconds: u64,
     },
-    /// The target broke the protocol; the session is lost.
+    /// The target violated the protocol; the session is lost.
     #[error("the target breaks the protocol: {why}")]
     Protocol {
-        /// What it did.
+        /// The violation.
         why: &'static str,
     },
-    /// A header whose checksum is wrong.
+    /// A header has a wrong digest.
     #[error("bad header digest from the target")]
     HeaderDigest,
-    /// Data whose checksum is wrong.
+    /// A data segment has a wrong digest.
     #[error("bad data digest from the target")]
     DataDigest,
     /// The target refused the login.
@@ -73,59 +73,59 @@ pub enum InitiatorError {
         /// Class and detail (RFC 7143 11.13.5).
         status: [u8; 2],
     },
-    /// It did not prove what it should, or wants a proof that nobody can give.
+    /// The target did not authenticate, or requires a secret that this side lacks.
     #[error("authentication: {why}")]
     Authentication {
-        /// In words.
+        /// Reason.
         why: &'static str,
     },
-    /// What must be agreed on is not.
+    /// The target did not agree to a required parameter.
     #[error("the target answers {value:?} to {key}, which was asked for")]
     NotAgreed {
         /// The key.
         key: &'static str,
-        /// What it answered.
+        /// The target's value.
         value: String,
     },
     /// The target rejected a PDU.
     #[error("the target rejects a PDU of opcode {opcode:#04x}, reason {reason:#04x}")]
     Rejected {
-        /// RFC 7143 11.17.1.
+        /// Reason (RFC 7143 11.17.1).
         reason: u8,
-        /// Of what was rejected.
+        /// Opcode of the rejected PDU.
         opcode: u8,
     },
     /// The target ends the session.
     #[error("the target ends the session: {why}")]
     Ended {
-        /// In words.
+        /// Reason.
         why: &'static str,
     },
-    /// A command that was to be done was not.
+    /// A command that had to succeed failed.
     #[error("{command}: {status}{}", sense.as_ref().map(|s| format!(", {s}")).unwrap_or_default())]
     Command {
-        /// Its name.
+        /// Name of the command.
         command: &'static str,
-        /// How it ended.
+        /// Its status.
         status: Status,
-        /// Why.
+        /// Its sense data.
         sense: Option<Sense>,
     },
-    /// A command that was done brought something that cannot be.
+    /// A command returned invalid data.
     #[error("{command}: {why}")]
     Answer {
-        /// Its name.
+        /// Name of the command.
         command: &'static str,
-        /// In words.
+        /// Reason.
         why: &'static str,
     },
-    /// The system has no random numbers, without which there is no session identifier.
+    /// The system has no random numbers, so no session identifier can be made.
     #[error("the system has no random numbers")]
     NoRandomness,
 }
 
 impl InitiatorError {
-    /// The kind this folds into at a border.
+    /// Error kind for callers outside the crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Url { .. } | Self::Secret { .. } | Self::NotAgreed { .. } => ErrorKind::Invalid,
@@ -148,7 +148,7 @@ impl InitiatorError {
         }
     }
 
-    /// What the user can do.
+    /// Action for the user.
     pub fn action(&self) -> &'static str {
         match self {
             Self::Url { .. } => {
@@ -189,7 +189,7 @@ fn kind_of(status: Status, sense: Option<&Sense>) -> ErrorKind {
     }
 }
 
-/// Status of a login in words (RFC 7143 11.13.5).
+/// Text for a login status (RFC 7143 11.13.5).
 fn meaning(status: [u8; 2]) -> &'static str {
     match status {
         [1, _] => "it has moved, and does not say where to",

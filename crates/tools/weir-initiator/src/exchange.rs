@@ -1,17 +1,18 @@
-//! Full feature phase as a machine: what is sent and what becomes of what comes, without a socket.
+//! Full feature phase as a state machine without a socket: builds the PDUs to send and processes
+//! the received bytes.
 //!
-//! Not here: the login (`login`), sockets and waiting (`connection`), what commands are (`cdb`).
+//! `login` handles the login, `connection` the sockets, `cdb` the commands.
 //!
-//! A command has a slot. What it sends and what it brings lies in memory of the caller's
-//! ([`Buffers`]), by slot; nothing of it is copied here, but for small pieces that came together
+//! Each command has a slot. The data that it sends or receives is in the caller's memory
+//! ([`Buffers`]), by slot. The exchange copies none of it, except small pieces received together
 //! with others.
 //!
 //! Invariants:
-//! - a number the target sends is compared with what it must be: StatSN, DataSN, R2TSN, offsets,
-//!   tags; one that is not ends the session;
-//! - commands are sent in the order in which they were submitted, and none beyond MaxCmdSN;
-//! - a slot is done when its status has come and nothing of its memory is still to be sent;
-//! - what a target can make this side hold is bounded by `limits`.
+//! - StatSN, DataSN, R2TSN, offsets and tags from the target are compared with their expected
+//!   values; any other value ends the session;
+//! - commands are sent in submission order, and none beyond MaxCmdSN;
+//! - a slot is done when its status has arrived and none of its memory is still to be sent;
+//! - `limits` bounds the memory that a target can make this side hold.
 //!
 //! Spec: RFC 7143 4.2.2 (numbering), 4.2.5 (data), 11.3 to 11.19 (PDUs).
 
@@ -37,76 +38,76 @@ use input::Input;
 use output::Output;
 use requests::{Ending, TextRequest};
 
-/// The caller's memory of commands, by slot.
+/// Data buffers of the commands, owned by the caller, by slot.
 pub trait Buffers {
-    /// What a command in that slot sends.
+    /// Data that the command in this slot sends.
     fn data(&self, slot: usize) -> &[u8];
-    /// Where what it brings belongs.
+    /// Buffer for the data that the command in this slot receives.
     fn data_mut(&mut self, slot: usize) -> &mut [u8];
 }
 
-/// Which way data of a command goes, and how many bytes.
+/// Direction and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// There is none.
+    /// No data.
     None,
-    /// To the target: the first bytes of the slot's memory.
+    /// To the target: this many bytes from the start of the slot's memory.
     Out(u32),
-    /// From the target: at most so many.
+    /// From the target: at most this many bytes.
     In(u32),
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Its status.
     pub status: Status,
-    /// Sense data as it came; empty where there was none.
+    /// Sense data as received; empty if the target sent none.
     pub sense: Vec<u8>,
-    /// Bytes that it brought: the first of the slot's memory.
+    /// Number of received bytes, at the start of the slot's memory.
     pub received_bytes: u32,
-    /// What the target says of how much it moved.
+    /// Residual count that the target reports.
     pub residual: Residual,
 }
 
-/// A command that came to its end.
+/// A completed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Its slot, which is free again.
     pub slot: usize,
-    /// How it ended.
+    /// Its result.
     pub answer: Answer,
 }
 
-/// A command under way.
+/// A command in flight or waiting for the window.
 struct Task {
     itt: u32,
     cdb: Cdb,
     data: Data,
-    /// Of a read: bytes that came.
+    /// Read: bytes received.
     received_bytes: u32,
-    /// Of a write: bytes that were sent unasked, or asked for.
+    /// Write: bytes sent unsolicited or requested by R2Ts.
     covered_bytes: u32,
-    /// Number of the next Data-In or R2T.
+    /// DataSN or R2TSN of the next Data-In or R2T.
     data_sn: u32,
-    /// R2Ts whose data is not all sent.
+    /// R2Ts whose data is not completely sent.
     r2ts_open: u32,
-    /// Pieces of its memory that are to be sent.
+    /// Queued pieces of its memory.
     queued: u32,
-    /// It is on its way; before, nothing can answer it.
+    /// The command was sent; before that, no response to it is valid.
     is_sent: bool,
     answer: Option<Answer>,
 }
 
-/// Numbers that both sides count (RFC 7143 4.2.2).
+/// Sequence numbers of both sides (RFC 7143 4.2.2).
 #[expect(clippy::struct_field_names, reason = "they are called so in the RFC")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
-    /// Of the next command.
+    /// CmdSN of the next command.
     pub(crate) cmd_sn: u32,
-    /// The last that the target takes now.
+    /// Last CmdSN that the target accepts now.
     pub(crate) max_cmd_sn: u32,
-    /// Of the next status.
+    /// StatSN of the next status.
     pub(crate) exp_stat_sn: u32,
 }
 
@@ -116,9 +117,9 @@ pub struct Exchange {
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Counts commands, for tags that do not come again soon.
+    /// Counts commands, so that task tags do not repeat soon.
     count: u16,
-    /// Submitted, and not sent because the window is closed.
+    /// Submitted commands that the window does not admit yet.
     waiting: VecDeque<usize>,
     under_way: usize,
     output: Output,
@@ -128,16 +129,16 @@ pub struct Exchange {
     done: Vec<Done>,
 }
 
-/// Where the next bytes of the socket belong.
+/// Destination of the next bytes from the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Slot.
     pub slot: usize,
-    /// Bytes of its memory.
+    /// Range of its memory.
     pub range: Range<usize>,
 }
 
-/// Whether one serial number is not behind another (RFC 1982).
+/// True if `number` is not after `max` in serial number arithmetic (RFC 1982).
 pub(crate) const fn reached(max: u32, number: u32) -> bool {
     max.wrapping_sub(number).cast_signed() >= 0
 }
@@ -160,38 +161,39 @@ impl Exchange {
         }
     }
 
-    /// For tests and fuzzing: full feature phase with these terms, without a login. Commands begin
-    /// with CmdSN 1, the window is closed at `max_cmd_sn`, the next StatSN is 1.
+    /// For tests and fuzzing: full feature phase with these parameters and without a login. The
+    /// first CmdSN is 1, the window ends at `max_cmd_sn`, and the next StatSN is 1.
     pub fn without_login(terms: Terms, max_cmd_sn: u32, slots: usize) -> Self {
         Self::new(terms, 0, Numbers { cmd_sn: 1, max_cmd_sn, exp_stat_sn: 1 }, slots)
     }
 
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub const fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Commands that were submitted and are not done, waiting ones included.
+    /// Number of submitted commands that are not done, including waiting ones.
     pub const fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Commands that wait for the target to take more.
+    /// Number of commands that wait for the command window.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether the command in a slot is under way.
+    /// True if the command in a slot is not done.
     pub fn is_busy(&self, slot: usize) -> bool {
         self.tasks.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Whether the target asked for the end of the session: nothing more is sent.
+    /// True if the target requested a logout or the session ends; the exchange then sends no more
+    /// commands.
     pub fn is_ending(&self) -> bool {
         self.ending != Ending::No
     }
 
-    /// Makes room for so many slots; those that are there stay.
+    /// Adds slots up to this number; existing slots stay.
     pub fn set_slots(&mut self, slots: usize) {
         let slots = slots.min(TASKS_MAX);
         while self.tasks.len() < slots {
@@ -199,7 +201,7 @@ impl Exchange {
         }
     }
 
-    /// Gives a command to a slot that is free. It is sent when the target takes it.
+    /// Submits a command in a free slot. It is sent when the command window admits it.
     ///
     /// # Panics
     /// The slot is busy or does not exist, or its memory is shorter than the data.
@@ -233,7 +235,7 @@ impl Exchange {
         self.release(buffers);
     }
 
-    /// Sends what waits, as far as the window is open.
+    /// Sends waiting commands that the window admits.
     fn release(&mut self, buffers: &impl Buffers) {
         while self.ending == Ending::No && reached(self.numbers.max_cmd_sn, self.numbers.cmd_sn) {
             let Some(slot) = self.waiting.pop_front() else { return };
@@ -242,7 +244,8 @@ impl Exchange {
         }
     }
 
-    /// The command's PDU with immediate data, and unsolicited Data-Out behind it (4.2.5.2).
+    /// Queues the command's PDU with immediate data, and unsolicited Data-Out PDUs after it
+    /// (4.2.5.2).
     fn send_command(&mut self, slot: usize, buffers: &impl Buffers) {
         let (terms, numbers, lun) = (self.terms, self.numbers, self.lun);
         let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else { return };
@@ -256,7 +259,7 @@ impl Exchange {
         let with_command =
             if terms.immediate_data { unasked.min(terms.send_data_bytes_max) } else { 0 };
         let behind = if terms.initial_r2t { 0 } else { unasked - with_command };
-        // SIMPLE; F where no Data-Out follows unasked.
+        // Task attribute SIMPLE; F if no unsolicited Data-Out follows.
         let is_final = if behind == 0 { 0x80 } else { 0 };
         let mut header = Header::new(opcode::COMMAND, is_final | flags | 0x01);
         header.set(8, lun.0);
@@ -284,7 +287,7 @@ impl Exchange {
             let to = range.end.min(from + self.terms.send_data_bytes_max);
             let is_last = to == range.end;
             let mut header = Header::new(opcode::DATA_OUT, if is_last { 0x80 } else { 0 });
-            // Without a tag of the target the field is reserved.
+            // Without a target transfer tag the LUN field is reserved.
             if ttt != NO_TAG {
                 header.set(8, self.lun.0);
             }
@@ -319,17 +322,18 @@ impl Exchange {
         }
     }
 
-    /// What is to be sent, from the front on: as many pieces as fit; how many there are.
+    /// Fills `pieces` with queued bytes from the front, as many pieces as fit; returns their
+    /// number.
     pub fn outgoing<'a>(&'a self, buffers: &'a impl Buffers, pieces: &mut [IoSlice<'a>]) -> usize {
         self.output.pieces(buffers, pieces)
     }
 
-    /// Whether anything is to be sent.
+    /// True if bytes are queued.
     pub fn has_outgoing(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// So many bytes of [`Self::outgoing`] were sent.
+    /// Records that this many bytes of [`Self::outgoing`] were sent.
     pub fn sent(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let Some(piece) = self.output.sent(&mut bytes) else { continue };
@@ -344,7 +348,8 @@ impl Exchange {
         }
     }
 
-    /// Ends the command of a slot if its answer has come and its memory is not needed any more.
+    /// Completes the command of a slot if its response has arrived and its memory is no longer
+    /// needed.
     fn finish(&mut self, slot: usize) {
         let Some(place) = self.tasks.get_mut(slot) else { return };
         let is_done = |task: &mut Task| task.queued == 0 && task.answer.is_some();
@@ -356,25 +361,25 @@ impl Exchange {
         }
     }
 
-    /// Takes commands that came to their end.
+    /// Moves the completed commands to `done`.
     pub fn take_done(&mut self, done: &mut Vec<Done>) {
         done.append(&mut self.done);
     }
 
-    /// Where the next bytes of the socket belong, if those are data of a read; those may be
-    /// received there, and told by [`Self::placed`].
+    /// Destination of the next bytes from the socket, if these are read data. The caller may
+    /// receive them there and must report them with [`Self::placed`].
     pub fn place(&self) -> Option<Place> {
         self.input.place()
     }
 
-    /// So many bytes were received to [`Self::place`].
+    /// Records that this many bytes were received into [`Self::place`].
     pub fn placed(&mut self, bytes: usize) {
         self.input.placed(bytes);
     }
 
-    /// Takes bytes from the socket; how many were used. The others come again, with more behind
-    /// them: at most [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX)
-    /// are left.
+    /// Processes received bytes and returns the number of bytes used. The caller passes the unused
+    /// bytes again, followed by more: at most [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX)
+    /// remain.
     ///
     /// # Errors
     /// The session is lost.
@@ -393,13 +398,13 @@ impl Exchange {
         }
     }
 
-    /// What digests the next PDUs have.
+    /// Digests of the next PDUs.
     const fn digests(&self) -> Digests {
         self.terms.digests
     }
 }
 
-/// Data that is sent as one sequence.
+/// Data sent as one sequence.
 struct Burst {
     slot: usize,
     itt: u32,

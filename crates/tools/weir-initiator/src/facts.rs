@@ -1,9 +1,9 @@
-//! What a logical unit tells of itself.
+//! Parsers of the data in which a logical unit describes itself.
 //!
-//! Not here: asking it ([`Session`](crate::Session)).
+//! [`Session`](crate::Session) sends the commands.
 //!
-//! Invariant: what is shorter than it should be reads as zeros, or as nothing where zero would be a
-//! claim; text is printable.
+//! Invariant: fields beyond the end of short data read as zero, or as absent where zero would be a
+//! value; text is printable.
 //!
 //! Spec: SPC-4 6.6 and 7.8, SBC-3 5.16 and 6.6.
 
@@ -12,18 +12,18 @@
 pub struct Capacity {
     /// Number of blocks.
     pub blocks: u64,
-    /// Bytes of each: a power of two from 512.
+    /// Block size in bytes: a power of two from 512.
     pub block_bytes: u32,
-    /// Bytes of a physical block.
+    /// Physical block size in bytes.
     pub physical_bytes: u64,
-    /// Blocks can be given back (LBPME).
+    /// Blocks can be unmapped (LBPME).
     pub thin: bool,
-    /// Blocks that were given back read as zeros (LBPRZ).
+    /// Unmapped blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
 impl Capacity {
-    /// Reads the answer; `None` where it cannot be.
+    /// Parses the data; `None` if it is too short or describes an impossible size.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let blocks = number(bytes.get(..8)?).checked_add(1)?;
         let block_bytes = number(bytes.get(8..12)?) as u32;
@@ -36,7 +36,7 @@ impl Capacity {
         Some(Self { blocks, block_bytes, physical_bytes, thin, zeros })
     }
 
-    /// All of its bytes.
+    /// Capacity in bytes.
     pub const fn bytes(&self) -> u64 {
         self.blocks * self.block_bytes as u64
     }
@@ -45,18 +45,18 @@ impl Capacity {
 /// Standard INQUIRY data (SPC-4 6.6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
-    /// Peripheral qualifier: 0 where there is something.
+    /// Peripheral qualifier: 0 if a device is connected.
     pub qualifier: u8,
     /// Peripheral device type: 0 for a disk.
     pub kind: u8,
     /// Vendor, product and revision.
     pub names: [String; 3],
-    /// Copies between logical units are understood (3PC).
+    /// The unit supports copies between logical units (3PC).
     pub third_party_copy: bool,
 }
 
 impl Inquiry {
-    /// Reads the answer; `None` where it is too short.
+    /// Parses the data; `None` if it is too short.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.get(..5)?;
         let text = |from: usize, to: usize| printable(bytes.get(from..to).unwrap_or_default());
@@ -72,26 +72,26 @@ impl Inquiry {
 /// Block limits page B0h (SBC-3 6.6.4); 0 where the target states no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// WRITE SAME of no blocks is refused.
+    /// The unit refuses WRITE SAME with a block count of 0.
     pub write_same_not_zero: bool,
-    /// Blocks of one COMPARE AND WRITE; 0: it is not there.
+    /// Maximum blocks of one COMPARE AND WRITE; 0: not supported.
     pub compare_blocks_max: u8,
-    /// Blocks of one READ or WRITE.
+    /// Maximum blocks of one READ or WRITE.
     pub transfer_blocks_max: u32,
-    /// What one READ or WRITE moves best.
+    /// Optimal blocks of one READ or WRITE.
     pub optimal_blocks: u32,
-    /// Blocks of one UNMAP; 0: it is not there.
+    /// Maximum blocks of one UNMAP; 0: not supported.
     pub unmap_blocks_max: u32,
-    /// Ranges of one UNMAP; 0: it is not there.
+    /// Maximum ranges of one UNMAP; 0: not supported.
     pub unmap_ranges_max: u32,
-    /// Unit in which blocks are given back.
+    /// Granularity of unmapping in blocks.
     pub unmap_granularity_blocks: u32,
-    /// Blocks of one WRITE SAME.
+    /// Maximum blocks of one WRITE SAME.
     pub write_same_blocks_max: u64,
 }
 
 impl BlockLimits {
-    /// Reads the page, its header included.
+    /// Parses the page with its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let word = |at: usize| bytes.get(at..at + 4).map_or(0, number) as u32;
         Self {
@@ -111,18 +111,18 @@ impl BlockLimits {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the page")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provisioning {
-    /// UNMAP gives back (LBPU).
+    /// UNMAP deallocates blocks (LBPU).
     pub unmap: bool,
-    /// WRITE SAME (16) with UNMAP gives back (LBPWS).
+    /// WRITE SAME (16) with UNMAP deallocates blocks (LBPWS).
     pub write_same16: bool,
-    /// WRITE SAME (10) with UNMAP gives back (LBPWS10).
+    /// WRITE SAME (10) with UNMAP deallocates blocks (LBPWS10).
     pub write_same10: bool,
-    /// What was given back reads as zeros (LBPRZ).
+    /// Deallocated blocks read as zeros (LBPRZ).
     pub zeros: bool,
 }
 
 impl Provisioning {
-    /// Reads the page, its header included.
+    /// Parses the page with its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 5);
         Self {
@@ -134,22 +134,22 @@ impl Provisioning {
     }
 }
 
-/// Caching and write protection, as the caching mode page and its header tell (SBC-3 6.5.5).
+/// Caching and write protection, from the caching mode page and its header (SBC-3 6.5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
-    /// Writes go to a volatile cache (WCE); `None` where the unit does not say.
+    /// The unit has a volatile write cache (WCE); `None` if the unit does not report it.
     pub write_cache: Option<bool>,
-    /// FUA is understood (DPOFUA).
+    /// The unit supports FUA (DPOFUA).
     pub fua: bool,
-    /// Writes are refused (WP).
+    /// The unit refuses writes (WP).
     pub read_only: bool,
 }
 
 impl Caching {
-    /// Reads what MODE SENSE (10) brought, its header included.
+    /// Parses the data of MODE SENSE (10) with its header.
     pub fn parse(bytes: &[u8]) -> Self {
         let flags = byte(bytes, 3);
-        // Block descriptors were not asked for.
+        // The command asks for no block descriptors, but a target may send them.
         let descriptor_bytes = bytes.get(6..8).map_or(0, number) as usize;
         let caching = bytes.get(8 + descriptor_bytes..).unwrap_or_default();
         let is_caching = byte(caching, 0) & 0x3F == 0x08;
@@ -159,7 +159,7 @@ impl Caching {
 }
 
 /// The NAA designator of the logical unit in the device identification page 83h (SPC-4 7.8.6),
-/// which names it in copies: 8 or 16 bytes.
+/// which identifies the unit in copies: 8 or 16 bytes. The longer one has priority.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -176,8 +176,9 @@ pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
     found.map(<[u8]>::to_vec)
 }
 
-/// Whether the third-party copy page 8Fh (SPC-4 7.8.17) lists EXTENDED COPY (LID1) with segments
-/// from block device to block device; the most blocks that one copies, where the page says bytes.
+/// Maximum blocks of one copy segment, if the third-party copy page 8Fh (SPC-4 7.8.17) lists
+/// EXTENDED COPY (LID1) with block device to block device segments; `None` otherwise. The page
+/// gives this limit in bytes.
 pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
     let len = number(bytes.get(2..4)?) as usize;
     let mut rest = bytes.get(4..)?;
@@ -226,7 +227,7 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Text of a target as it may be printed.
+/// Printable form of a target's text.
 fn printable(bytes: &[u8]) -> String {
     let letter = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
     bytes.iter().map(letter).collect::<String>().trim().to_owned()
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capacity_that_cannot_be_is_none() {
+    fn impossible_capacity_is_none() {
         let answer = |last: u64, block: u32| {
             let mut bytes = last.to_be_bytes().to_vec();
             bytes.extend(block.to_be_bytes());
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn vital_data_says_what_there_is() {
+    fn vital_product_data_is_parsed() {
         let mut vital = vec![0, 0xB0, 0, 60, 1, 255, 0, 8, 0, 0, 0x20, 0];
         vital.resize(64, 0);
         vital[20..24].copy_from_slice(&[0, 0, 1, 0]);
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(Caching::parse(&modes), caching);
         assert_eq!(Caching::parse(&modes[..8]).write_cache, None);
         assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
-        // A name of the vendor, then NAA of 8 and of 16 bytes.
+        // A vendor-specific name, then NAA designators of 8 and of 16 bytes.
         let mut vital = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
         vital.extend([1, 3, 0, 16]);
         vital.extend([6; 16]);
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_there_where_command_and_segment_are_listed() {
+    fn copy_needs_both_command_and_segment_type() {
         let mut content = vec![0, 1, 0, 8, 5, 0x83, 1, 0, 0x84, 0, 0, 0];
         content.extend([0, 8, 0, 4, 3, 0x02, 0x0A, 0xE4]);
         let vital = |content: &[u8]| [&[0, 0x8F, 0, content.len() as u8], content].concat();
@@ -294,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_them_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_data_causes_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             drop((Capacity::parse(&bytes), Inquiry::parse(&bytes), BlockLimits::parse(&bytes)));
             drop((Provisioning::parse(&bytes), naa_in(&bytes), Caching::parse(&bytes)));
             prop_assert!(copy_segment_blocks_max(&bytes, 512).is_none_or(|max| max <= 0xFFFF));

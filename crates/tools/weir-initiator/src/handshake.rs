@@ -1,9 +1,9 @@
-//! Connecting and logging in, with a limit on all of it.
+//! Connects and logs in, within one time limit.
 //!
-//! Not here: what requests and answers say (`login`).
+//! `login` interprets requests and responses.
 //!
-//! Invariants: nothing waits beyond the limit, however slowly a target sends; redirections are
-//! followed a few times.
+//! Invariants: no step waits beyond the limit, however slowly a target sends; at most
+//! [`REDIRECTIONS_MAX`] redirections are followed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -20,10 +20,10 @@ use crate::login::{Agreed, Login, Purpose, Step};
 use crate::options::LoginOptions;
 use crate::url::portal_of;
 
-/// Bytes of one receive while logging in.
+/// Maximum bytes of one receive during the login.
 const PIECE_BYTES: usize = 4096;
 
-/// A time until which something must be done.
+/// Time limit of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -36,7 +36,7 @@ impl Deadline {
         Self { at: Instant::now() + limit, limit, what }
     }
 
-    /// Time that is left.
+    /// Remaining time.
     pub(crate) fn left(&self) -> Result<Duration, InitiatorError> {
         let left = self.at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.error()) } else { Ok(left) }
@@ -46,7 +46,7 @@ impl Deadline {
         InitiatorError::Timeout { what: self.what, seconds: self.limit.as_secs() }
     }
 
-    /// An error of a socket with a timeout, as what it means.
+    /// Converts an error of a socket with a timeout.
     fn told(&self, error: std::io::Error) -> InitiatorError {
         match error.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => self.error(),
@@ -55,7 +55,7 @@ impl Deadline {
     }
 }
 
-/// Connects to `host` and `port`, or where it sends this side on to, and logs in.
+/// Connects to `host` and `port`, follows redirections, and logs in.
 pub(crate) fn connect(
     host: &str,
     port: u16,
@@ -120,7 +120,7 @@ fn log_in(
         stream.write_all(&request).map_err(|error| deadline.told(error))?;
         wire.sent += request.len() as u64;
         let (step, used) = loop {
-            // Digests begin with full feature phase.
+            // Digests start with full feature phase.
             match frame(&input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
                 Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
                 Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
@@ -131,7 +131,7 @@ fn log_in(
             }
         };
         input.drain(..used);
-        // One answer to one request: what comes behind it would be for nothing that was asked.
+        // Each request has one response; more bytes would respond to no request.
         if !input.is_empty() {
             return Err(InitiatorError::Protocol { why: "it answers more than it was asked" });
         }

@@ -1,15 +1,15 @@
-//! The client side of iSCSI: what measures and checks targets speaks to them with this.
+//! iSCSI initiator library, for tools that measure and check targets.
 //!
-//! Not here: the target side (weir-iscsi, whose codec this shares), what is measured (weir-bench).
+//! weir-iscsi is the target side, whose codec this crate shares; weir-bench measures.
 //!
 //! Place in the flow: [`Url`] -> `handshake` with [`login::Login`] -> [`Connection`], a socket with
 //! an [`Exchange`]; [`Session`] runs one command after another on it, weir-bench many at once.
 //!
 //! Invariants:
-//! - nothing a target sends makes this crate panic, wait without a limit, or hold more memory than
-//!   `limits` says;
-//! - [`login::Login`] and [`Exchange`] do no I/O, so that they can be fuzzed as they are;
-//! - no secret is ever in a URL, an error or the output of `Debug`.
+//! - no data from a target makes this crate panic, wait without a limit, or hold more memory than
+//!   `limits` allows;
+//! - [`login::Login`] and [`Exchange`] do no I/O, so that fuzzers can run them directly;
+//! - no URL, error or `Debug` output contains a secret.
 //!
 //! Spec: RFC 7143; error recovery level 0, one connection per session.
 
@@ -45,5 +45,5 @@ pub use url::Url;
 pub use weir_iscsi_wire::pdu::{Digests, Residual};
 pub use weir_iscsi_wire::{Credentials, Secret};
 
-/// What this side calls itself where nothing else is said.
+/// Default initiator name.
 pub const INITIATOR_NAME: &str = "iqn.2026-01.org.weir:initiator";

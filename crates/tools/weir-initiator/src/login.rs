@@ -1,7 +1,6 @@
-//! The login as a machine: requests to be sent, and what becomes of answers.
+//! Login as a state machine: builds the requests and processes the responses.
 //!
-//! Not here: sockets (`handshake`), the rules of single keys (`terms`), digests of CHAP
-//! (weir-iscsi).
+//! `handshake` has the socket, `terms` the rules of the keys, weir-iscsi the CHAP digests.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
 //!
@@ -10,9 +9,9 @@
 //! ```
 //!
 //! Invariants:
-//! - where mutual CHAP is asked for, nothing is agreed on with a target that proved nothing;
-//! - a challenge of the target that is our own is not answered;
-//! - requests are bounded in number, and each fits into one PDU.
+//! - with mutual CHAP, no session is negotiated with a target that has not authenticated;
+//! - a challenge of the target that equals our own gets no response;
+//! - the number of requests is bounded, and each fits into one PDU.
 
 use weir_iscsi_wire::limits::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX};
 use weir_iscsi_wire::pdu::{HEADER_BYTES, Header, Login as Request, Pdu, opcode, padded};
@@ -30,40 +29,40 @@ use chap::{Proof, Security};
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
-/// Longest text of an address that a login is sent on to.
+/// Maximum length of a redirection address.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// What a session is for.
+/// Type of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To ask for targets.
+    /// Discovery session.
     Discovery,
-    /// For commands to a target, by its name.
+    /// Normal session with the target of this name.
     Target(String),
 }
 
-/// What to do after an answer.
+/// Next step after a response.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this and wait for the answer.
+    /// Send this request and wait for the response.
     Send(Vec<u8>),
-    /// Full feature phase: everything is agreed on.
+    /// Enter full feature phase; the negotiation is complete.
     Ready(Agreed),
-    /// Log in at this address instead: `HOST[:PORT]`, as the target says it.
+    /// Log in at this address instead (`HOST[:PORT]` from the target).
     Elsewhere(String),
 }
 
-/// How full feature phase begins.
+/// Initial state of the full feature phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed {
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub terms: Terms,
     pub(crate) numbers: Numbers,
-    /// The session's number.
+    /// Session handle of the target (TSIH).
     pub tsih: u16,
 }
 
-/// A login under way.
+/// A login in progress.
 pub struct Login {
     purpose: Purpose,
     initiator: String,
@@ -78,7 +77,7 @@ pub struct Login {
     transits: bool,
 }
 
-/// First CmdSN; what it is does not matter (4.2.2.1).
+/// First CmdSN; its value is arbitrary (4.2.2.1).
 const FIRST_CMD_SN: u32 = 1;
 const ITT: u32 = 0;
 
@@ -97,7 +96,7 @@ fn from_text(error: TextError) -> InitiatorError {
 }
 
 impl Login {
-    /// Begins one with a session identifier; the first request is [`Self::first`].
+    /// Creates a login with a session identifier; [`Self::first`] returns its first request.
     pub fn new(options: &LoginOptions, purpose: Purpose, isid: [u8; 6]) -> Self {
         Self {
             purpose,
@@ -114,7 +113,7 @@ impl Login {
         }
     }
 
-    /// The first request: who this is, and how it can prove that.
+    /// First request: the initiator's name and its authentication methods.
     ///
     /// # Errors
     /// A name is too long.
@@ -165,10 +164,10 @@ impl Login {
         Ok(pdu)
     }
 
-    /// Takes an answer.
+    /// Processes a response.
     ///
     /// # Errors
-    /// The login is refused, or the target cannot be talked to.
+    /// The target refused the login or violated the protocol.
     pub fn feed(&mut self, pdu: &Pdu<'_>) -> Result<Step, InitiatorError> {
         let header = &pdu.header;
         if let Some(address) = self.check(header, pdu.data)? {
@@ -244,7 +243,7 @@ impl Login {
         Ok(())
     }
 
-    /// What holds for every answer; where the login is to go instead.
+    /// Checks the fields that every response has; returns the address of a redirection.
     fn check(&mut self, header: &Header, data: &[u8]) -> Result<Option<String>, InitiatorError> {
         if header.opcode() != opcode::LOGIN_RESPONSE {
             return broken("something else than an answer to a login: no iSCSI target?");
@@ -289,7 +288,7 @@ impl Login {
         if exp_cmd_sn != FIRST_CMD_SN {
             return broken("another ExpCmdSN than the login has");
         }
-        // A window that is smaller than none is one that is closed.
+        // A window below zero counts as closed.
         let is_window = crate::exchange::reached(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));
         let max_cmd_sn = if is_window { max_cmd_sn } else { exp_cmd_sn.wrapping_sub(1) };
         let exp_stat_sn = self.exp_stat_sn.unwrap_or(0);

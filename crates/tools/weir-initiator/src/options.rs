@@ -1,9 +1,9 @@
-//! How a session is logged in: names, proofs, what is offered, how long things may take.
+//! Login options: names, credentials, offered parameters and time limits.
 //!
-//! Not here: where to ([`Url`]).
+//! [`Url`] is the address.
 //!
-//! Invariants: a secret comes from a file and is never printed; both directions have secrets of
-//! their own.
+//! Invariants: a secret comes from a file and is never printed; the two directions have different
+//! secrets.
 
 use std::fmt;
 use std::path::Path;
@@ -20,39 +20,39 @@ use crate::limits::{
 };
 use crate::url::Url;
 
-/// Proofs by CHAP.
+/// CHAP credentials.
 #[derive(Clone, Debug)]
 pub struct Chap {
-    /// What this side proves.
+    /// Credentials of the initiator.
     pub initiator: Credentials,
-    /// What the target must prove (mutual CHAP): its secret, and its name where only one will do.
+    /// Secret that the target must prove (mutual CHAP), and its required name, if any.
     pub target: Option<(Secret, Option<String>)>,
 }
 
-/// How a session is logged in.
+/// Login options.
 #[derive(Clone)]
 pub struct LoginOptions {
-    /// The name of this side.
+    /// Name of the initiator.
     pub initiator: String,
-    /// Initiator session identifier; `None`: a random one, so that no other session is ended.
+    /// Initiator session identifier; `None`: a random one, so that the login ends no other session.
     pub isid: Option<[u8; 6]>,
-    /// Proofs; with those of the target, a target that proves nothing is not used.
+    /// CHAP credentials; with a target secret, a target that does not authenticate is refused.
     pub chap: Option<Chap>,
-    /// Digests without which there is to be no session.
+    /// Digests that the session must use.
     pub digests: Digests,
-    /// Offered: data of one sequence, 512 to 2^24 - 1.
+    /// Offered MaxBurstLength, 512 to 2^24 - 1.
     pub max_burst_bytes: u32,
-    /// Offered: unasked data of one command, 512 to 2^24 - 1.
+    /// Offered FirstBurstLength (unsolicited data of one command), 512 to 2^24 - 1.
     pub first_burst_bytes: u32,
-    /// Declared: longest data segment this side takes, 512 to 256 KiB.
+    /// Declared MaxRecvDataSegmentLength, 512 to 256 KiB.
     pub receive_data_bytes_max: u32,
-    /// Offered: no data goes unasked behind a command.
+    /// Offered InitialR2T: if true, no unsolicited Data-Out follows a command.
     pub initial_r2t: bool,
-    /// Offered: data goes with commands.
+    /// Offered ImmediateData: if true, commands may carry data.
     pub immediate_data: bool,
-    /// For connecting and logging in.
+    /// Time limit of connection and login.
     pub login_limit: Duration,
-    /// For each command.
+    /// Time limit of each command.
     pub command_limit: Duration,
 }
 
@@ -75,10 +75,10 @@ impl Default for LoginOptions {
 }
 
 impl LoginOptions {
-    /// As a URL says it; files of secrets are read now.
+    /// Options of a URL; reads the files of its secrets.
     ///
     /// # Errors
-    /// A file cannot be read, or holds no secret.
+    /// A file cannot be read, or holds no valid secret.
     pub fn of(url: &Url) -> Result<Self, InitiatorError> {
         let mut options = Self { digests: url.digests, ..Self::default() };
         if let Some(name) = &url.initiator {
@@ -98,7 +98,7 @@ impl LoginOptions {
         Ok(options)
     }
 
-    /// The session identifier: as given, or a random one (RFC 7143 11.12.5, format 10b).
+    /// The session identifier: the given one, or a random one (RFC 7143 11.12.5, format 10b).
     pub(crate) fn isid(&self) -> Result<[u8; 6], InitiatorError> {
         if let Some(isid) = self.isid {
             return Ok(isid);
@@ -118,8 +118,8 @@ impl fmt::Debug for LoginOptions {
     }
 }
 
-/// Reads the file of a secret, in the form that `weir target allow` takes: 12 to 255 bytes, line
-/// ends behind them not counted.
+/// Reads the file of a secret, in the format of `weir target allow`: 12 to 255 bytes, without
+/// trailing line ends.
 fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
     let bad = |why: String| InitiatorError::Secret { file: path.display().to_string(), why };
     let mut bytes =
@@ -128,7 +128,7 @@ fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
         bytes.pop();
     }
     let fits = (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len());
-    // Even one that does not fit is cleared when it goes.
+    // `Secret` clears its memory when dropped, so create it even for a secret of invalid length.
     let secret = Secret::new(bytes);
     if fits {
         Ok(secret)

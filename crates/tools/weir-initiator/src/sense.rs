@@ -1,33 +1,33 @@
-//! How commands end: statuses, sense data, what to do next, all in words too.
+//! Status, sense data and retry advice of commands, with their names as text.
 //!
-//! Not here: sense data that this program sends as a target (weir-scsi).
+//! weir-scsi builds the sense data that this project's target sends.
 //!
-//! Invariant: sense data of any length and content is read without a guess: what is not there is 0.
+//! Invariant: sense data of any length and content parses without assumptions; missing bytes are 0.
 //!
 //! Spec: SAM-5 5.3, SPC-4 4.5 and its annex of additional sense codes.
 
 use std::fmt;
 
-/// Status of a command, as it came.
+/// Status of a command, as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u8);
 
 impl Status {
-    /// Done.
+    /// Success.
     pub const GOOD: Self = Self(0x00);
-    /// Not done, or with something to say.
+    /// Failure or a condition described by sense data.
     pub const CHECK_CONDITION: Self = Self(0x02);
-    /// Done; the condition is met.
+    /// Success; the condition is met.
     pub const CONDITION_MET: Self = Self(0x04);
-    /// Could not be taken now.
+    /// The target cannot accept the command now.
     pub const BUSY: Self = Self(0x08);
-    /// A reservation of another is in the way.
+    /// Another nexus's reservation conflicts with the command.
     pub const RESERVATION_CONFLICT: Self = Self(0x18);
-    /// No room for another task.
+    /// The task set has no room for another task.
     pub const TASK_SET_FULL: Self = Self(0x28);
-    /// Ended by somebody else.
+    /// Another nexus aborted the command.
     pub const TASK_ABORTED: Self = Self(0x40);
-    /// None at all: the target could not run the command. No status of SCSI has this number.
+    /// No status: the target could not run the command. SCSI defines no status with this number.
     pub const NONE: Self = Self(0xff);
 }
 
@@ -48,24 +48,24 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why a command was not done.
+/// Parsed sense data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sense {
     /// Sense key.
     pub key: u8,
     /// Additional sense code.
     pub asc: u8,
-    /// Its qualifier.
+    /// Additional sense code qualifier.
     pub ascq: u8,
-    /// INFORMATION field: where a miscompare was, for example.
+    /// INFORMATION field, for example the offset of a miscompare.
     pub information: Option<u64>,
 }
 
-/// Sense key of something that the initiator should know of.
+/// Sense key UNIT ATTENTION.
 const UNIT_ATTENTION: u8 = 0x6;
 
 impl Sense {
-    /// Reads sense data in fixed or descriptor format; `None` where it is neither.
+    /// Parses sense data in fixed or descriptor format; `None` for any other format.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
         match byte(0) & 0x7f {
@@ -84,13 +84,13 @@ impl Sense {
         }
     }
 
-    /// Whether this tells of a change, and not of the command.
+    /// True if the sense data reports an event rather than an error of the command.
     pub const fn is_unit_attention(&self) -> bool {
         self.key == UNIT_ATTENTION
     }
 }
 
-/// INFORMATION of the information descriptor (SPC-4 4.5.2.2), where there is a valid one.
+/// INFORMATION of the information descriptor (SPC-4 4.5.2.2), if a valid one exists.
 fn described_information(mut descriptors: &[u8]) -> Option<u64> {
     while let Some(([kind, len], rest)) = descriptors.split_first_chunk::<2>() {
         let content = rest.get(..usize::from(*len))?;
@@ -107,7 +107,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl fmt::Display for Sense {
-    /// `ILLEGAL REQUEST, INVALID FIELD IN CDB (5/24/00)`.
+    /// For example `ILLEGAL REQUEST, INVALID FIELD IN CDB (5/24/00)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, asc, ascq, .. } = *self;
         let name = KEYS.get(usize::from(key)).copied().unwrap_or("RESERVED");
@@ -144,7 +144,7 @@ const KEYS: [&str; 16] = [
     "COMPLETED",
 ];
 
-/// Additional sense codes that storage over iSCSI sends; others are told as numbers.
+/// Additional sense codes that iSCSI storage sends; others print as numbers.
 const CODES: [([u8; 2], &str); 48] = [
     ([0x00, 0x16], "OPERATION IN PROGRESS"),
     ([0x02, 0x00], "NO SEEK COMPLETE"),
@@ -196,23 +196,23 @@ const CODES: [([u8; 2], &str); 48] = [
     ([0x55, 0x00], "SYSTEM RESOURCE FAILURE"),
 ];
 
-/// What an initiator does about an answer.
+/// Action of an initiator after a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// It was done.
+    /// None: the command succeeded.
     Done,
-    /// The same again, at once: the answer was about something else.
+    /// Retry at once: the result reported another event.
     Again,
-    /// The same again, after a while.
+    /// Retry after a delay.
     Later,
-    /// It cannot be done.
+    /// None: the command cannot succeed.
     Failed,
 }
 
-/// What to do about an answer. Whether and how often it is followed is the caller's matter.
+/// Action after a result. The caller decides whether and how often to follow it.
 pub fn advice(status: Status, sense: Option<&Sense>) -> Advice {
     match (status, sense) {
-        // RECOVERED ERROR: it was done, with something to say.
+        // RECOVERED ERROR: the command succeeded.
         (Status::GOOD | Status::CONDITION_MET, _)
         | (Status::CHECK_CONDITION, Some(Sense { key: 0x1, .. })) => Advice::Done,
         // IN PROCESS OF BECOMING READY, ASYMMETRIC ACCESS STATE TRANSITION.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_are_read_and_rubbish_is_not() {
+    fn both_formats_are_parsed_and_others_are_refused() {
         let fixed = [0xF0, 0, 0x0E, 0, 0, 2, 0, 10, 0, 0, 0, 0, 0x1D, 0, 0, 0, 0, 0];
         let sense = Sense::parse(&fixed).expect("fixed format");
         assert_eq!((sense.key, sense.asc, sense.information), (0xE, 0x1D, Some(512)));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_follows_from_status_and_sense() {
+    fn advice_follows_from_status_and_sense() {
         let sense = |key, asc, ascq| Sense { key, asc, ascq, information: None };
         let check = |sense: Sense| advice(Status::CHECK_CONDITION, Some(&sense));
         assert_eq!(advice(Status::GOOD, None), Advice::Done);

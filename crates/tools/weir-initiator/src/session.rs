@@ -1,9 +1,9 @@
-//! One command after another: what checks of targets and simple tools are written with.
+//! Session that runs one command after another, for target checks and simple tools.
 //!
-//! Not here: many commands at once ([`Connection`]).
+//! [`Connection`] runs many commands at once.
 //!
-//! Invariants: nothing waits beyond the limits of the options; a session that failed once fails
-//! from then on.
+//! Invariants: no call waits beyond the limits of the options; after an error every later call
+//! fails.
 
 use std::thread::sleep;
 
@@ -21,41 +21,41 @@ use crate::sense::{Advice, Sense, Status, advice};
 use crate::terms::Terms;
 use crate::url::Url;
 
-/// Room for what a unit tells of itself.
+/// Allocation length for vital product data pages.
 const VITAL_BYTES: u16 = 4096;
-/// REPORT LUNS: as many as a target can have.
+/// Allocation length for REPORT LUNS: a header and 16384 LUNs, the most that a target can have.
 const LUNS_BYTES: u32 = 8 + 8 * 16384;
-/// The additional sense codes of a command or a field that is not supported.
+/// Additional sense codes for an unsupported command or field.
 const NOT_SUPPORTED: [u8; 2] = [0x20, 0x24];
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Its status.
     pub status: Status,
-    /// Why, where the target said so.
+    /// Parsed sense data, if the target sent any.
     pub sense: Option<Sense>,
-    /// The sense data as it came.
+    /// Sense data as received.
     pub sense_bytes: Vec<u8>,
-    /// What it brought.
+    /// Received data.
     pub data: Vec<u8>,
-    /// Data that was wanted and data that was moved, compared.
+    /// Difference between the expected and the transferred length, as the target reports it.
     pub residual: Residual,
 }
 
 impl Reply {
-    /// What to do about it.
+    /// Action to take on this result.
     pub fn advice(&self) -> Advice {
         advice(self.status, self.sense.as_ref())
     }
 
-    /// Whether the target says that there is no such command, or no such field of it.
+    /// True if the target reports that it does not support the command or one of its fields.
     pub fn is_not_supported(&self) -> bool {
         self.sense.is_some_and(|sense| sense.key == 0x5 && NOT_SUPPORTED.contains(&sense.asc))
     }
 }
 
-/// The memory of the one command.
+/// Buffer of the only command.
 struct One(Vec<u8>);
 
 impl Buffers for One {
@@ -68,7 +68,7 @@ impl Buffers for One {
     }
 }
 
-/// A session that runs one command at a time and waits for its end.
+/// A session that runs one command at a time and waits for its result.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), weir_initiator::InitiatorError> {
@@ -89,33 +89,33 @@ pub struct Session {
 }
 
 impl Session {
-    /// Logs in, and gets the unit attentions of a new session out of the way.
+    /// Logs in and consumes the unit attentions of a new session.
     ///
     /// # Errors
-    /// There is no session: why.
+    /// The login failed, or the logical unit does not become ready.
     pub fn login(url: &Url, options: &LoginOptions) -> Result<Self, InitiatorError> {
         let mut session = Self::login_raw(url, options)?;
         session.ready()?;
         Ok(session)
     }
 
-    /// Logs in and sends no command: the next one may be answered by a unit attention.
+    /// Logs in and sends no command, so the next command may return a unit attention.
     ///
     /// # Errors
-    /// There is no session: why.
+    /// The login failed.
     pub fn login_raw(url: &Url, options: &LoginOptions) -> Result<Self, InitiatorError> {
         let connection = Connection::open(url, options, 1)?;
         Ok(Self { connection, options: options.clone(), is_lost: false })
     }
 
-    /// Runs a command once, whatever it ends with. It sends `data`, or expects at most `expected`
+    /// Runs a command once and returns its result. It sends `data`, or expects at most `expected`
     /// bytes; not both.
     ///
     /// # Errors
     /// The session is lost.
     ///
     /// # Panics
-    /// Both data and an expectation are given, or more than 4 GiB.
+    /// `data` and `expected` are both set, or `data` is 4 GiB or longer.
     pub fn execute(
         &mut self,
         cdb: Cdb,
@@ -146,7 +146,7 @@ impl Session {
             self.connection.send(&memory)?;
             let is_anything = self.connection.receive(&mut memory, &mut done)?;
             if let Some(done) = done.pop() {
-                // An answer to what came with it, a NOP for example, is not left for later.
+                // Send a response that became due, for example a NOP-Out, before returning.
                 self.connection.send(&memory)?;
                 let answer = done.answer;
                 memory.0.truncate(answer.received_bytes as usize);
@@ -165,14 +165,14 @@ impl Session {
         }
     }
 
-    /// Runs a command as an operating system would: again after a unit attention, after a while
-    /// where the target is busy; a few times.
+    /// Runs a command as an operating system does: retries after a unit attention, and after a
+    /// delay while the target is busy, [`TRIES_MAX`] times in total.
     ///
     /// # Errors
     /// The session is lost.
     ///
     /// # Panics
-    /// As [`Self::execute`].
+    /// See [`Self::execute`].
     pub fn insist(
         &mut self,
         cdb: Cdb,
@@ -195,10 +195,10 @@ impl Session {
         Ok(reply)
     }
 
-    /// Runs a command that must be done; `command` is its name for errors. What it brought.
+    /// Runs a command that must succeed and returns its data; `command` is its name in errors.
     ///
     /// # Errors
-    /// It was not done, or the session is lost.
+    /// The command failed, or the session is lost.
     pub fn read(
         &mut self,
         command: &'static str,
@@ -209,10 +209,10 @@ impl Session {
         done(command, reply).map(|reply| reply.data)
     }
 
-    /// Runs a command that must be done and sends data, or nothing.
+    /// Runs a command that must succeed and sends `data`, which may be empty.
     ///
     /// # Errors
-    /// It was not done, or the session is lost.
+    /// The command failed, or the session is lost.
     pub fn write(
         &mut self,
         command: &'static str,
@@ -223,10 +223,10 @@ impl Session {
         done(command, reply).map(drop)
     }
 
-    /// Waits until the logical unit takes commands, as far as a few tries are enough.
+    /// Waits until the logical unit accepts commands, for a limited number of tries.
     ///
     /// # Errors
-    /// It does not, or there is none.
+    /// The logical unit is not ready or does not exist.
     pub fn ready(&mut self) -> Result<(), InitiatorError> {
         self.write("TEST UNIT READY", cdb::test_unit_ready(), &[])
     }
@@ -234,7 +234,7 @@ impl Session {
     /// READ CAPACITY (16).
     ///
     /// # Errors
-    /// It was not done, or what it brought cannot be.
+    /// The command failed, or its data is invalid.
     pub fn read_capacity(&mut self) -> Result<Capacity, InitiatorError> {
         let command = "READ CAPACITY (16)";
         let data = self.read(command, cdb::read_capacity16(32), 32)?;
@@ -245,17 +245,17 @@ impl Session {
     /// Standard INQUIRY data.
     ///
     /// # Errors
-    /// It was not done, or what it brought is too short.
+    /// The command failed, or its data is too short.
     pub fn inquiry(&mut self) -> Result<Inquiry, InitiatorError> {
         let data = self.read("INQUIRY", cdb::inquiry(None, 255), 255)?;
         let (command, why) = ("INQUIRY", "less than five bytes");
         Inquiry::parse(&data).ok_or(InitiatorError::Answer { command, why })
     }
 
-    /// A page of vital product data with its header; `None` where the unit has no such page.
+    /// A vital product data page with its header; `None` if the unit does not support the page.
     ///
     /// # Errors
-    /// It failed otherwise, or the page is another.
+    /// The command failed otherwise, or the target returned another page.
     pub fn vital_data(&mut self, code: u8) -> Result<Option<Vec<u8>>, InitiatorError> {
         let cdb = cdb::inquiry(Some(code), VITAL_BYTES);
         let reply = self.insist(cdb, &[], u32::from(VITAL_BYTES))?;
@@ -270,26 +270,26 @@ impl Session {
         Ok(Some(data))
     }
 
-    /// Block limits; all 0 where the unit has no such page.
+    /// Block limits page; all fields are 0 if the unit does not support it.
     ///
     /// # Errors
-    /// As [`Self::vital_data`].
+    /// See [`Self::vital_data`].
     pub fn block_limits(&mut self) -> Result<BlockLimits, InitiatorError> {
         Ok(BlockLimits::parse(&self.vital_data(0xB0)?.unwrap_or_default()))
     }
 
-    /// Logical block provisioning; nothing where the unit has no such page.
+    /// Logical block provisioning page; all fields are false if the unit does not support it.
     ///
     /// # Errors
-    /// As [`Self::vital_data`].
+    /// See [`Self::vital_data`].
     pub fn provisioning(&mut self) -> Result<Provisioning, InitiatorError> {
         Ok(Provisioning::parse(&self.vital_data(0xB2)?.unwrap_or_default()))
     }
 
-    /// What the unit says of caches and write protection.
+    /// Caching mode page and write protection; defaults if the unit does not support the page.
     ///
     /// # Errors
-    /// It failed otherwise than by having no such page.
+    /// The command failed for any other reason.
     pub fn caching(&mut self) -> Result<Caching, InitiatorError> {
         let reply = self.insist(cdb::mode_sense10(0x08, 255), &[], 255)?;
         if reply.is_not_supported() {
@@ -298,42 +298,42 @@ impl Session {
         done("MODE SENSE (10)", reply).map(|reply| Caching::parse(&reply.data))
     }
 
-    /// Numbers of the logical units that this side can use, as far as they are of one level.
+    /// Numbers of the logical units that this initiator can access; omits LUNs with several levels.
     ///
     /// # Errors
-    /// It was not done.
+    /// The command failed.
     pub fn luns(&mut self) -> Result<Vec<u16>, InitiatorError> {
         let data = self.read("REPORT LUNS", cdb::report_luns(LUNS_BYTES), LUNS_BYTES)?;
         let (lists, _) = data.get(8..).unwrap_or_default().as_chunks::<8>();
         Ok(lists.iter().filter_map(|field| weir_scsi::Lun(*field).number()).collect())
     }
 
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub const fn terms(&self) -> &Terms {
         self.connection.terms()
     }
 
-    /// Bytes that went through the socket, the login included.
+    /// Bytes sent and received on the socket, including the login.
     pub const fn wire_bytes(&self) -> WireBytes {
         self.connection.wire_bytes()
     }
 
-    /// The connection, for so many commands at a time.
+    /// Returns the connection, with `slots` command slots.
     pub fn into_connection(mut self, slots: usize) -> Connection {
         self.connection.exchange_mut().set_slots(slots);
         self.connection
     }
 
-    /// Ends the session in good order.
+    /// Logs out.
     ///
     /// # Errors
-    /// The target does not take part; the connection is closed anyway.
+    /// The target does not complete the logout; the connection is closed anyway.
     pub fn logout(mut self) -> Result<(), InitiatorError> {
         if self.is_lost { Ok(()) } else { self.connection.log_out() }
     }
 }
 
-/// A reply that must be one of a command that was done.
+/// Returns the reply if the command succeeded, otherwise an error.
 fn done(command: &'static str, reply: Reply) -> Result<Reply, InitiatorError> {
     match reply.advice() {
         Advice::Done => Ok(reply),

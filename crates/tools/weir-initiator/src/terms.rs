@@ -1,11 +1,10 @@
-//! What this side offers, and what both sides agree on.
+//! Negotiation of the operational parameters.
 //!
-//! Not here: names and CHAP (`login`), the target's side of the same keys (weir-iscsi).
+//! `login` handles names and CHAP; weir-iscsi is the target side of the same keys.
 //!
 //! Invariants:
-//! - whatever a target answers, no outcome is beyond what was offered, and none below what RFC 7143
-//!   allows;
-//! - a key that a target leaves unanswered has the default of section 13, cut to what was offered.
+//! - no response of a target makes a result exceed the offer or fall below the minimum of RFC 7143;
+//! - a key that a target does not answer has the default of section 13, limited to the offer.
 //!
 //! Spec: RFC 7143 section 13, with the result functions of 6.2.
 
@@ -19,33 +18,33 @@ use crate::error::InitiatorError;
 use crate::limits::OUTSTANDING_R2T_MAX;
 use crate::options::LoginOptions;
 
-/// Bounds of every length that is negotiated (13.12 to 13.14).
+/// Bounds of every negotiated length (13.12 to 13.14).
 const LENGTHS: RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
-/// What was agreed on.
+/// Negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Checksums of PDUs.
+    /// Digests of PDUs.
     pub digests: Digests,
-    /// Longest data segment that the target takes, a multiple of 4.
+    /// Maximum data segment that the target accepts, a multiple of 4.
     pub send_data_bytes_max: u32,
-    /// Longest data segment that this side takes.
+    /// Maximum data segment that this side accepts.
     pub receive_data_bytes_max: u32,
-    /// Longest sequence of data.
+    /// Maximum length of a data sequence.
     pub max_burst_bytes: u32,
-    /// Most data that goes unasked with a command, immediate data included.
+    /// Maximum unsolicited data of a command, including immediate data.
     pub first_burst_bytes: u32,
-    /// No Data-Out goes unasked.
+    /// If true, no unsolicited Data-Out is allowed.
     pub initial_r2t: bool,
-    /// Data may go with a command.
+    /// If true, commands may carry data.
     pub immediate_data: bool,
-    /// R2Ts of one command that may be open.
+    /// Maximum number of open R2Ts of one command.
     pub outstanding_r2t_max: u32,
-    /// The group of the portal, as far as the target says.
+    /// Portal group tag, if the target sent it.
     pub portal_group_tag: Option<u16>,
 }
 
-/// A negotiation under way.
+/// A negotiation in progress.
 pub(crate) struct Negotiation {
     offered: LoginOptions,
     terms: Terms,
@@ -68,7 +67,7 @@ impl Negotiation {
         Self { offered: offered.clone(), terms, seen: HashSet::new() }
     }
 
-    /// Appends what is offered and declared.
+    /// Appends the offered and declared keys.
     pub(crate) fn offer(&self, discovery: bool, out: &mut Vec<u8>) {
         let offered = &self.offered;
         let digest = |wanted: bool| if wanted { "CRC32C" } else { "None" };
@@ -92,7 +91,7 @@ impl Negotiation {
         text::put(out, "DataSequenceInOrder", "Yes");
     }
 
-    /// Takes an answer, or an offer of the target, to which an answer is appended.
+    /// Processes a response or an offer of the target; appends the response to an offer.
     pub(crate) fn take(
         &mut self,
         key: &str,
@@ -135,7 +134,7 @@ impl Negotiation {
             "TargetPortalGroupTag" => {
                 terms.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
             }
-            // The outcome is what was offered, whatever is answered; or it does not matter here.
+            // The result equals the offer for any response, or has no effect here.
             "DataPDUInOrder"
             | "DataSequenceInOrder"
             | "MaxConnections"
@@ -151,10 +150,10 @@ impl Negotiation {
         Ok(())
     }
 
-    /// What holds in full feature phase.
+    /// Returns the parameters of the full feature phase.
     pub(crate) fn settled(&self) -> Result<Terms, InitiatorError> {
         let wanted = self.offered.digests;
-        // A target that says nothing of what must be is as one that refuses.
+        // A target that omits a required digest counts as one that refuses it.
         for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
             if wanted && !self.seen.contains(key) {
                 return Err(InitiatorError::NotAgreed { key, value: String::new() });
@@ -166,7 +165,7 @@ impl Negotiation {
     }
 }
 
-/// Whether a digest is used: what was offered was one value, and nothing else is taken.
+/// Whether a digest is used: the offer had one value, and no other is accepted.
 fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, InitiatorError> {
     match (wanted, value) {
         (true, "CRC32C") => Ok(true),
@@ -178,12 +177,12 @@ fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, Initiato
     }
 }
 
-/// What is shown of a target's text.
+/// Shortened text of a target, for errors.
 fn shortened(value: &str) -> String {
     value.chars().take(64).collect()
 }
 
-/// The smaller of both values; a value that is none leaves the default.
+/// Takes the smaller of both values; an invalid value leaves the default.
 fn minimum(agreed: &mut u32, value: &str, range: RangeInclusive<u32>, offered: u32) {
     if let Some(answered) = number(value, range) {
         *agreed = answered.min(offered);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_agreed_on_beyond_what_was_offered() {
+    fn no_parameter_exceeds_the_offer() {
         let options = LoginOptions::default();
         let terms = taken(&options, &[]).expect("defaults");
         assert_eq!((terms.send_data_bytes_max, terms.max_burst_bytes), (8192, 256 << 10));
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_what_was_asked_for_or_there_is_no_session() {
+    fn required_digests_are_agreed_or_the_login_fails() {
         let plain = LoginOptions::default();
         let digests = Digests { header: true, data: true };
         let both = LoginOptions { digests, ..LoginOptions::default() };
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_make_no_sense_are_answered_or_refused() {
+    fn unknown_keys_are_answered_and_invalid_ones_refused() {
         let mut negotiation = Negotiation::new(&LoginOptions::default());
         let mut out = Vec::new();
         negotiation.take("X-vendor", "1", &mut out).expect("answered");

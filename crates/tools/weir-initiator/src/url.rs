@@ -1,6 +1,6 @@
-//! Addresses of logical units as people write them.
+//! URLs of logical units, as users write them.
 //!
-//! Not here: secrets, which a URL only names the files of.
+//! A URL never contains a secret, only the name of the file that holds it.
 //!
 //! ```text
 //! iscsi://HOST[:PORT]/TARGET/LUN[?KEY=VALUE[&KEY=VALUE ...]]
@@ -8,10 +8,10 @@
 //!   header-digest=crc32c|none  data-digest=crc32c|none
 //! ```
 //!
-//! Invariant: what is read is printed the same, but for the port, which is always there.
+//! Invariant: a parsed URL prints the same text, except that the port is always present.
 //!
-//! The form is that of libiscsi; a user and a secret in front of the host, as it takes them, are
-//! refused: what is on a command line can be read by everybody on the machine.
+//! The syntax is that of libiscsi. Unlike libiscsi, it refuses a user and a secret before the host,
+//! because all users of a machine can read its command lines.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use weir_scsi::limits::LUN_MAX;
 
 use crate::error::InitiatorError;
 
-/// What would end a value.
+/// Characters that a value must percent-encode.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'#').add(b'+').add(b'?');
 
-/// Where a logical unit is, and as whom it is to be used.
+/// Location of a logical unit, and the identity that accesses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Name or address of the host, without brackets.
@@ -38,31 +38,31 @@ pub struct Url {
     pub target: String,
     /// Logical unit number, at most 16383.
     pub lun: u16,
-    /// The name of this side.
+    /// Name of the initiator.
     pub initiator: Option<String>,
-    /// File of the secret that this side proves.
+    /// File of the secret with which the initiator authenticates.
     pub chap_file: Option<PathBuf>,
-    /// The name that goes with it; `None`: that of this side.
+    /// CHAP name of the initiator; `None`: the initiator name.
     pub chap_user: Option<String>,
-    /// File of the secret that the target must prove.
+    /// File of the secret with which the target must authenticate.
     pub mutual_file: Option<PathBuf>,
-    /// The name it must give with it; `None`: any.
+    /// Required CHAP name of the target; `None`: any.
     pub mutual_user: Option<String>,
-    /// Digests without which there is to be no session.
+    /// Digests that the session must use.
     pub digests: Digests,
 }
 
 impl Url {
-    /// What every such address begins with.
+    /// Scheme of every such URL.
     pub const SCHEME: &str = "iscsi://";
 
-    /// Reads an address.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// It names no logical unit, or says something that is not known.
+    /// The URL names no logical unit, or contains an unknown key or value.
     pub fn parse(text: &str) -> Result<Self, InitiatorError> {
         let bad = |why: &str| {
-            // What stands before an @ may be a secret.
+            // The text before an @ may contain a secret.
             let shown = match text.rsplit_once('@') {
                 Some((_, rest)) => format!("{}...@{rest}", Self::SCHEME),
                 None => text.to_owned(),
@@ -128,7 +128,7 @@ impl Url {
         Ok(())
     }
 
-    /// Host and port, as they are connected to.
+    /// Host and port in the form for a connection.
     pub fn portal(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -139,7 +139,7 @@ impl Url {
 }
 
 impl fmt::Display for Url {
-    /// As it is read; the port is always there.
+    /// Prints the URL in the form that [`Self::parse`] accepts, always with the port.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}/{}/{}", Self::SCHEME, self.portal(), encoded(&self.target), self.lun)?;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
@@ -192,7 +192,7 @@ fn digest(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// An iSCSI name, in lower case as names are compared (RFC 7143 4.2.7.1).
+/// Checks an iSCSI name and converts it to lower case for comparisons (RFC 7143 4.2.7.1).
 fn checked_name(name: &str) -> Result<String, &'static str> {
     let bad = |c: char| c.is_control() || c.is_whitespace();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_printed_the_same() {
+    fn urls_print_as_parsed() {
         let url = Url::parse("iscsi://[::1]:3261/IQN.2026-01.org.weir:vms/2").expect("an address");
         assert_eq!((url.host.as_str(), url.port, url.lun), ("::1", 3261, 2));
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_secrets_are_refused() {
+    fn invalid_urls_and_urls_with_secrets_are_refused() {
         for bad in [
             "nbd://h/a/1",
             "iscsi://",

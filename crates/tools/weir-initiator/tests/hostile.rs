@@ -1,6 +1,6 @@
-//! Targets on a socket that do not answer, answer slowly, or send something else.
+//! Tests against targets that do not respond, respond slowly, or send invalid data.
 //!
-//! Invariant: whatever they do, the caller has an error within the limit it set.
+//! Invariant: for every such target, the caller gets an error within its time limit.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
@@ -13,7 +13,7 @@ use weir_initiator::{InitiatorError, LoginOptions, Session, Url, discover};
 
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// A target that does this with each connection.
+/// Starts a target that runs `does` for each connection.
 fn target(does: impl Fn(TcpStream, SocketAddr) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ fn refused(address: SocketAddr) -> InitiatorError {
     error
 }
 
-/// A login answer that repeats ISID and tag of the request.
+/// Sends a login response with ISID and tag of the request.
 fn answer(stream: &mut TcpStream, flags: u8, status: [u8; 2], text: &[u8]) {
     let mut request = [0; 48];
     stream.read_exact(&mut request).unwrap();
@@ -47,14 +47,14 @@ fn answer(stream: &mut TcpStream, flags: u8, status: [u8; 2], text: &[u8]) {
     header[8..14].copy_from_slice(&request[8..14]);
     (header[15], header[31], header[35]) = (1, 1, 9);
     header[36..38].copy_from_slice(&status);
-    // As many answers as requests: StatSN follows ExpStatSN.
+    // Each request has one response, so StatSN equals the request's ExpStatSN.
     header[24..28].copy_from_slice(&request[28..32]);
     let padded = [&header[..], text, &vec![0; text.len().next_multiple_of(4) - text.len()]];
     stream.write_all(&padded.concat()).unwrap();
 }
 
 #[test]
-fn silence_and_slowness_end_at_the_limit() {
+fn unresponsive_and_slow_targets_end_at_the_limit() {
     let silent = target(|stream, _| {
         thread::sleep(Duration::from_secs(20));
         drop(stream);
@@ -76,7 +76,7 @@ fn silence_and_slowness_end_at_the_limit() {
 }
 
 #[test]
-fn other_protocols_and_endless_redirections_are_told() {
+fn other_protocols_and_redirection_loops_are_errors() {
     let web = target(|mut stream, _| {
         let text =
             b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\nand so on, longer than 48";
@@ -93,7 +93,7 @@ fn other_protocols_and_endless_redirections_are_told() {
 }
 
 #[test]
-fn a_target_that_logs_in_and_then_says_nothing_is_given_up() {
+fn target_that_hangs_after_the_login_times_out() {
     let mute = target(|mut stream, _| {
         answer(&mut stream, 0x81, [0, 0], b"AuthMethod=None\0");
         answer(&mut stream, 0x87, [0, 0], b"");

@@ -1,8 +1,9 @@
-//! The administrator of a scenario: makes, resizes and destroys volumes while clients use them.
+//! Administrator of a scenario: creates, resizes and destroys volumes under load.
 //!
-//! Not here: data (client), snapshots and clones (snapshots), ranges of blocks (ranges).
+//! `client` writes data, `snapshots` handles snapshots and clones, `ranges` block clones.
 //!
-//! Invariant: what is asked for is noted before the call, what was promised right after it.
+//! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
+//! returns.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,9 +23,9 @@ use crate::executor::Executor;
 use crate::rng::Rng;
 use crate::scenario::LARGE_RECORD;
 
-/// Range clones that come up against a quota.
+/// Number of block clones tried against a new quota.
 const CLONES_AGAINST_QUOTA: usize = 3;
-/// What a tight quota leaves beside what is used, at most.
+/// Maximum space that a tight quota leaves above the used space.
 const QUOTA_LEAVES_BYTES: u64 = 6 * BLOCK_BYTES as u64;
 
 pub(crate) struct Admin {
@@ -48,7 +49,7 @@ impl Admin {
             return self.create(index, name).await;
         }
         match self.rng.below(10) {
-            // The first ones stay, so that there is always something to write to.
+            // Keep the first volumes, so that clients always have volumes to write.
             0..4 if name.starts_with('t') => self.destroy(index, &name).await,
             4 => self.set_dedupe(&name).await,
             5 => self.set_compression(index, &name).await,
@@ -57,14 +58,14 @@ impl Admin {
         }
     }
 
-    /// The size of a volume with such records, in blocks.
+    /// A random size in blocks for a volume with this record size.
     fn some_blocks(&mut self, record: RecordSize) -> usize {
         let (max, blocks) = (self.books.borrow().blocks_max(), record.blocks() as usize);
         (1 + self.rng.index(max / blocks)) * blocks
     }
 
     async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
-        // Few: what is freed and cleaned of them is less.
+        // Create few volumes with large records, because less of their space is freed and cleaned.
         let record = if self.rng.below(4) == 0 { LARGE_RECORD } else { RecordSize::BLOCK };
         let blocks = self.some_blocks(record);
         let compression = self.some_compression();
@@ -122,7 +123,7 @@ impl Admin {
         }
     }
 
-    /// Nothing of it is ever seen but the room it saves, so nothing is noted.
+    /// Sets dedupe. It changes only the space used, so the expected state does not record it.
     async fn set_dedupe(&mut self, name: &str) -> Result<(), Stop> {
         let dedupe = self.rng.below(4) > 0;
         self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Told)?;
@@ -130,7 +131,7 @@ impl Admin {
     }
 
     fn some_compression(&mut self) -> Compression {
-        // Every kind as often as another: of zstd's levels any one.
+        // Draw each kind equally often, and any level of zstd.
         match self.rng.below(4) {
             0 => Compression::Off,
             1 => Compression::Lz4,
@@ -150,8 +151,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Quota and reservation: often none; else a quota that the next writes come up against, and a
-    /// reservation near what the volume takes.
+    /// Sets quota and reservation: often none, otherwise a quota that the next writes reach and a
+    /// reservation close to the volume's size.
     async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let max = (self.books.borrow().blocks_max() * BLOCK_BYTES) as u64;
         let used = self.engine.volume(name).map_err(Stop::Told)?.info().space.used;
@@ -178,7 +179,7 @@ impl Admin {
             }
         }
         if quota > 0 {
-            // Clients come up against it by themselves.
+            // Client writes will reach the quota later; try block clones now.
             for _ in 0..CLONES_AGAINST_QUOTA {
                 self.clone_range_of(index, name).await?;
             }

@@ -1,12 +1,12 @@
-//! What every volume of a scenario went through: the changes to its data, and what an
-//! administrator asked for and was promised.
+//! Expected state of a scenario: the data of every volume, and the administrator's calls, both
+//! pending and acknowledged.
 //!
-//! Not here: one volume's data ([`History`]), who writes it (client, admin).
+//! [`History`] holds the data of one volume; `client` and `admin` record what they do.
 //!
 //! Invariants:
-//! - one name is changed by one administrator, one call after another, so only its newest volume
-//!   can be half asked for;
-//! - what was asked for and not yet acknowledged may be there after a crash or not, but whole.
+//! - one administrator changes a name, one call at a time, so only the newest volume of a name can
+//!   have a pending call;
+//! - after a crash, a call that was not acknowledged took effect completely or not at all.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,23 +16,23 @@ use crate::history::{History, SECTORS, Tag, at, write_of};
 use crate::replica::{self, Replica};
 use crate::together::{Change, Together, What};
 
-/// Tags that may be written again.
+/// Number of recent tags that clients may write again.
 const RECENT_MAX: usize = 64;
 
-/// Whether a volume exists.
+/// Whether a volume or snapshot exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Its creation was asked for.
+    /// A creation is pending.
     Creating,
-    /// It must be there.
+    /// The object must exist.
     There,
-    /// Its destruction was asked for.
+    /// A destruction is pending.
     Destroying,
-    /// It must not be there.
+    /// The object must not exist.
     Gone,
 }
 
-/// A property: its acknowledged value, and the one asked for.
+/// A property: its acknowledged value and its pending value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property<T> {
     pub(crate) known: T,
@@ -44,12 +44,12 @@ impl<T: Copy + PartialEq> Property<T> {
         Self { known, asked: None }
     }
 
-    /// Whether a recovery may find this value.
+    /// True if a recovery may find this value.
     pub(crate) fn admits(&self, found: T) -> bool {
         found == self.known || self.asked == Some(found)
     }
 
-    /// The change asked for was acknowledged.
+    /// Records that the pending change was acknowledged.
     pub(crate) fn settle(&mut self) {
         self.known = self.asked.take().unwrap_or(self.known);
     }
@@ -66,41 +66,44 @@ pub(crate) struct Book {
     pub(crate) compression: Property<Compression>,
     /// Quota and reservation in bytes, 0: none.
     pub(crate) limits: Property<(u64, u64)>,
-    /// Counts the volumes that had this name: a late acknowledgement must not go to the next one.
+    /// Counts the volumes that had this name, so that a late acknowledgement for an older volume is
+    /// not recorded for the newest one.
     pub(crate) incarnation: u64,
-    /// What a rollback that was asked for makes of it: size and content.
+    /// Size and content of the volume after the pending rollback.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
-    /// Range clones and what was asked for beside them.
+    /// Block clones and the changes concurrent with them.
     pub(crate) together: Option<Together>,
-    /// Calls of clients under way.
+    /// Client calls in progress.
     pub(crate) busy: usize,
-    /// Clients leave it alone.
+    /// If true, clients skip the volume.
     pub(crate) quiet: bool,
 }
 
 /// A snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotBook {
-    /// No other one ever has this name.
+    /// Name, unique among all snapshots of the scenario.
     pub(crate) name: String,
     pub(crate) presence: Presence,
-    /// Size of its volume then, in blocks.
+    /// Size of its volume at the snapshot, in blocks.
     pub(crate) size: usize,
     pub(crate) compression: Compression,
     pub(crate) content: Content,
 }
 
-/// What a snapshot holds.
+/// Expected content of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// This.
+    /// The snapshot has exactly this content.
     Known(Vec<Tag>),
-    /// The state of a volume after some prefix of at least so many entries.
+    /// The snapshot has the state of this volume after a prefix of its changes with at least
+    /// `entries` entries.
     After { volume: usize, entries: usize },
 }
 
 impl Book {
-    /// Whether a recovery may find this: what a rollback asked for, or a prefix of the changes.
+    /// Checks the state that a recovery found: the result of a pending rollback, or a prefix of the
+    /// changes.
     pub(crate) fn judge(&self, size: usize, found: &[Tag]) -> Result<(), String> {
         if self.rolling.as_ref().is_some_and(|(s, state)| *s == size && state == found) {
             return Ok(());
@@ -111,33 +114,33 @@ impl Book {
         self.history.judge(found)
     }
 
-    /// Whether a call on the volume of this incarnation may be told that there is none.
+    /// True if a call on the volume of this incarnation may fail because the volume is gone.
     pub(crate) fn may_be_gone(&self, incarnation: u64) -> bool {
         self.incarnation != incarnation || self.presence != Presence::There
     }
 
-    /// Whether an access that ends at this block may be refused.
+    /// True if the engine may refuse an access that ends at this block.
     pub(crate) fn may_be_outside(&self, end: usize) -> bool {
         end > self.size.known || self.size.asked.is_some_and(|asked| end > asked)
     }
 }
 
-/// What a recovery found of one name.
+/// Recovered state of one volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) size: usize,
     pub(crate) compression: Compression,
     pub(crate) limits: (u64, u64),
-    /// By sector, padded with zeros to the longest volume.
+    /// Tag of each sector, padded with zeros to the longest volume.
     pub(crate) state: Vec<Tag>,
 }
 
-/// What a recovery found of everything.
+/// Recovered state of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// By the place in the books.
+    /// By index in [`Books::volumes`].
     pub(crate) volumes: Vec<Option<Found>>,
-    /// By name.
+    /// Content by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
     pub(crate) replica: Option<replica::Found>,
 }
@@ -149,18 +152,19 @@ pub(crate) struct Books {
     pub(crate) snapshots: Vec<SnapshotBook>,
     pub(crate) replica: Replica,
     next_snapshot: u64,
-    /// Where each write's tag was first written: name and block.
+    /// Volume and block for which each write's tag was created.
     tags: HashMap<Tag, (usize, usize)>,
-    /// Blocks that others came to hold: written again, or cloned from other places.
+    /// Further blocks that may hold a write's tag, because a client wrote it again or a clone
+    /// copied it.
     also: HashSet<(Tag, usize)>,
-    /// Tags of late, to be written again.
+    /// Recent tags, from which clients draw tags to write again.
     recent: Vec<Tag>,
     next_tag: Tag,
     blocks_max: usize,
 }
 
 impl Books {
-    /// `there`: volumes of this many blocks that exist and are empty; `free`: names not in use.
+    /// State with `there` empty volumes of `blocks` blocks each, and with `free` unused names.
     pub(crate) fn new(there: usize, free: usize, blocks: usize, blocks_max: usize) -> Self {
         let book = |name, presence| Book {
             name,
@@ -202,9 +206,9 @@ impl Books {
         self.blocks_max * SECTORS
     }
 
-    /// A tag that was never written before, for a write to this block.
+    /// A tag that was never written, for a write to this block.
     pub(crate) fn new_tag(&mut self, volume: usize, block: usize, compressible: bool) -> Tag {
-        // The low bit says whether the content compresses.
+        // The low bit is 0 if the content compresses.
         self.next_tag += 512;
         let tag = self.next_tag + u64::from(!compressible);
         self.tags.insert(tag, (volume, block));
@@ -216,7 +220,7 @@ impl Books {
         tag
     }
 
-    /// A tag that was written lately, about to be written here as well.
+    /// A recently written tag, for a write to this block.
     pub(crate) fn known_tag(&mut self, draw: u64, block: usize) -> Tag {
         let Some(last) = self.recent.len().checked_sub(1) else { return 0 };
         let tag = self.recent[(draw % (last as u64 + 1)) as usize];
@@ -224,17 +228,17 @@ impl Books {
         tag
     }
 
-    /// What a volume holds from a sector on may be of any write.
+    /// Records that the blocks of the sectors from `from` on may hold data of the writes in `tags`.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
         let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
         self.also.extend(tags.iter().zip(from..).map(of_block));
     }
 
-    /// Whether a recovery may find this of the volume at this place in the list.
+    /// Checks the state that a recovery found of the volume with this index.
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
         if let Some(together) = &book.together {
-            // With anything of it all that was acknowledged before is there.
+            // If any of the concurrent changes survived, all earlier acknowledged changes did.
             let before = book.history.now();
             if book.size.admits(size) && together.survives_as(before, found, &self.volumes) {
                 return Ok(());
@@ -246,11 +250,11 @@ impl Books {
         book.judge(size, found)
     }
 
-    /// Whether a client once wrote this to this sector: of this volume, or of one it may be a
-    /// clone of.
+    /// True if a sector with this index may hold this tag: it is zero, a client wrote it there in
+    /// some volume, or a recorded block clone may have copied it there.
     pub(crate) fn was_written(&self, tag: Tag, sector: usize) -> bool {
         let (write, is_of_place) = (write_of(tag), at(tag, sector) == tag);
-        // A clone may be of what another clone brought.
+        // The source of a clone may be a clone itself, so follow sources transitively.
         let mut places = vec![sector];
         let mut seen = 0;
         while let Some(&place) = places.get(seen) {
@@ -275,7 +279,7 @@ impl Books {
         false
     }
 
-    /// A snapshot of a volume is asked for; its place in the list.
+    /// Records a pending snapshot of a volume; returns the index of the snapshot.
     pub(crate) fn take(&mut self, volume: usize) -> usize {
         self.next_snapshot += 1;
         let book = &self.volumes[volume];
@@ -289,7 +293,7 @@ impl Books {
         self.snapshots.len() - 1
     }
 
-    /// Whether a snapshot may hold this.
+    /// Checks the content of a snapshot.
     pub(crate) fn judge_snapshot(&self, at: usize, found: &[Tag]) -> Result<(), String> {
         match &self.snapshots[at].content {
             Content::Known(state) if state == found => Ok(()),
@@ -303,14 +307,14 @@ impl Books {
         }
     }
 
-    /// Says the same of the snapshots of these names.
+    /// Sets the presence of the snapshots with these names.
     pub(crate) fn mark(&mut self, names: &[String], presence: Presence) {
         for snapshot in self.snapshots.iter_mut().filter(|s| names.contains(&s.name)) {
             snapshot.presence = presence;
         }
     }
 
-    /// A new volume takes a free name: an empty one, or one with this content.
+    /// Records a pending new volume under a free name, empty or with this content.
     pub(crate) fn create(
         &mut self,
         volume: usize,
@@ -329,14 +333,14 @@ impl Books {
         book.incarnation += 1;
     }
 
-    /// A volume is what a snapshot of it holds.
+    /// Records that a volume was rolled back to a snapshot.
     pub(crate) fn rolled_back(&mut self, volume: usize, size: usize, state: Vec<Tag>) {
         let book = &mut self.volumes[volume];
         book.size = Property::new(size);
         book.history = History::of_state(state);
     }
 
-    /// From here on, what a recovery found is what must be there.
+    /// Makes the recovered state the expected state.
     pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots, replica }: Recovered) {
         self.replica.rebase(replica);
         for found in volumes.iter().flatten() {

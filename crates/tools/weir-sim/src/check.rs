@@ -1,15 +1,17 @@
-//! Judges an engine that was opened after a power cut.
+//! Checks of an engine that was opened after a power cut.
 //!
-//! Not here: what was promised (books), where the power was cut (enumerate).
+//! `books` holds the expected state; `enumerate` cuts the power.
 //!
 //! Invariants:
-//! - every volume holds a prefix of its acknowledged changes that includes every flushed one;
-//! - volumes that were promised are there, those whose destruction was promised are not;
-//! - where the only disk lied, a block is an error or something that was once written there;
-//! - snapshots that were promised are there with what they held, those destroyed are not;
-//! - every segment's live bytes are what the trees refer to, no two blocks share a place, as many
-//!   references are counted as there are pointers, and volumes and snapshots account for their
-//!   space as a walk does.
+//! - every volume holds a prefix of its acknowledged changes that includes every flushed change;
+//! - every volume whose creation was acknowledged exists; no volume whose destruction was
+//!   acknowledged does;
+//! - if faults may lose data of the only disk, a read returns an error or data once written to that
+//!   block;
+//! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
+//! - the live bytes of each segment match the trees, no two blocks share an address, each reference
+//!   count equals the number of pointers, and the space accounts of volumes and snapshots match a
+//!   walk.
 
 use std::collections::HashMap;
 
@@ -22,7 +24,7 @@ use crate::coverage::{Met, note};
 use crate::history::{SECTORS, Tag, tags_of};
 use crate::replica::is_replica;
 
-/// Checks every promise; returns what is there.
+/// Checks every guarantee; returns the recovered state.
 pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, String> {
     let mut all = Vec::new();
     for (at, book) in books.volumes.iter().enumerate() {
@@ -82,7 +84,7 @@ async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>,
     Ok(Some(Found { size, compression: info.compression, limits, state }))
 }
 
-/// Quota and reservation of a volume, if they can be so, and it takes no more than its quota.
+/// Checks quota and reservation of a volume and that its used space is within the quota.
 fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String> {
     let target = PropertyTarget::Volume(book.name.clone());
     let own = engine.properties(&target).map_err(|error| error.to_string())?.own;
@@ -90,7 +92,7 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
     if !book.limits.admits(found) {
         return Err(format!("quota and reservation {found:?} are not of {:?}", book.limits));
     }
-    // What was written since a change was asked for may have been let in by the new one.
+    // The engine may have checked later writes against a pending new quota.
     let or_none = |quota: u64| if quota == 0 { u64::MAX } else { quota };
     let asked = book.limits.asked.map_or(0, |(quota, _)| or_none(quota));
     let most = or_none(book.limits.known.0).max(asked);
@@ -100,7 +102,7 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
     Ok(found)
 }
 
-/// Every snapshot there is, by name, each with what it held.
+/// Checks all snapshots; returns their content by name.
 async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec<Tag>>, String> {
     let mut found = HashMap::new();
     for volume in engine.volumes() {
@@ -130,7 +132,7 @@ async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec
     }
 }
 
-/// What a snapshot holds, padded with zeros to the longest volume.
+/// Content of a snapshot, padded with zeros to the longest volume.
 pub(crate) async fn read_snapshot(
     engine: &Engine,
     volume: &str,
@@ -144,7 +146,7 @@ pub(crate) async fn read_snapshot(
     Ok(state)
 }
 
-/// The tags of the sectors of so many blocks.
+/// Tags of the sectors of `blocks` blocks from block `from` on.
 pub(crate) async fn read_tags(
     volume: &Volume,
     from: u64,
@@ -155,7 +157,7 @@ pub(crate) async fn read_tags(
     Ok(tags_of(&bytes))
 }
 
-/// The weaker oracle: an error, or something that was once written there.
+/// Weaker check: every read returns an error or data that was once written to that sector.
 pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Result<(), String> {
     for book in &books.volumes {
         let Ok(volume) = engine.volume(&book.name) else { continue };
@@ -175,13 +177,15 @@ pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Resu
     Ok(())
 }
 
-/// Without trouble no copy is ever bad: a power cut is not an excuse.
+/// Without injected faults, no leg may have errors: a power cut causes none.
 pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);
-    // Cut while a replaced disk left: its vdev has one leg more then, which misses something.
+    // If the cut came while a replaced disk was detached, its vdev still has this extra leg, which
+    // lacks writes.
     let one_more = legs().count() > disks;
-    // Cut between the uberblocks of two legs, one is looked at and counts as whole.
+    // If the cut came between the uberblocks of two legs, the leg with the older one is unconfirmed
+    // and counts as complete.
     let as_it_should_be = |leg: &LegStatus| match leg.state {
         LegState::Online => true,
         LegState::Stale => one_more || leg.unconfirmed,
@@ -192,7 +196,7 @@ pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String>
     blamed.map_or(Ok(()), |leg| Err(format!("healthy disks, but {leg:?}")))
 }
 
-/// Counts legs that missed writes.
+/// Counts the legs that lack writes.
 pub(crate) fn note_stale_legs(engine: &Engine) {
     let status = engine.pool().status();
     let legs = status.vdevs.iter().flat_map(|vdev| &vdev.legs);

@@ -1,8 +1,8 @@
 //! Clients of a scenario: they write, trim, read and flush volumes.
 //!
-//! Not here: changing the set of volumes (admin), judging a crash (check).
+//! `admin` creates and destroys volumes; `check` verifies recoveries.
 //!
-//! Invariant: what was acknowledged is noted in the same executor step, before anything else runs.
+//! Invariant: each acknowledgement is recorded in its executor step, before another task runs.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -21,11 +21,11 @@ use crate::ranges::some_part;
 use crate::rng::Rng;
 use crate::scenario::VOLUMES;
 
-/// Blocks that one client rewrites until the log queue overflows.
+/// Number of blocks that one client rewrites until the log queue overflows.
 const STORM_BLOCKS: usize = 8;
-/// One write of any sectors in so many may be of all of its volume.
+/// One partial write in this many may extend to the end of its volume.
 const LONG_ONE_IN: u64 = 8;
-/// One step in so many goes to a volume of the administrator's; the idle ones keep old segments of
+/// One step in this many may use a volume of the administrator. Idle volumes keep old segments of
 /// the root stream alive.
 const OTHER_ONE_IN: u64 = 5;
 
@@ -36,18 +36,18 @@ pub(crate) struct Client {
     pub(crate) blocks_per_write_max: u64,
 }
 
-/// A volume as a client knows it.
+/// An open volume.
 struct Opened {
     index: usize,
     incarnation: u64,
     volume: Arc<Volume>,
 }
 
-/// Why a step did not do its work.
+/// Why a step failed.
 pub(crate) enum Stop {
-    /// The engine answered with an error that no client expects.
+    /// The engine returned an error that the client did not expect.
     Told(DatasetError),
-    /// A promise was broken.
+    /// The engine violated a guarantee.
     Broken(String),
 }
 
@@ -62,7 +62,7 @@ impl Client {
             note(Met::RootRewrite);
         }
         self.books.borrow_mut().volumes[opened.index].busy += 1;
-        // Commits at any filling of the log, not only when it asks for one.
+        // Commit at any fill level of the log, in addition to the commits that the log requests.
         let done = match self.rng.below(100) {
             0..36 => self.write(&opened, start, count).await,
             36..46 => self.write_part(&opened, start, count).await,
@@ -96,9 +96,9 @@ impl Client {
         let tags: Vec<Tag> = {
             let mut books = self.books.borrow_mut();
             let mut write = |block| match self.rng.below(12) {
-                // Zeros now and then: they are stored as holes.
+                // Write zeros in one of twelve blocks; the engine stores them as holes.
                 0 => 0,
-                // Content that is somewhere already, or was.
+                // Content that the pool holds already, or held.
                 1..4 => books.known_tag(self.rng.next_u64(), block),
                 odds => books.new_tag(opened.index, block, odds % 2 == 0),
             };
@@ -108,7 +108,7 @@ impl Client {
         self.write_tags(opened, start * SECTORS, tags).await
     }
 
-    /// Writes from any sector to any other, now and then more than a batch of the log has room for.
+    /// Writes between arbitrary sectors; some writes are larger than a log batch.
     async fn write_part(
         &mut self,
         opened: &Opened,
@@ -131,12 +131,13 @@ impl Client {
         self.write_tags(opened, range.start, tags).await
     }
 
-    /// `start`: in sectors.
+    /// Writes tags from sector `start` on.
     async fn write_tags(&self, opened: &Opened, start: usize, tags: Vec<Tag>) -> Result<(), Stop> {
         let offset = (start * SECTOR_BYTES) as u64;
         let bytes = contents_of(&tags);
         let is_whole = start.is_multiple_of(SECTORS) && tags.len().is_multiple_of(SECTORS);
-        // Half of them the way of a large write, whose blocks were filled as they arrived.
+        // Half of the whole-block writes take the path of large writes, whose blocks are filled on
+        // arrival.
         let done = if is_whole && tags[0].is_multiple_of(2) {
             let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
             opened.volume.write_blocks(offset, Block::copies_of(blocks)).await
@@ -171,8 +172,8 @@ impl Client {
         self.acknowledge(opened, range.start, vec![0; range.len()], done)
     }
 
-    /// In the same executor step as the engine's own change: nothing is awaited in between.
-    /// `start`: in sectors.
+    /// Records the result of a write from sector `start` on. The caller awaits nothing after the
+    /// engine's response, so this runs in the executor step of the engine's change.
     fn acknowledge(
         &self,
         opened: &Opened,
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Errors that the administrator's doings explain.
+    /// Accepts an error that a concurrent call of the administrator explains.
     fn excuse(&self, opened: &Opened, end: usize, error: DatasetError) -> Result<(), Stop> {
         let book = &self.books.borrow().volumes[opened.index];
         let gone = book.may_be_gone(opened.incarnation);
@@ -219,7 +220,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads one block against the model of this very moment.
+    /// Reads one block and compares it with the expected state at this time.
     async fn read(&mut self, opened: &Opened) -> Result<(), Stop> {
         let block = self.rng.index(opened.blocks());
         let mut bytes = [0; BLOCK_BYTES];
@@ -243,7 +244,7 @@ impl Client {
         if found == before || found == after || another {
             return Ok(());
         }
-        // While a slow read waits, others may write: anything of that time is right.
+        // Other clients may write during a slow read, so any content of that period is correct.
         let mut all = sectors.clone().zip(&found);
         if cached || !all.all(|(sector, tag)| books.was_written(*tag, sector)) {
             let what = format!("{} block {block} reads {found:x?}, not {after:x?}", book.name);
@@ -252,7 +253,7 @@ impl Client {
         Ok(())
     }
 
-    /// What a client was told to be lost is on the list of damage before it is told.
+    /// Checks that a block that reads as lost is already on the damage list.
     fn check_listed(&self, opened: &Opened, offset: u64, error: &DatasetError) -> Result<(), Stop> {
         let name = opened.volume.info().name;
         if error.kind() != ErrorKind::Data || self.engine.volume(&name).is_err() {
@@ -269,9 +270,10 @@ impl Client {
         Err(Stop::Broken(format!("{name}: {error} at {offset}, and the list of damage lacks it")))
     }
 
-    /// Rewrites a few blocks until the log would take more than a commit does.
+    /// Rewrites a few blocks until the log queue exceeds the size of a commit.
     pub(crate) async fn storm(&mut self) -> Result<(), Stop> {
-        // An empty budget for dirty data, so that no write has to wait for a commit.
+        // Commit first, so that the whole dirty-data budget is free and no write waits for a
+        // commit.
         self.engine.commit().await.map_err(Stop::Told)?;
         let Some(opened) = self.open()? else { return Ok(()) };
         self.books.borrow_mut().volumes[opened.index].busy += 1;
@@ -292,13 +294,13 @@ impl Client {
     }
 }
 
-/// The tags of blocks that are written whole.
+/// Tags of the sectors of whole blocks.
 pub(crate) fn whole_blocks(writes: &[Tag]) -> Vec<Tag> {
     writes.iter().flat_map(|write| (0..SECTORS).map(|sector| at(*write, sector))).collect()
 }
 
 impl Opened {
-    /// Blocks of the volume as it is now.
+    /// Current size of the volume in blocks.
     fn blocks(&self) -> usize {
         self.volume.size_bytes() as usize / BLOCK_BYTES
     }

@@ -1,18 +1,19 @@
-//! Virtual time.
+//! Virtual clock.
 //!
-//! Not here: who moves it (the executor) and timers.
+//! The executor advances it and implements timers.
 //!
-//! Invariant: monotonic time moves only when the executor says so, and never back.
+//! Invariant: only the executor advances monotonic time, which never goes back.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_base::Clock;
 
-/// Wall time at the start of every world: 2026-01-01 00:00 UTC, so that printed times look sane.
+/// Wall time at the start of every world: 2026-01-01 00:00 UTC, so that printed times look
+/// plausible.
 const START_UNIX_MS: i64 = 1_767_225_600_000;
 
-/// The clock the engine is given.
+/// Clock of the engine.
 #[derive(Debug)]
 pub struct SimClock {
     monotonic_ns: AtomicU64,
@@ -28,7 +29,7 @@ impl SimClock {
         self.monotonic_ns.fetch_max(nanos(at), Ordering::Relaxed);
     }
 
-    /// Makes the wall clock jump, as an administrator or NTP does; monotonic time does not notice.
+    /// Makes the wall clock jump, like an administrator or NTP; monotonic time is unaffected.
     pub fn jump_wall(&self, by_ms: i64) {
         self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
@@ -45,7 +46,7 @@ impl Clock for SimClock {
     }
 }
 
-/// 584 years fit in 64 bits of nanoseconds; later times stick at the end.
+/// Converts to nanoseconds. 64 bits hold 584 years; longer times saturate.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,10 @@
-//! What scenarios met: proof that the rare paths are run at all.
+//! Coverage counters: show that scenarios reach the rare paths.
 //!
-//! Not here: whether the engine did right (check).
+//! `check` verifies the results.
 //!
 //! Invariants:
-//! - counting decides nothing: a run is the same whether anybody looks or not;
-//! - counts belong to the thread, as a scenario does.
+//! - counters never influence a run: a seed replays identically with or without them;
+//! - counters are thread-local, because a scenario runs on one thread.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,17 +14,17 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Lines of what the engine said that are kept.
+/// Maximum number of kept log lines of the engine.
 const LINES_MAX: usize = 200;
 
-/// Something a scenario met.
+/// Coverage point: an event that a scenario can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// A client was told that the pool is full, and went on.
+    /// A client's write failed because the pool was full, and the client continued.
     NoSpace,
-    /// The root stream was rewritten to get rid of old root segments.
+    /// A commit rewrote the root stream to free old root segments.
     RootRewrite,
-    /// A volume was made under load.
+    /// A volume was created under load.
     VolumeCreated,
     /// A volume was destroyed under load.
     VolumeDestroyed,
@@ -32,110 +32,110 @@ pub enum Met {
     VolumeGrown,
     /// A volume shrank under load.
     VolumeShrunk,
-    /// A shrink was refused because data was in the way.
+    /// A shrink was refused because the volume holds data beyond the new size.
     ShrinkRefused,
     /// A snapshot was taken under load.
     SnapshotTaken,
-    /// A snapshot was refused: it would have taken what a volume was promised.
+    /// A snapshot was refused because it would have used space reserved for a volume.
     SnapshotRefused,
     /// A snapshot was destroyed.
     SnapshotDestroyed,
-    /// A volume was made from a snapshot.
+    /// A volume was cloned from a snapshot.
     VolumeCloned,
-    /// A volume became what it was at a snapshot.
+    /// A volume was rolled back to a snapshot.
     RolledBack,
-    /// A clone took over its origin.
+    /// A clone was promoted in place of its origin.
     Promoted,
-    /// A range was made a clone of another.
+    /// A range of blocks was cloned to another range.
     RangeCloned,
-    /// Several ranges of a volume were made clones at the same time.
+    /// Several ranges of a volume were cloned concurrently.
     RangesTogether,
-    /// A volume was written while a range of it was made a clone.
+    /// A volume was written while a range was cloned into it.
     WrittenBesideClone,
-    /// A difference between two snapshots was sent.
+    /// An incremental stream between two snapshots was sent.
     DifferenceSent,
-    /// A stream was received into another volume.
+    /// A stream was received completely into another volume.
     StreamReceived,
-    /// A stream was cut before anything of its volume was there.
+    /// An interrupted stream was resumed from its first record.
     StreamCut,
-    /// A stream went on behind its first record.
+    /// An interrupted stream was resumed after its first record.
     StreamResumed,
-    /// A stream that was cut was given up.
+    /// An interrupted receive was aborted.
     StreamGivenUp,
-    /// A volume with records of several blocks was made.
+    /// A volume with records of several blocks was created.
     RecordsOfSeveral,
-    /// A block was found to be there already.
+    /// Dedupe found a block that the pool already holds.
     Deduped,
-    /// Something stayed because a clone came from it.
+    /// A volume or snapshot was not destroyed because a clone depends on it.
     OriginKept,
-    /// A recovery found something that was partly freed.
+    /// A recovery found a partly freed dataset.
     PartlyFreed,
     /// Records of the intent log were replayed.
     LogReplayed,
-    /// The log ring began at its start again.
+    /// The log ring wrapped to its start.
     LogWrapped,
     /// A flush found the log full and waited for a commit.
     LogFull,
-    /// A log queue grew so long that it was given up for a commit.
+    /// A log queue overflowed and was dropped in favour of a commit.
     QueueOverflow,
-    /// Dead segments were old enough to be used again.
+    /// Dead segments became old enough to be reused.
     SegmentsReleased,
-    /// Segments were cleaned: what lives of them moved.
+    /// The cleaner moved the live blocks of segments.
     SegmentsCleaned,
-    /// A segment could not be cleaned.
+    /// The cleaner could not clean a segment.
     CleaningRefused,
-    /// A bad copy was repaired from a good one.
+    /// The pool repaired a bad copy from a good copy.
     Healed,
-    /// A block of a raidz vdev was computed from the other disks.
+    /// The pool reconstructed a block of a raidz vdev from the other disks.
     Reconstructed,
-    /// A disk took another's place.
+    /// A disk was replaced.
     LegReplaced,
-    /// A leg failed and was not used any more.
+    /// The pool faulted a leg and stopped using it.
     LegFaulted,
     /// The pool was suspended.
     Suspended,
-    /// A recovery found a leg that missed writes.
+    /// A recovery found a leg that lacks writes.
     LegStale,
-    /// A recovery found a leg in an earlier state than its last one.
+    /// A recovery found a leg with an earlier state than its last one.
     OldLeg,
-    /// After [`Self::OldLeg`], the leg was online and the other legs were removed.
+    /// The leg of [`Self::OldLeg`] came online, and the pool was opened without the other legs.
     OldLegAlone,
-    /// All disks were in an earlier state, and the import knew a newer txg.
+    /// An import had to refuse disks in an earlier state, because it knew a newer txg.
     OldDisksRefused,
     /// A recovery ran without one leg.
     LegAbsent,
-    /// A recovery was itself cut.
+    /// The power was cut during a recovery.
     RecoveryCut,
     /// Clients continued after a recovery, and the power was cut again.
     SecondGeneration,
-    /// A pool on one disk that lied was refused, or a block of it could not be read.
+    /// A pool on a single faulty disk could not be imported, or a block of it was unreadable.
     DamageDetected,
-    /// A scrub saw everything.
+    /// A scrub finished.
     ScrubDone,
-    /// A stale leg was made up to date.
+    /// A resilver brought a stale leg up to date.
     ResilverDone,
-    /// A resilver could not make its leg up to date, and left it stale.
+    /// A resilver failed and left its leg stale.
     ResilverFailed,
-    /// A leg was taken out of use by a person.
+    /// An operator took a leg offline.
     LegOffline,
-    /// A leg was brought back while the pool was in use.
+    /// A leg was brought online while the pool was open.
     LegBack,
-    /// A vdev joined the pool.
+    /// A vdev was added.
     VdevAdded,
-    /// A vdev began to leave.
+    /// The evacuation of a vdev began.
     VdevLeaving,
-    /// A vdev that was leaving stays.
+    /// The removal of a vdev was cancelled.
     VdevStays,
-    /// A vdev was empty, and left.
+    /// A vdev was empty and was removed.
     VdevRemoved,
     /// The intent log moved to another vdev.
     LogMoved,
-    /// A scan's root was older than its segments; it took a newer one.
+    /// A segment below the root of a scan was freed first, so the scan took a newer root.
     ScanOutlived,
 }
 
 impl Met {
-    /// Every kind.
+    /// All coverage points.
     pub const ALL: [Self; 56] = [
         Self::NoSpace,
         Self::RootRewrite,
@@ -195,7 +195,7 @@ impl Met {
         Self::ScanOutlived,
     ];
 
-    /// What the engine says when it does this.
+    /// Coverage point that a log message of the engine marks.
     fn of_message(message: &str) -> Option<Self> {
         Some(match message {
             "log replayed" => Self::LogReplayed,
@@ -227,7 +227,7 @@ impl Met {
     }
 }
 
-/// How often each [`Met`] was met.
+/// Number of times that each coverage point ([`Met`]) was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage([u64; Met::ALL.len()]);
 
@@ -238,12 +238,12 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// The count of one.
+    /// Count of one coverage point.
     pub fn count(&self, met: Met) -> u64 {
         self.0[met as usize]
     }
 
-    /// Adds one for each that another coverage met at all.
+    /// Adds 1 for each coverage point that `other` reached.
     pub fn add_met(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += u64::from(count > 0));
     }
@@ -251,33 +251,34 @@ impl Coverage {
 
 thread_local! {
     static COUNTS: RefCell<Coverage> = RefCell::default();
-    /// What the engine said last, while somebody wants to know.
+    /// Last log lines of the engine on this thread, if [`listen`] was called.
     static SAID: RefCell<Option<VecDeque<String>>> = const { RefCell::new(None) };
 }
 
-/// Keeps what the engine says in this thread from now on, the last lines of it.
+/// Starts to keep the last log lines of the engine on this thread.
 pub fn listen() {
     SAID.set(Some(VecDeque::new()));
 }
 
-/// What the engine said last, if [`listen`] was called.
+/// Returns the kept log lines and stops keeping them; empty without [`listen`].
 pub fn said() -> Vec<String> {
     SAID.take().into_iter().flatten().collect()
 }
 
-/// Counts one.
+/// Counts one event.
 pub(crate) fn note(met: Met) {
     COUNTS.with_borrow_mut(|counts| counts.0[met as usize] += 1);
 }
 
-/// Runs `scenario` and returns its coverage. Calls nest: an outer one counts nothing of an inner.
+/// Runs `scenario` and returns its coverage. In nested calls, the outer call excludes the counts of
+/// the inner one.
 pub(crate) fn covered<T>(scenario: impl FnOnce() -> T) -> (T, Coverage) {
     let outer = COUNTS.take();
     let done = tracing::subscriber::with_default(Listener, scenario);
     (done, COUNTS.replace(outer))
 }
 
-/// Counts what the engine says.
+/// Counts the log messages of the engine.
 struct Listener;
 
 struct Message(Option<Met>);

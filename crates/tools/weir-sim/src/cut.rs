@@ -1,31 +1,32 @@
-//! What a power cut keeps of the writes that were not flushed.
+//! Cut plans: which unflushed writes survive a power cut.
 //!
-//! Not here: which writes those are ([`crate::SimDisk`]).
+//! [`crate::SimDisk`] determines the unflushed writes.
 //!
 //! Invariants:
-//! - a plan decides alone: the same moment cut twice by one plan gives the same images;
-//! - units are numbered over all disks of a world, disk by disk, completed writes in the order they
-//!   completed, then writes in flight in the order they were issued;
-//! - plans by number never tear a unit; only random ones do, on disks that allow it.
+//! - the plan alone decides: two cuts of one instant with the same plan give the same images;
+//! - units are numbered across all disks of a world: disk by disk, completed writes in completion
+//!   order, then writes in flight in issue order;
+//! - numbered plans never tear a unit; random plans do, on disks that allow it.
 
 use crate::rng::Rng;
 
-/// Most units whose every subset [`CutPlan::standard`] tries: 4096 cuts.
+/// Maximum number of units for which [`CutPlan::standard`] tries every subset: 4096 cuts.
 pub const SUBSET_UNITS_MAX: u64 = 12;
 
-/// Single writes that [`CutPlan::standard`] leaves out one at a time; more are spread evenly.
+/// Maximum number of units that [`CutPlan::standard`] omits one at a time; of more units it takes
+/// evenly spaced ones.
 const ALL_BUT_MAX: u64 = 16;
 
-/// What counts as one unit.
+/// Unit of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
-    /// What the disk writes whole or not at all ([`crate::DiskOptions::atomic_bytes`]).
+    /// Unit that the disk writes atomically ([`crate::DiskOptions::atomic_bytes`]).
     Sector,
     /// One write operation.
     Write,
 }
 
-/// How much a cut could lose.
+/// Amount of data that a cut could lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unflushed {
     /// Units of [`Grain::Sector`].
@@ -43,28 +44,28 @@ impl Unflushed {
     }
 }
 
-/// Which unflushed units survive.
+/// Selects the unflushed units that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutPlan {
-    /// None.
+    /// No unit survives.
     Nothing,
-    /// All.
+    /// All units survive.
     Everything,
-    /// One.
+    /// Only the unit with this number survives.
     Only(Grain, u64),
-    /// All but one.
+    /// All units survive except the one with this number.
     AllBut(Grain, u64),
-    /// Unit n survives if bit n is set; units from 64 on do not.
+    /// Unit n survives if bit n is set; units from 64 on are lost.
     Subset(Grain, u64),
-    /// Each for itself, in a way drawn from this seed: by sector or by write, few or many, torn
-    /// where the disk tears, writes in flight in any order.
+    /// Random choice from this seed: by sector or by write, with a random survival rate, torn where
+    /// the disk allows it, writes in flight in any order.
     Random(u64),
 }
 
 impl CutPlan {
-    /// The plans worth trying at one moment: every subset where there are at most
-    /// [`SUBSET_UNITS_MAX`] sectors, otherwise the corners (none, all, only the first, only the
-    /// last, all but one), every subset of at most six writes, and `random` seeded draws.
+    /// Plans to try at one instant. With at most [`SUBSET_UNITS_MAX`] sectors: every subset.
+    /// Otherwise: none, all, only the first, only the last, all but one, every subset of at most
+    /// six writes, and `random` random plans.
     pub fn standard(unflushed: Unflushed, random: u32, seed: u64) -> Vec<Self> {
         if unflushed.sectors <= SUBSET_UNITS_MAX {
             let subsets = 0..1 << unflushed.sectors;
@@ -87,16 +88,16 @@ impl CutPlan {
     }
 }
 
-/// What happens to one unit.
+/// Result for one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Gone,
     Whole,
-    /// Only the first so many bytes.
+    /// Only this many bytes at the start of the unit survive.
     Torn(usize),
 }
 
-/// Walks the units of a world and says what becomes of each.
+/// Decides the fate of each unit of a world in order.
 pub(crate) struct Chooser {
     plan: CutPlan,
     rng: Rng,
@@ -105,7 +106,7 @@ pub(crate) struct Chooser {
     write_survives: bool,
 }
 
-/// The character of one random cut, so that a few hundred of them are not all alike.
+/// Parameters of one random cut, which make random cuts differ from each other.
 struct RandomCut {
     survive_per_million: u32,
     torn_per_million: u32,
@@ -125,14 +126,14 @@ impl Chooser {
         Self { plan, rng, random, next: Unflushed::default(), write_survives: false }
     }
 
-    /// Puts writes in flight into the order in which they reach the media.
+    /// Reorders the writes in flight to the order in which they reach the media.
     pub(crate) fn order<T>(&mut self, in_flight: &mut [T]) {
         if let CutPlan::Random(_) = self.plan {
             self.rng.shuffle(in_flight);
         }
     }
 
-    /// Whether a discard in flight has happened.
+    /// Whether a discard in flight took effect.
     pub(crate) fn discard_done(&mut self) -> bool {
         match self.plan {
             CutPlan::Everything => true,
@@ -141,7 +142,7 @@ impl Chooser {
         }
     }
 
-    /// The units that follow belong to the next write.
+    /// Starts the units of the next write.
     pub(crate) fn begin_write(&mut self) {
         self.write_survives = match self.plan {
             CutPlan::Random(_) => self.rng.chance(self.random.survive_per_million),
@@ -150,7 +151,7 @@ impl Chooser {
         self.next.writes += 1;
     }
 
-    /// The fate of the next unit, `len` bytes long.
+    /// Fate of the next unit of `len` bytes.
     pub(crate) fn unit(&mut self, len: usize, may_tear: bool) -> Fate {
         let index = self.next.sectors;
         self.next.sectors += 1;
@@ -185,7 +186,7 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    /// Fates of writes with these numbers of units.
+    /// Fates of the units of writes with these numbers of units.
     fn walk(plan: CutPlan, writes: &[usize]) -> Vec<Vec<bool>> {
         let mut chooser = Chooser::new(plan);
         let mut walk_one = |units: &usize| {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_by_number_keep_exactly_what_they_name() {
+    fn numbered_plans_keep_exactly_the_units_they_name() {
         use Grain::{Sector, Write};
         let writes = [2, 1, 2];
         for (plan, expected) in [
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn random_cuts_mix_and_repeat() {
+    fn random_cuts_vary_and_repeat_with_their_seed() {
         let mut torn = 0;
         let mut by_write = 0;
         for seed in 0..100 {

@@ -1,15 +1,15 @@
-//! A simulated disk: a volatile write cache over media, with faults on demand.
+//! Simulated disk: a volatile write cache over media, with faults on demand.
 //!
-//! Not here: when things happen (the world issues and completes operations), what a cut keeps
-//! ([`crate::CutPlan`]).
+//! The world decides when operations are issued and complete; [`crate::CutPlan`] decides what a
+//! power cut keeps.
 //!
 //! Invariants:
-//! - a write is visible to reads from its completion on; a read under way at that time may see
-//!   either side;
-//! - a flush covers the writes that had completed when [`Device::flush`] was called, no others;
-//! - a durable write reaches the media when it completes and takes nothing else along, but an older
-//!   cached write never comes back over it;
-//! - an operation that was started runs to its end, whether or not somebody still waits.
+//! - reads see a write from its completion on; a read in flight at that time may see either
+//!   content;
+//! - a flush covers exactly the writes that had completed when [`Device::flush`] was called;
+//! - a durable write reaches the media at its completion and flushes no other write, but an older
+//!   cached write never overwrites it;
+//! - an operation in flight completes even if its future is dropped.
 //!
 //! ```text
 //! call -> first poll -> issued: in flight -> completed: cached + visible -> flushed: media
@@ -40,18 +40,18 @@ mod state;
 
 use state::{Outcome, State};
 
-/// Counts of one disk since the world began.
+/// Counters of one disk since the creation of the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Operations issued, of all kinds.
+    /// Operations issued.
     pub ops: u64,
-    /// Operations answered with an error.
+    /// Operations that returned an error.
     pub failed: u64,
-    /// Faults that struck.
+    /// Operations affected by an injected fault.
     pub faults: u64,
     /// Operations in flight.
     pub in_flight: u64,
-    /// What a cut could lose now, writes in flight included.
+    /// Writes that a power cut could lose now, including writes in flight.
     pub unflushed: Unflushed,
 }
 
@@ -65,7 +65,7 @@ pub struct SimDisk {
     state: Mutex<State>,
 }
 
-/// An operation on its way from a future to the disk.
+/// An operation, queued by a future for the disk.
 pub(crate) struct Submission {
     pub(crate) disk: usize,
     pub(crate) request: Request,
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// Where an operation's answer waits for its future.
+/// Slot that passes the result of an operation to its future.
 #[derive(Default)]
 pub(crate) struct Slot {
     state: Mutex<SlotState>,
@@ -146,8 +146,8 @@ impl Slot {
     }
 }
 
-/// Starts its operation at the first poll, as a real device does: a future nobody awaits does
-/// nothing.
+/// Future that starts its operation at the first poll, like a real device: a future that is never
+/// polled does nothing.
 struct Operation<'a> {
     disk: &'a SimDisk,
     request: Option<Request>,
@@ -188,24 +188,25 @@ impl SimDisk {
         Self { index, path, geometry, stats: DeviceStats::default(), queue, state }
     }
 
-    /// Sets how often a fault strikes from now on.
+    /// Sets the budget of a fault.
     pub fn set_fault(&self, fault: Fault, budget: Budget) {
         self.state.lock().faults.set(fault, budget);
     }
 
-    /// A dead disk answers everything with EIO; its media keeps what it has.
+    /// Kills or revives the disk. A dead disk returns EIO for all operations; its media keeps its
+    /// content.
     pub fn set_dead(&self, dead: bool) {
         self.state.lock().dead = dead;
     }
 
-    /// Changes how long operations issued from now on take.
+    /// Sets the latency of operations issued from now on.
     pub fn set_latency(&self, latency: Latency) {
         assert!(latency.min <= latency.max, "latency: min is above max");
         self.state.lock().latency = latency;
     }
 
-    /// Makes the disk end early: operations beyond `len_bytes` fail, and after a cut it shows the
-    /// new length. Until then the geometry stays, as it does for an open device.
+    /// Shortens the disk: operations beyond `len_bytes` fail, and after a cut the disk reports the
+    /// new length. Until then the geometry is unchanged, as on an open device.
     pub fn shorten(&self, len_bytes: u64) {
         let whole = len_bytes.is_multiple_of(u64::from(self.geometry.sector_bytes));
         assert!(
@@ -215,31 +216,31 @@ impl SimDisk {
         self.state.lock().usable_bytes = len_bytes;
     }
 
-    /// Flips one bit on the media; a newer cached write hides it until a cut.
+    /// Flips one bit on the media; a newer cached write hides the flip until a cut.
     pub fn flip_bit(&self, offset: u64, bit: u32) {
         self.state.lock().flip_bit(offset, bit);
     }
 
-    /// Overwrites a range of media and cache with bytes drawn from `seed`.
+    /// Overwrites a range of media and cache with random bytes from `seed`.
     pub fn scribble(&self, range: Range<u64>, seed: u64) {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         Rng::new(seed).fill(&mut bytes);
         self.state.lock().overwrite(range.start, &bytes);
     }
 
-    /// Makes the sectors of a range unreadable until rewritten.
+    /// Makes the sectors of a range unreadable until they are rewritten.
     pub fn set_unreadable(&self, range: Range<u64>) {
         let mut state = self.state.lock();
         state.media.set_unreadable(range.clone());
         state.visible.set_unreadable(range);
     }
 
-    /// What a read would return now, without being an operation.
+    /// Copies the content that a read would return now, without issuing an operation.
     pub fn peek(&self, offset: u64, out: &mut [u8]) {
         self.state.lock().visible.read(offset, out);
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     pub fn counters(&self) -> DiskCounters {
         let state = self.state.lock();
         DiskCounters {
@@ -257,13 +258,13 @@ impl SimDisk {
         self.state.lock().op_in_flight(id)
     }
 
-    /// Takes an operation in; returns when it completes and which fault struck it.
+    /// Issues an operation; returns its latency and the fault that affects it.
     pub(crate) fn issue(&self, id: u64, submission: Submission) -> (Duration, Option<Fault>) {
         self.count(&submission.request);
         self.state.lock().issue(id, submission)
     }
 
-    /// Lets an operation take effect and answers it; whether it failed.
+    /// Completes an operation; returns true if it failed.
     pub(crate) fn complete(&self, id: u64) -> bool {
         let Outcome { slot, op, offset, failure, buf } = self.state.lock().complete(id);
         let failed = failure.is_some();
@@ -347,7 +348,8 @@ impl Device for SimDisk {
     }
 
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
-        // What it covers is settled by the call, not by the first poll: the least a caller gets.
+        // Read the completion number at the call, before the first poll: a flush guarantees no
+        // writes that complete later.
         let covers = self.state.lock().completions;
         let operation = self.start(Request::Flush { covers });
         Box::pin(async move { operation.await.result })

@@ -1,12 +1,12 @@
-//! The crash enumerator: cuts the power at steps of a scenario in many ways, recovers each time,
-//! judges what is there, and goes on from there now and then.
+//! Crash enumerator: cuts the power at many steps of a scenario with many plans, recovers after
+//! each cut, checks the result, and sometimes continues the load after a recovery.
 //!
-//! Not here: what clients do (scenario) and the judgement itself (check).
+//! `scenario` holds the actors and `check` the checks.
 //!
 //! Invariants:
-//! - a violation names seed, step and plan, and the same three replay it;
-//! - what is tried at a step depends on seed and step alone, not on how many steps are tried;
-//! - a recovery that is itself cut is judged by the same promises.
+//! - a violation names seed, step and plan, and these three replay it;
+//! - the plans tried at a step depend only on seed and step, not on the number of steps tried;
+//! - a recovery that is itself cut must satisfy the same guarantees.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -31,29 +31,30 @@ use crate::rng::Rng;
 use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
 
-/// Generations of crash and recovery in one line.
+/// Maximum number of cuts in a chain of recoveries.
 const GENERATIONS_MAX: u64 = 3;
-/// Steps of a recovery or of a later generation's load that are cut, per million.
+/// Probability, per million, of a cut at a step of a recovery and of a later generation's load.
 const CUT_RECOVERIES: u32 = 100_000;
 const CUT_LATER_LOADS: u32 = 15_000;
 
-/// How much to try per scenario.
+/// Probabilities and limits of the enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Chance per million that a step is cut at all.
+    /// Probability, per million, of a cut at a step.
     pub steps_per_million: u32,
-    /// Ways of cutting tried at one step at most.
+    /// Maximum number of plans tried at one step.
     pub plans_per_step: usize,
-    /// Chance per million that a recovery is itself cut.
+    /// Probability, per million, of cuts during a recovery.
     pub nested_per_million: u32,
-    /// Chance per million that clients go on after a recovery and the power is cut again.
+    /// Probability, per million, that clients continue after a recovery and the power is cut again.
     pub go_on_per_million: u32,
-    /// Chance per million that a recovery of an untroubled scenario has to do without one leg.
+    /// Probability, per million, that a recovery runs without a leg, in scenarios without faults.
     pub absent_per_million: u32,
-    /// Chance per million that a pool of an untroubled scenario loses nodes of its own trees.
+    /// Probability, per million, that a pool loses nodes of its metadata trees, in scenarios
+    /// without faults.
     pub own_losses_per_million: u32,
-    /// Chance per million that a cut of an untroubled scenario is also recovered from with a leg
-    /// that holds what it held earlier.
+    /// Probability, per million, that a cut is also recovered with the earlier content of one leg,
+    /// in scenarios without faults.
     pub old_per_million: u32,
 }
 
@@ -71,28 +72,28 @@ impl Default for Effort {
     }
 }
 
-/// What a scenario went through.
+/// Result of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Pools recovered and judged.
+    /// Number of recovered and checked pools.
     pub recoveries: u64,
     /// Steps of the scenario's first generation.
     pub steps: u64,
-    /// What was met on the way.
+    /// Coverage points reached.
     pub coverage: Coverage,
 }
 
-/// A promise that was broken.
+/// A violated guarantee.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{scenario:?}, cut at step {step} with {plan:?}: {what}")]
 pub struct Violation {
-    /// Which scenario.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Where it was cut first; 0 when it broke while running.
+    /// Step of the first cut; 0 if the violation came while the scenario ran.
     pub step: u64,
-    /// How it was cut.
+    /// Plan of the first cut.
     pub plan: Option<CutPlan>,
-    /// What was wrong, and where in later generations.
+    /// Description of the violation and of the cuts in later generations.
     pub what: String,
 }
 
@@ -104,25 +105,25 @@ struct Search {
     violation: RefCell<Option<Violation>>,
 }
 
-/// How the images of a recovery came to be.
+/// History of the images of a recovery.
 #[derive(Clone, Debug)]
 struct Cut {
     seed: u64,
-    /// Steps and plans of all cuts so far, the first one first.
+    /// Steps and plans of all cuts so far, oldest first.
     trail: Vec<(u64, CutPlan)>,
-    /// The legs that may lack something, because they were left out of a recovery or taken out of
-    /// use; none once all legs were online again.
+    /// Legs that may lack writes, because a recovery ran without them or the operator took them
+    /// offline; empty once all legs were online again.
     absent: Vec<usize>,
-    /// The newest txg of the pool that its engines have seen: no recovery may open an older state
-    /// or refuse the disks because of this txg.
+    /// The newest txg that an engine of this pool has seen. A recovery must not open an older
+    /// state, nor refuse the disks because of this txg.
     seen: Option<PoolMoment>,
 }
 
-/// The engine that runs in a world, for those who look at it from outside.
+/// The engine that runs in a world, shared with the step hook.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// `before` as it is at the moment of a cut: which legs may lack something. One that was absent and
-/// that this engine never heard of still does.
+/// `before`, updated to the time of a cut: the newest txg of the running engine, and the legs that
+/// may lack writes. Absent legs that are not in the engine's pool still lack writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -133,7 +134,8 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
 }
 
 thread_local! {
-    /// Making a pool costs as much as several recoveries, and it is always the same one.
+    /// New pools by layout and room. Creating a pool takes as long as several recoveries, and the
+    /// result is always the same.
     static NEW_POOLS: RefCell<Vec<(Layout, Room, Vec<MediaImage>)>> =
         const { RefCell::new(Vec::new()) };
 }
@@ -149,10 +151,10 @@ fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
     })
 }
 
-/// Runs one scenario and every recovery the effort asks for.
+/// Runs one scenario and all its recoveries.
 ///
 /// # Errors
-/// The first broken promise; a panic of the engine is one.
+/// The first violated guarantee; a panic of the engine counts as one.
 pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Violation>> {
     let search = Rc::new(Search {
         scenario,
@@ -166,7 +168,8 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
         return Err(Box::new(violation));
     }
     match ran {
-        // The segment's own account differs from what its owners say, and no disk is to blame.
+        // On healthy disks a segment that cannot be cleaned is a bug: its counters disagree with
+        // the owners of its blocks.
         Ok(_) if scenario.trouble == Trouble::None && coverage.count(Met::CleaningRefused) > 0 => {
             let what = "a segment could not be cleaned, on healthy disks".to_owned();
             Err(Box::new(Violation { scenario, step: 0, plan: None, what }))
@@ -176,7 +179,7 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
     }
 }
 
-/// Makes a panic an error like any other.
+/// Converts a panic to an error.
 fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panic_text(&*payload)))
 }
@@ -188,7 +191,7 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 }
 
 impl Search {
-    /// The load that every cut of a scenario starts from; returns its steps.
+    /// Runs the load from which the first cuts start; returns its number of steps.
     fn first_generation(self: &Rc<Self>) -> Result<u64, String> {
         let scenario = self.scenario;
         let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
@@ -208,7 +211,7 @@ impl Search {
         Ok(world.step_count())
     }
 
-    /// Judges cuts at some steps of a world from now on.
+    /// Installs a hook that cuts and checks at some steps of the world.
     fn cut_steps(
         self: &Rc<Self>,
         world: &SimWorld,
@@ -236,9 +239,9 @@ impl Search {
             self.earlier.look(point, before.seed);
         }
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
-        // Promises are made when a flush ends, so the moments around it are the ones to try.
+        // Guarantees begin when a flush ends, so cut four times as often around flushes.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
-        // On more disks the same change takes more steps, and every recovery more time.
+        // With more disks the same change takes more steps, and each recovery takes longer.
         let disks = self.scenario.layout.disks().max(2) as u64;
         let odds = (u64::from(odds) * 4 / (disks * disks)) as u32;
         if self.violation.borrow().is_some() || !rng.chance(odds.min(1_000_000)) {
@@ -246,7 +249,7 @@ impl Search {
         }
         let mut plans = CutPlan::standard(point.unflushed(), 4, rng.next_u64());
         rng.shuffle(&mut plans);
-        // Losing everything is the hardest cut, and else one plan among many.
+        // The loss of all unflushed writes is the hardest cut, so try it half of the time.
         if rng.coin() {
             plans[0] = CutPlan::Nothing;
         }
@@ -258,14 +261,15 @@ impl Search {
         }
     }
 
-    /// A clean end is a cut too: nothing is in flight, but the process is gone.
+    /// Cuts after the last step. This includes a clean end: nothing is in flight, but the process
+    /// is gone.
     fn cut_at_end(self: &Rc<Self>, world: &SimWorld, books: &Rc<RefCell<Books>>, before: &Cut) {
         let (step, plan) = (world.step_count(), CutPlan::Nothing);
         let cut = before.then(step, plan, Rng::new(before.seed).stream("end", 0).next_u64());
         self.judge(&cut, world.cut(plan), &books.borrow());
     }
 
-    /// Recovers from one cut and keeps the violation, if any.
+    /// Recovers from one cut and stores the first violation.
     fn judge(self: &Rc<Self>, cut: &Cut, images: Vec<MediaImage>, books: &Books) {
         if self.violation.borrow().is_some() {
             return;
@@ -289,7 +293,7 @@ impl Search {
         }
     }
 
-    /// Opens the pool on these disks, checks every promise, and goes on from there now and then.
+    /// Opens the pool on these disks, checks every guarantee, and sometimes continues the load.
     fn recover(
         self: &Rc<Self>,
         cut: &Cut,
@@ -307,7 +311,8 @@ impl Search {
         {
             let seed = Rng::new(cut.seed).stream("own losses", 1).next_u64();
             let images = world.cut(CutPlan::Everything);
-            // Apart: what cannot be cleaned after such a loss is no violation of the scenario.
+            // Count coverage separately: a segment that cannot be cleaned after this loss is no
+            // violation of the scenario.
             covered(|| own_losses::lose_some(scenario, seed, images, books)).0?;
         }
         let before = Cut { absent: ever, ..cut.clone() };
@@ -357,8 +362,9 @@ impl Search {
         Ok(())
     }
 
-    /// The legs this recovery does without, and all that any may. Those are chosen once: what they
-    /// miss, the others alone have.
+    /// Returns the legs missing in this recovery, and all legs that may be missing in this chain of
+    /// cuts. The second set is drawn once for each chain: a leg that was missing may lack writes
+    /// that only the legs outside the set have.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let untroubled = self.scenario.trouble == Trouble::None && !self.scenario.reshapes;
@@ -374,7 +380,7 @@ impl Search {
             ever = layout.draw_legs(rng);
         }
         let mut absent = ever.clone();
-        // Each may come back before the others do.
+        // Each missing leg may return in this recovery.
         absent.retain(|_| rng.below(4) > 0);
         (absent, ever)
     }

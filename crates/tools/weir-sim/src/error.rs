@@ -1,43 +1,43 @@
-//! Why a simulated run ended without a result.
+//! Errors that end a simulated run without a result.
 //!
-//! Not here: errors of disks ([`weir_device::DeviceError`]) and verdicts of an oracle.
+//! Disk errors are [`weir_device::DeviceError`]; checks report violations as text.
 //!
-//! Invariant: every variant but `Crashed` means a bug, in the engine or in the scenario.
+//! Invariant: every variant except `Crashed` indicates a bug in the engine or in the scenario.
 
 use std::time::Duration;
 
 use weir_base::ErrorKind;
 
-/// A run ended early.
+/// Reason why a run ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// The power was cut where the scenario asked for it.
+    /// The power was cut at the requested step.
     #[error("power cut after device step {step}")]
     Crashed {
-        /// Device steps that had taken effect.
+        /// Number of device steps before the cut.
         step: u64,
     },
-    /// Nothing can ever happen again, and the run is not finished.
+    /// No event is left and the run is not finished.
     #[error("deadlock at {at:?}: no task is ready, no timer is set and no disk is busy; \
              waiting: {}", tasks.join(", "))]
     Deadlock {
         /// Virtual time.
         at: Duration,
-        /// Names of the tasks that wait, in the order they were spawned.
+        /// Names of the waiting tasks, in spawn order.
         tasks: Vec<String>,
     },
     /// Tasks keep waking each other, or the scenario needs a higher limit.
     #[error("no result after {polls} polls, virtual time {at:?}; waiting: {}", tasks.join(", "))]
     TooManyPolls {
-        /// Polls done.
+        /// Number of polls.
         polls: u64,
         /// Virtual time.
         at: Duration,
         /// Names of all unfinished tasks.
         tasks: Vec<String>,
     },
-    /// Only timers keep going: whatever the run waits for does not come.
+    /// Only timers still fire; the event that the run awaits does not come.
     #[error("no result after {at:?} of virtual time; waiting: {}", tasks.join(", "))]
     TooLong {
         /// Virtual time.
@@ -48,7 +48,7 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// The kind this folds into at a border.
+    /// Error kind for callers outside the crate.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Crashed { .. } => ErrorKind::Unavailable,

@@ -1,13 +1,14 @@
-//! A single-threaded executor that polls ready tasks in a seeded random order, in virtual time.
+//! Single-threaded executor: polls ready tasks in a seeded random order, in virtual time.
 //!
-//! Not here: what disks do ([`crate::SimDisk`]); the executor only asks for their next event.
+//! [`crate::SimDisk`] implements the disks; the executor only fires their next event.
 //!
 //! Invariants:
-//! - one seed, one order: the same program polls the same tasks in the same order at the same
+//! - one seed gives one order: the same program polls the same tasks in the same order at the same
 //!   virtual times;
-//! - a task is polled only after it was woken (or spawned), so a lost wake-up shows as a deadlock;
-//! - time moves by a small random amount per poll, so that disks and timers overtake busy tasks,
-//!   and jumps to the next event when no task is ready.
+//! - the executor polls a task only after a wake-up or its spawn, so a lost wake-up shows as a
+//!   deadlock;
+//! - each poll advances time by a small random amount, so that disks and timers overtake busy
+//!   tasks; when no task is ready, time jumps to the next event.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -27,45 +28,45 @@ use crate::clock::SimClock;
 use crate::error::SimError;
 use crate::rng::Rng;
 
-/// Longest virtual time one poll takes: about what a request costs on a real core, so that a disk
-/// may finish between any two polls but does not always.
+/// Maximum virtual time of one poll: about the time of a request on a real core, so that a disk
+/// sometimes finishes between two polls.
 const POLL_NS_MAX: u64 = 4000;
 
-/// Things that happen outside tasks: the disks.
+/// Source of events outside tasks: the disks.
 pub(crate) trait Events {
-    /// Takes in what the last poll started.
+    /// Issues the operations that the last poll started.
     ///
     /// # Errors
-    /// `Crashed`: the power is cut before that.
+    /// `Crashed`: the power was cut before the issue.
     fn submit(&self, now: Duration) -> Result<(), SimError>;
 
-    /// When the earliest event happens, if any is under way.
+    /// Time of the earliest pending event.
     fn next_due(&self) -> Option<Duration>;
 
-    /// Lets the earliest event happen.
+    /// Fires the earliest event.
     ///
     /// # Errors
-    /// `Crashed`: the power is cut before that.
+    /// `Crashed`: the power was cut before the event.
     fn fire(&self, now: Duration) -> Result<(), SimError>;
 }
 
-/// How far a run may go before it counts as stuck.
+/// Limits of a run; a run that exceeds one counts as stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Polls of all tasks together.
+    /// Total polls of all tasks.
     pub polls_max: u64,
-    /// Virtual time since the world began.
+    /// Virtual time since the creation of the world.
     pub time_max: Duration,
 }
 
 impl Default for Limits {
-    /// A second or two of real time, and a day in which only timers tick.
+    /// One or two seconds of real time, and a day of virtual time in which only timers fire.
     fn default() -> Self {
         Self { polls_max: 2_000_000, time_max: Duration::from_hours(24) }
     }
 }
 
-/// A handle to the executor of a world; clones share it.
+/// Handle to the executor of a world; clones share it.
 #[derive(Clone)]
 pub struct Executor {
     inner: Rc<Inner>,
@@ -88,7 +89,7 @@ struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// What a waker does: puts its task on the ready list, once.
+/// Waker: puts its task on the ready list once.
 struct Alarm {
     task: u64,
     rung: AtomicBool,
@@ -127,22 +128,22 @@ impl Executor {
         Arc::clone(&self.inner.clock)
     }
 
-    /// Virtual time since the world began.
+    /// Virtual time since the creation of the world.
     pub fn now(&self) -> Duration {
         self.inner.clock.monotonic()
     }
 
-    /// Polls done so far.
+    /// Number of polls so far.
     pub fn polls(&self) -> u64 {
         self.inner.polls.get()
     }
 
-    /// Changes how far a run may go.
+    /// Changes the limits of a run.
     pub fn set_limits(&self, limits: Limits) {
         self.inner.limits.set(limits);
     }
 
-    /// Starts a task; it runs on when the handle is dropped. The name appears in error messages.
+    /// Starts a task, which continues if the handle is dropped. The name appears in error messages.
     pub fn spawn<T: 'static>(
         &self,
         name: impl Into<String>,
@@ -175,14 +176,14 @@ impl Executor {
         Sleep { executor: Rc::downgrade(&self.inner), due, waker: None }
     }
 
-    /// Lets other ready tasks go first.
+    /// Yields to other ready tasks.
     pub fn yield_now(&self) -> YieldNow {
         YieldNow { yielded: false }
     }
 
-    /// Drops every task and timer, as the end of the process does.
+    /// Drops all tasks and timers, as the end of a process does.
     pub fn crash(&self) {
-        // Dropping a task may spawn or wake others; those end too.
+        // Dropping a task may spawn or wake others; drop those too.
         loop {
             let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
             if tasks.is_empty() {
@@ -194,7 +195,7 @@ impl Executor {
         self.inner.ready.lock().clear();
     }
 
-    /// Runs until `main` is done. Other tasks stay where they are and go on in the next run.
+    /// Runs until `main` completes. Other tasks stay and continue in the next run.
     pub(crate) fn run<T>(
         &self,
         events: &dyn Events,
@@ -242,7 +243,8 @@ impl Executor {
     }
 
     fn poll_task(&self, id: u64) {
-        // Out of the map while it runs, so that it may spawn; a finished task may still be woken.
+        // Take the task out of the map during its poll, so that it may spawn. A finished task may
+        // still be woken.
         let Some(mut task) = self.inner.tasks.borrow_mut().remove(&id) else { return };
         task.alarm.rung.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&task.alarm));
@@ -251,7 +253,7 @@ impl Executor {
         }
     }
 
-    /// Lets everything happen whose time has come, earliest first.
+    /// Fires all due events and timers, earliest first.
     fn fire_due(&self, events: &dyn Events) -> Result<(), SimError> {
         let now = self.now();
         loop {
@@ -266,7 +268,7 @@ impl Executor {
         }
     }
 
-    /// Nothing is ready: goes forward in time to what happens next.
+    /// Advances time to the next event or timer when no task is ready.
     fn jump(&self, events: &dyn Events) -> Result<(), SimError> {
         let next = match (self.next_timer(), events.next_due()) {
             (Some(timer), Some(event)) => timer.min(event),
@@ -299,14 +301,14 @@ impl Executor {
         std::iter::once("main".to_owned()).chain(tasks.values().map(|t| t.name.clone())).collect()
     }
 
-    /// When the earliest timer somebody still waits for is due.
+    /// Time of the earliest timer whose `Sleep` still exists.
     fn next_timer(&self) -> Option<Duration> {
         let mut timers = self.inner.timers.borrow_mut();
         while let Some(Reverse(timer)) = timers.peek() {
             if Rc::strong_count(&timer.waker) > 1 {
                 return Some(timer.due);
             }
-            timers.pop(); // its Sleep was dropped
+            timers.pop(); // its `Sleep` was dropped
         }
         None
     }
@@ -324,13 +326,13 @@ struct Join<T> {
     waker: Option<Waker>,
 }
 
-/// Waits for a task's result. After [`Executor::crash`] it never comes.
+/// Future of a task's result. After [`Executor::crash`] it never completes.
 pub struct JoinHandle<T> {
     join: Rc<RefCell<Join<T>>>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Whether the task is done and its result not taken yet.
+    /// True if the task is done and its result was not taken yet.
     pub fn is_finished(&self) -> bool {
         self.join.borrow().result.is_some()
     }
@@ -351,7 +353,7 @@ impl<T> Future for JoinHandle<T> {
 
 type TimerWaker = Rc<Cell<Option<Waker>>>;
 
-/// Ordered by time; timers for the same instant fire in a random order.
+/// Timer, ordered by time; timers for the same instant fire in random order.
 struct Timer {
     due: Duration,
     tie: u64,
@@ -378,7 +380,7 @@ impl Ord for Timer {
     }
 }
 
-/// Done when its time has come; dropping it cancels the timer.
+/// Future that completes at its time; dropping it cancels the timer.
 pub struct Sleep {
     executor: Weak<Inner>,
     due: Duration,
@@ -389,7 +391,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Without an executor there is no time to wait for; nobody polls then.
+        // The executor was dropped, so nothing polls this future any more.
         let Some(inner) = self.executor.upgrade() else { return Poll::Pending };
         if inner.clock.monotonic() >= self.due {
             return Poll::Ready(());
@@ -407,7 +409,7 @@ impl Future for Sleep {
     }
 }
 
-/// Pending once.
+/// Future that is pending once.
 pub struct YieldNow {
     yielded: bool,
 }

@@ -1,35 +1,35 @@
-//! What can go wrong with a simulated disk beside losing power, and how often.
+//! Faults of a simulated disk other than power loss, and their budgets.
 //!
-//! Not here: how a fault acts ([`crate::SimDisk`]).
+//! [`crate::SimDisk`] implements their effects.
 //!
-//! Invariants: every fault is off until switched on; a budget is never exceeded, so that a test can
-//! promise "no more faults than redundancy covers" and treat every failure as a bug.
+//! Invariants: every fault is off by default; a budget is never exceeded, so a test can limit
+//! faults to the redundancy and treat every failure as a bug.
 
-/// A kind of fault that strikes single operations.
+/// A fault that affects single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A read finds that one bit in its range has flipped on the media.
+    /// A read finds one flipped bit of its range on the media.
     BitRot,
-    /// A read finds a sector that cannot be read; it stays so until rewritten.
+    /// A read finds an unreadable sector, which stays unreadable until it is rewritten.
     LatentRead,
     /// A write fails; any of its sectors may have been written.
     WriteError,
-    /// A flush fails. Each write it covered is on the media or gone for good, and the next flush
+    /// A flush fails. Each write that it covered is on the media or lost, and the next flush
     /// succeeds without it.
     FlushError,
-    /// A write is acknowledged and never done.
+    /// A write is acknowledged but not executed.
     LostWrite,
-    /// A write is acknowledged and done elsewhere on the disk.
+    /// A write is acknowledged but written to another offset of the disk.
     MisdirectedWrite,
-    /// A flush or a durable write is acknowledged and nothing is made durable.
+    /// A flush or a durable write is acknowledged, but nothing becomes durable.
     LyingFlush,
-    /// A read returns one wrong bit, as with a bad cable; the media has the right one.
+    /// A read returns one wrong bit, as with a bad cable; the media is correct.
     Misread,
 }
 
 impl Fault {
-    /// Every kind that scenarios draw from. Not [`Self::Misread`]: one more kind would change what
-    /// every seed does.
+    /// All faults that scenarios draw from. [`Self::Misread`] is missing, because one more kind
+    /// would change the scenario of every seed.
     pub const ALL: [Self; 7] = [
         Self::BitRot,
         Self::LatentRead,
@@ -41,26 +41,26 @@ impl Fault {
     ];
 }
 
-/// How often a fault strikes.
+/// Frequency of a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Chance of each operation it could strike.
+    /// Probability for each operation that the fault can affect.
     pub per_million: u32,
-    /// Strikes left.
+    /// Remaining number of faults.
     pub left: u32,
 }
 
 impl Budget {
-    /// Strikes the next `times` operations it can.
+    /// Affects the next `times` operations of the matching kind.
     pub const fn next(times: u32) -> Self {
         Self { per_million: 1_000_000, left: times }
     }
 
-    /// Strikes every operation from now on.
+    /// Affects every operation from now on.
     pub const ALWAYS: Self = Self::next(u32::MAX);
 }
 
-/// The budgets of one disk.
+/// Budgets of one disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     budgets: [Budget; Fault::Misread as usize + 1],
@@ -71,7 +71,7 @@ impl Faults {
         self.budgets[fault as usize] = budget;
     }
 
-    /// Whether the fault strikes now; spends from its budget if so.
+    /// Draws whether the fault affects this operation, and charges its budget if so.
     pub(crate) fn strikes(&mut self, fault: Fault, rng: &mut crate::rng::Rng) -> bool {
         let budget = &mut self.budgets[fault as usize];
         if budget.left == 0 || !rng.chance(budget.per_million) {

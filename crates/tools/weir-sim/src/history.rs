@@ -1,15 +1,14 @@
-//! What clients did and were promised, and the oracle that judges what a crash left.
+//! History of one volume: its acknowledged changes, and the check of a recovered state against
+//! them.
 //!
-//! Not here: doing it (scenario).
-//!
-//! Everything is counted and judged in sectors of 512 bytes, the smallest part of a block that a
-//! client can write.
+//! `client` makes the changes. The history counts and compares 512-byte sectors, the smallest unit
+//! that a client can write.
 //!
 //! Invariants:
-//! - an entry is added in the same executor step in which the engine acknowledged it, so the order
-//!   here is the engine's order;
-//! - what a recovery finds is right if it equals the state after some prefix of the entries that
-//!   includes every flushed one.
+//! - an entry is added in the executor step in which the engine acknowledged it, so the order here
+//!   is the engine's order;
+//! - a recovered state is correct if it equals the state after a prefix of the entries that
+//!   includes every flushed entry.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -17,37 +16,38 @@ use weir_base::BLOCK_BYTES;
 
 use crate::rng::Rng;
 
-/// The smallest that a client reads or writes.
+/// Smallest unit of a client's read or write.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
-/// Of a block.
+/// Sectors of a block.
 pub(crate) const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
 
-/// Content of a sector by number: 0 is zeros; of others the lowest bit says whether it is noise or
-/// compresses, the next three bits are the sector's place in its block, and the rest is the write.
+/// Number that determines the content of a sector. 0 means zeros. In other tags the lowest bit is 0
+/// if the content compresses, the next three bits are the sector's index in its block, and the
+/// other bits identify the write.
 pub(crate) type Tag = u64;
 
-/// Read back, but nothing that a client wrote.
+/// Tag of data that no client wrote.
 pub(crate) const GARBAGE: Tag = u64::MAX;
 
 const PLACE: Tag = (SECTORS as u64 - 1) << 1;
 
-/// The tag of the sector with this number in the volume, as a write of this tag leaves it.
+/// Tag of sector number `sector` of the volume after this write.
 pub(crate) fn at(write: Tag, sector: usize) -> Tag {
     if write == 0 { 0 } else { write_of(write) | ((sector % SECTORS) as u64) << 1 }
 }
 
-/// The write that a tag is of.
+/// Write to which a tag belongs.
 pub(crate) fn write_of(tag: Tag) -> Tag {
     tag & !PLACE
 }
 
-/// Sectors of a range of blocks, or of as many blocks.
+/// Sectors of a range of blocks.
 pub(crate) fn sectors(blocks: &Range<usize>) -> Range<usize> {
     blocks.start * SECTORS..blocks.end * SECTORS
 }
 
-/// The bytes a tag stands for.
+/// Content of a sector with this tag.
 pub(crate) fn content(tag: Tag) -> [u8; SECTOR_BYTES] {
     let mut sector = [0; SECTOR_BYTES];
     if tag == 0 {
@@ -62,12 +62,12 @@ pub(crate) fn content(tag: Tag) -> [u8; SECTOR_BYTES] {
     sector
 }
 
-/// The bytes of sectors with these tags.
+/// Content of sectors with these tags.
 pub(crate) fn contents_of(tags: &[Tag]) -> Vec<u8> {
     tags.iter().flat_map(|tag| content(*tag)).collect()
 }
 
-/// The tags of whole sectors that were read back.
+/// Tags of whole sectors that were read.
 pub(crate) fn tags_of(bytes: &[u8]) -> Vec<Tag> {
     let (sectors, rest) = bytes.as_chunks::<SECTOR_BYTES>();
     assert!(rest.is_empty(), "what is read is whole sectors");
@@ -78,19 +78,19 @@ pub(crate) fn tags_of(bytes: &[u8]) -> Vec<Tag> {
     sectors.iter().map(tag_of).collect()
 }
 
-/// Sectors `start ..` became these tags.
+/// A change of the sectors from `start` on to these tags.
 #[derive(Clone, Debug)]
 struct Entry {
     start: usize,
     tags: Vec<Tag>,
 }
 
-/// The life of one volume.
+/// Changes of one volume.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     sectors: usize,
     entries: Vec<Entry>,
-    /// Entries that every recovery must show.
+    /// Number of entries that every recovery must contain.
     flushed: usize,
     /// The state after all entries.
     now: Vec<Tag>,
@@ -101,7 +101,7 @@ impl History {
         Self { sectors, entries: Vec::new(), flushed: 0, now: vec![0; sectors] }
     }
 
-    /// The history of a volume that holds `state`, all of it on disk.
+    /// History of a volume whose flushed content is `state`.
     pub(crate) fn of_state(state: Vec<Tag>) -> Self {
         let base = Entry { start: 0, tags: state.clone() };
         Self { sectors: state.len(), entries: vec![base], flushed: 1, now: state }
@@ -111,28 +111,28 @@ impl History {
         self.sectors
     }
 
-    /// Notes an acknowledged change.
+    /// Records an acknowledged change.
     pub(crate) fn acknowledge(&mut self, start: usize, tags: Vec<Tag>) {
         self.now[start..start + tags.len()].copy_from_slice(&tags);
         self.entries.push(Entry { start, tags });
     }
 
-    /// Entries acknowledged so far; what a flush that starts now promises.
+    /// Number of acknowledged entries; a flush that starts now covers them.
     pub(crate) fn acknowledged(&self) -> usize {
         self.entries.len()
     }
 
-    /// Notes that a flush that started after `entries` entries returned.
+    /// Records the end of a flush that started after `entries` entries.
     pub(crate) fn flushed(&mut self, entries: usize) {
         self.flushed = self.flushed.max(entries);
     }
 
-    /// What a read must return now.
+    /// Content that a read must return now.
     pub(crate) fn now(&self) -> &[Tag] {
         &self.now
     }
 
-    /// What some sectors held after prefixes of so many entries, each content once.
+    /// Distinct contents of some sectors after each prefix with a length in `entries`.
     pub(crate) fn contents(
         &self,
         sectors: Range<usize>,
@@ -153,12 +153,12 @@ impl History {
         contents
     }
 
-    /// Whether `found` is the state after some prefix that includes all flushed entries.
+    /// Checks that `found` is the state after a prefix that includes all flushed entries.
     pub(crate) fn judge(&self, found: &[Tag]) -> Result<(), String> {
         self.judge_from(found, self.flushed)
     }
 
-    /// Whether `found` is the state after some prefix of at least so many entries.
+    /// Checks that `found` is the state after a prefix of at least `least` entries.
     pub(crate) fn judge_from(&self, found: &[Tag], least: usize) -> Result<(), String> {
         let mut state = vec![0; self.sectors];
         let mut wrong = state.iter().zip(found).filter(|(s, f)| s != f).count();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_knows_its_write_and_its_place() {
+    fn tag_contains_its_write_and_sector_index() {
         for write in [0x1_0200, 0x1_0201] {
             let tags: Vec<Tag> = (8..16).map(|sector| at(write, sector)).collect();
             assert!(tags.iter().all(|tag| write_of(*tag) == write && tag % 2 == write % 2));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_prefixes_that_hold_what_was_flushed_pass() {
+    fn recovered_state_must_be_a_prefix_with_all_flushed_entries() {
         let mut history = History::new(3);
         history.acknowledge(0, vec![2, 4]);
         history.flushed(1);

@@ -1,16 +1,16 @@
-//! A world in a box: simulated disks, virtual time and a seeded executor, to run the engine through
-//! every order of events and every power cut.
+//! Deterministic simulator: simulated disks, virtual time and a seeded executor that run the engine
+//! through many interleavings and power cuts.
 //!
-//! Not here: the engine itself, and anything that ships; this crate is for development only.
+//! For development only: no release contains this crate. The engine is in the other crates.
 //!
 //! Invariants:
-//! - a run is a function of its seed and its code: no system clock, no threads, no addresses and
-//!   no hash order decide anything;
-//! - a disk never keeps more than its contract allows it to lose, and never loses more, unless a
-//!   [`Fault`] was switched on.
+//! - a run depends only on its seed and the code: no system clock, thread, memory address or hash
+//!   order affects it;
+//! - a disk loses at a power cut only data that its contract allows it to lose, unless a test
+//!   enabled a [`Fault`].
 
-/// Each recovery reads labels of a MiB into fresh buffers. Where the system allocator maps and
-/// unmaps every one of them, the kernel does three quarters of the work.
+/// Each recovery reads 1 MiB labels into fresh buffers. If the system allocator maps and unmaps
+/// each buffer, the kernel uses three quarters of the CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,17 +1,17 @@
-//! Tree nodes that are lost on every leg, and a pool that goes on: writes, trims, snapshots,
-//! rollbacks, clones, scrubs and power cuts follow, and every block is judged.
+//! Lost tree nodes: corrupts nodes of one volume on every leg, then continues with writes, trims,
+//! snapshots, rollbacks, clones, scrubs and power cuts, and checks every block.
 //!
-//! Not here: trouble that the redundancy covers, and many clients at once (scenario).
+//! `scenario` covers faults within the redundancy, and many concurrent clients.
 //!
 //! Invariants:
-//! - what was not below a lost node is exact; what was is an error until it is written, trimmed or
-//!   the node comes back, and never anything else;
-//! - nothing suspends the pool, and every import succeeds;
-//! - what reads as an error is on the list of damage when the read returns, and after an import
-//!   before anything is read if it was on the stored list before; after a whole scrub the list has
-//!   nothing else;
-//! - when the damaged volume is destroyed, every counter is what a walk finds, and nothing excuses
-//!   one that is not.
+//! - a block that is not below a lost node is exact; a block below one is an error until it is
+//!   written, trimmed or the node is readable again, and never wrong data;
+//! - the pool is never suspended, and every import succeeds;
+//! - an unreadable block is on the damage list when the read returns; after an import it is on the
+//!   list before any read if the stored list had it; after a complete scrub the list has no other
+//!   block;
+//! - after the damaged volume is destroyed, every counter equals a walk of the trees, without
+//!   exception.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,36 +33,36 @@ use crate::rng::Rng;
 use crate::scenario::{Layout, Room, Scenario, devices};
 use crate::world::SimWorld;
 
-/// The volume of which nodes are lost, and one that must not notice.
+/// The volume that loses nodes, and a volume that must not be affected.
 const VICTIM: &str = "victim";
 const OTHER: &str = "other";
-/// Blocks of each: two leaves below one node, the second not full.
+/// Blocks of each volume: two leaves below one node, the second not full.
 const BLOCKS: usize = 200;
-/// Blocks of a leaf.
+/// Number of blocks that one leaf points to.
 const LEAF: usize = 128;
-/// Steps in one life of the pool; a power cut ends most before.
+/// Steps in one generation; a power cut ends most generations earlier.
 const STEPS: u64 = 14;
-/// Lives after the damage.
+/// Generations after the damage.
 const LIVES: u64 = 3;
 const SNAPSHOTS_MAX: usize = 3;
 const MEMORY_BYTES: u64 = 4 << 20;
-/// Virtual time in which scans, frees and a recount end.
+/// Virtual time within which scans, frees and a recount end.
 const SETTLED_AFTER: Duration = Duration::from_mins(1);
 
-/// What a block is.
+/// Expected state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Holds(Tag),
-    /// It held this, and the node that says where is lost.
+    /// The block held this content, and a node on the path to the block is lost.
     Lost(Tag),
-    /// It is lost, and a power cut left open which of several contents it held.
+    /// The block is lost, and after a power cut it may have held one of several contents.
     LostEither,
-    /// One of those, found again.
+    /// The block is readable again after [`Self::LostEither`], with any content.
     Found,
 }
 
 impl Cell {
-    /// Whether a read may have given this.
+    /// True if a read may have this result.
     fn admits(self, found: Result<Tag, ErrorKind>) -> bool {
         match self {
             Self::Holds(tag) => found == Ok(tag),
@@ -75,8 +75,8 @@ impl Cell {
         matches!(self, Self::Lost(_) | Self::LostEither)
     }
 
-    /// What a block is that was found to be this and may have been any of these; `None`: it may
-    /// not.
+    /// State of a block with these possible states, after a read returned `found`; `None` if no
+    /// state allows that.
     fn settled(all: &[Self], found: Result<Tag, ErrorKind>) -> Option<Self> {
         let mut fits = all.iter().copied().filter(|cell| cell.admits(found));
         let first = fits.next()?;
@@ -88,17 +88,18 @@ impl Cell {
     }
 }
 
-/// What a block may be after a power cut: first what was made durable, then what came after it.
+/// Possible states of each block after a power cut: first the durable state, then the state after
+/// each later change.
 type Cells = Vec<Vec<Cell>>;
 
-/// What was promised.
+/// Expected state of the pool.
 #[derive(Clone, Default)]
 struct Promises {
-    /// By volume, and by volume@snapshot.
+    /// By name of the volume or of the snapshot (volume@snapshot).
     views: BTreeMap<String, Cells>,
     tags: Tag,
     snapshots: u64,
-    /// Blocks that changed since the list of damage was stored.
+    /// Blocks that changed after the damage list was stored.
     changed: BTreeSet<(String, usize)>,
 }
 
@@ -112,7 +113,7 @@ impl Promises {
         self.views.get_mut(view).expect("it is there")[block].push(to);
     }
 
-    /// Takes the newest content of each block for durable.
+    /// Makes the newest state of each block durable.
     fn settle(&mut self, view: &str) {
         for cell in self.views.get_mut(view).expect("it is there") {
             cell.drain(..cell.len() - 1);
@@ -144,7 +145,7 @@ fn view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
     }
 }
 
-/// A node that is lost, and the bytes that are in its place.
+/// A lost node and its corrupted bytes.
 struct LostNode {
     place: DiskPlace,
     bytes: Vec<u8>,
@@ -164,14 +165,14 @@ struct Run {
     layout: Layout,
     promises: Promises,
     lives: u64,
-    /// Blocks that the stored list of damage has and that did not change since, by view.
+    /// Unchanged blocks of the stored damage list, by view.
     listed: BTreeSet<(String, usize)>,
 }
 
-/// Loses nodes of one pool and judges what comes of it.
+/// Corrupts nodes of one pool and checks the consequences.
 ///
 /// # Errors
-/// The first broken promise, with the seed that replays it.
+/// The first violated guarantee, with the seed that replays it.
 pub fn lose_nodes(seed: u64, bug: PlantedBug) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("lost nodes", 0);
     let layout = if rng.coin() { Layout::Single } else { Layout::Mirror };
@@ -195,7 +196,8 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // A place that holds something else by now is not needed any more, or that will show.
+            // If the bytes changed, the pool has reused the space. If it still needs the node, a
+            // later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
             let there: Vec<DiskPlace> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);
@@ -218,7 +220,7 @@ impl Run {
         opened.map_err(|error| format!("open: {error}"))
     }
 
-    /// A pool with two volumes and a snapshot or two.
+    /// Creates a pool with two volumes and up to two snapshots.
     fn fill(&mut self) -> Result<Vec<MediaImage>, String> {
         let world = self.world(Scenario::new_pool(self.layout, Room::Ample));
         let filled = world.run_until(async {
@@ -251,7 +253,7 @@ impl Run {
         Ok(world.cut(CutPlan::Everything))
     }
 
-    /// Loses one or two nodes of the victim or of a snapshot, on all legs.
+    /// Corrupts one or two nodes of the victim or of a snapshot, on all legs.
     fn damage(
         &mut self,
         images: Vec<MediaImage>,
@@ -264,7 +266,7 @@ impl Run {
                 let views: Vec<String> = self.promises.views.keys().cloned().collect();
                 let of_victim: Vec<&String> = views.iter().filter(|v| *v != OTHER).collect();
                 let name = of_victim[self.rng.index(of_victim.len())];
-                // The only node of the second level, or a leaf.
+                // Choose the only node of the second level, or a leaf.
                 let (level, index) =
                     if self.rng.below(3) == 0 { (2, 0) } else { (1, self.rng.below(2)) };
                 let place = place_of(&engine, name, level, index).await?;
@@ -297,7 +299,7 @@ impl Run {
         }
     }
 
-    /// The lost nodes are back: a disk that was away has them.
+    /// Records that the lost nodes are readable again, as when a disk reconnects.
     fn find_again(&mut self) {
         for cell in self.promises.views.values_mut().flatten().flatten() {
             match *cell {
@@ -308,7 +310,8 @@ impl Run {
         }
     }
 
-    /// Opens the pool, judges it, works on it until the power is cut, and returns what is left.
+    /// Runs one generation: opens the pool, checks it, and changes it until the power is cut.
+    /// Returns the disks.
     fn live(&mut self, images: Vec<MediaImage>) -> Result<Vec<MediaImage>, String> {
         let world = self.world(images);
         let opened = world.run_until(async {
@@ -387,7 +390,7 @@ impl Run {
     ) -> Result<(), String> {
         let mut bytes = Vec::new();
         for block in block..block + count {
-            // Also of the changes that a cut may or may not have kept, before it is acknowledged.
+            // Record the change before the acknowledgement, because a cut may keep it.
             self.promises.tags += 1;
             let tag = self.promises.tags << 8 | self.rng.below(2);
             bytes.extend(contents_of(&whole_blocks(&[tag])));
@@ -426,7 +429,7 @@ impl Run {
     async fn destroy(&mut self, engine: &Engine) -> Result<(), String> {
         let names = self.promises.snapshots();
         let name = names[self.rng.index(names.len())].clone();
-        // From here on it may be gone after a cut.
+        // From here on, a cut may leave the snapshot present or destroyed.
         self.promises.views.remove(&format!("{VICTIM}@{name}"));
         let destroyed = engine.destroy_snapshots(VICTIM, &[name]).await;
         destroyed.map_err(|error| format!("destroy: {error}"))?;
@@ -438,7 +441,8 @@ impl Run {
         let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
         let cells = self.promises.now(&format!("{VICTIM}@{name}"));
         cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
-        // Newer ones go with it; by number, the name that comes last need not be the newest.
+        // The rollback destroys newer snapshots. Compare numbers, because the last name need not be
+        // the newest.
         let newer: Vec<String> = self.promises.snapshots();
         let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
         for other in newer.iter().filter(|other| number(other) > number(&name)) {
@@ -450,7 +454,7 @@ impl Run {
         Ok(())
     }
 
-    /// From the victim to the other volume: all of it, or an error and nothing of it.
+    /// Clones blocks of the victim to the other volume: all of them, or none and an error.
     async fn clone_part(
         &mut self,
         engine: &Engine,
@@ -479,7 +483,8 @@ impl Run {
         }
     }
 
-    /// Compares every block of every view with the promises, and takes what was found for them.
+    /// Compares every block of every view with the expected states, and makes the found states the
+    /// expected ones.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
         let before = engine.damage();
         for (name, cells) in &mut self.promises.views {
@@ -506,7 +511,7 @@ impl Run {
         counts(engine).await
     }
 
-    /// Has the list of damage stored, and remembers what is on it.
+    /// Commits, which stores the damage list, and keeps a copy of the list.
     async fn store_list(&mut self, engine: &Engine) -> Result<(), String> {
         engine.sync().await.map_err(|error| format!("sync: {error}"))?;
         let damage = engine.damage();
@@ -517,7 +522,7 @@ impl Run {
         Ok(())
     }
 
-    /// After a whole scrub: the list has what reads as an error, and nothing else.
+    /// After a complete scrub: checks that the list has exactly the unreadable blocks.
     async fn judge_list(&mut self, engine: &Engine) -> Result<(), String> {
         self.judge(engine).await?;
         let damage = engine.damage();
@@ -533,7 +538,7 @@ impl Run {
         Ok(())
     }
 
-    /// Judges, destroys the victim, and expects all of its space back.
+    /// Checks the pool, destroys the victim, and expects all of its space to be freed.
     fn end(&mut self, images: Vec<MediaImage>) -> Result<(), String> {
         let world = self.world(images);
         let ended = world.run_until(async {
@@ -577,7 +582,7 @@ fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
     })
 }
 
-/// The tag of the write that a block is of, whole.
+/// The write that filled the whole block, or garbage.
 fn tag_of_block(bytes: &[u8; BLOCK_BYTES]) -> Tag {
     let found = tags_of(bytes);
     let write = write_of(found[0]);

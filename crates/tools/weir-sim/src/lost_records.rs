@@ -1,5 +1,5 @@
-//! Simulates records that are lost on every leg, for a while or permanently, and legs that misread
-//! for a while.
+//! Lost records: corrupts records on every leg, temporarily or permanently, or makes a leg misread
+//! temporarily, and checks every block.
 //!
 //! Not here: lost tree nodes (lost_nodes), faults that redundancy covers under many clients
 //! (scenario).
@@ -98,7 +98,7 @@ impl Run {
         self.world(images)
     }
 
-    /// Opens the pool on its disks with these numbers.
+    /// Opens the pool on the disks with these indices.
     async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
@@ -142,8 +142,8 @@ impl Run {
         done.map_err(told("write"))
     }
 
-    /// Overwrites and commits every record that is not lost, so that their segments are free but
-    /// for the lost ones.
+    /// Overwrites and commits every record that is not lost, so that their segments hold only lost
+    /// records.
     async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Told<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for record in (0..RECORDS).filter(|record| !lost.contains(record)) {
@@ -240,7 +240,7 @@ impl Run {
             let places = self.places(&volume, &lost).await?;
             let mut logged = vec![false; BLOCKS];
             for _ in 0..=self.rng.below(8) {
-                // Mostly in a lost record, and often across its ends.
+                // Change parts of lost records, often across their ends.
                 let record = lost[self.rng.index(lost.len())];
                 let count = 1 + self.rng.index(PARTS + 1);
                 let block = (record * PARTS + self.rng.index(PARTS)).min(BLOCKS - count);

@@ -1,13 +1,14 @@
-//! The content of a simulated disk: sparse, and cheap to copy.
+//! Content of a simulated disk: sparse, and cheap to copy.
 //!
-//! Not here: which of it is durable, and what a power cut keeps ([`crate::SimDisk`],
-//! [`crate::CutPlan`]).
+//! [`crate::SimDisk`] tracks which writes are durable; [`crate::CutPlan`] decides what a power cut
+//! keeps.
 //!
 //! Invariants:
-//! - a block that was never written reads as zeros and takes no memory;
-//! - a copy shares every block until one side writes it, so that one moment is cut hundreds of
-//!   times without copying disks;
-//! - an unreadable sector stays so, across copies and power cuts, until it is written whole.
+//! - a block that was never written reads as zeros and uses no memory;
+//! - copies share each block until one of them writes it, so one instant is cut hundreds of times
+//!   without copying disks;
+//! - an unreadable sector stays unreadable, across copies and power cuts, until it is overwritten
+//!   completely.
 //!
 //! ```text
 //! leaves: offset / 256 KiB -> shared leaf of 64 slots -> shared block of 4 KiB
@@ -20,41 +21,42 @@ use std::time::Duration;
 
 use weir_base::BLOCK_BYTES;
 
-/// Smallest unit a disk writes; finer than any file system or pool may rely on.
+/// Smallest unit that a disk writes; smaller than any unit that a file system or pool may assume.
 pub(crate) const SECTOR_BYTES: usize = 512;
 pub(crate) const SECTORS_PER_BLOCK: usize = BLOCK_BYTES / SECTOR_BYTES;
 const BLOCKS_PER_LEAF: u64 = 64;
 
 pub(crate) type BlockBytes = [u8; BLOCK_BYTES];
 
-/// Range of virtual time an operation takes; one in eight takes up to eight times as long.
+/// Range of an operation's virtual latency; one in eight operations takes up to seven times as
+/// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Shortest.
+    /// Minimum.
     pub min: Duration,
-    /// Longest, the occasional slow one aside; not below `min`.
+    /// Maximum, except for the slow operations; at least `min`.
     pub max: Duration,
 }
 
-/// What kind of disk to simulate.
+/// Properties of a simulated disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// The name in error messages.
+    /// Name in error messages.
     pub path: Arc<str>,
-    /// Length; whole sectors.
+    /// Length; a multiple of `sector_bytes`.
     pub len_bytes: u64,
     /// Smallest unit the device accepts: 512 or 4096.
     pub sector_bytes: u32,
-    /// What a power cut keeps whole or not at all: 512 or 4096.
+    /// Unit that a power cut keeps or loses as a whole: 512 or 4096.
     pub atomic_bytes: u32,
-    /// A random cut may also keep only the first bytes of such a unit.
+    /// If true, a random cut may also keep only a prefix of such a unit.
     pub torn_sectors: bool,
-    /// How long operations take.
+    /// Latency of operations.
     pub latency: Latency,
 }
 
 impl DiskOptions {
-    /// A disk of 512-byte sectors, each written whole or not at all, that answers in 5 to 200 us.
+    /// A disk of 512-byte sectors, each written atomically, with a latency of 5 to 200 us.
     pub fn new(path: &str, len_bytes: u64) -> Self {
         let latency = Latency { min: Duration::from_micros(5), max: Duration::from_micros(200) };
         Self {
@@ -71,7 +73,7 @@ impl DiskOptions {
 #[derive(Clone)]
 struct Leaf([Option<Arc<BlockBytes>>; BLOCKS_PER_LEAF as usize]);
 
-/// What is on a disk that has no power.
+/// Content of a disk without power.
 #[derive(Clone)]
 pub struct MediaImage {
     options: DiskOptions,
@@ -81,7 +83,7 @@ pub struct MediaImage {
 }
 
 impl MediaImage {
-    /// A new disk, all zeros.
+    /// A new disk full of zeros.
     pub fn blank(options: DiskOptions) -> Self {
         for unit in [options.sector_bytes, options.atomic_bytes] {
             assert!(unit == 512 || unit == 4096, "a sector is 512 or 4096 bytes, not {unit}");
@@ -92,17 +94,17 @@ impl MediaImage {
         Self { options, leaves: BTreeMap::new(), bad: BTreeSet::new() }
     }
 
-    /// What kind of disk this is.
+    /// Properties of the disk.
     pub fn options(&self) -> &DiskOptions {
         &self.options
     }
 
-    /// Changes what the next user of this media sees, such as its length or latency.
+    /// Changes properties that the next user of this media sees, such as length or latency.
     pub fn options_mut(&mut self) -> &mut DiskOptions {
         &mut self.options
     }
 
-    /// Reads bytes, unreadable sectors included.
+    /// Reads bytes, even from unreadable sectors.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         for (block, within, part) in parts(offset, out.len()) {
             let out = &mut out[part];
@@ -113,7 +115,7 @@ impl MediaImage {
         }
     }
 
-    /// Writes bytes; sectors written whole become readable.
+    /// Writes bytes; completely overwritten sectors become readable.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (block, within, part) in parts(offset, data.len()) {
             self.block_mut(block)[within].copy_from_slice(&data[part]);
@@ -123,26 +125,26 @@ impl MediaImage {
         self.mark_readable(whole);
     }
 
-    /// Flips one bit, as rot does.
+    /// Flips one bit, like bit rot.
     pub fn flip_bit(&mut self, offset: u64, bit: u32) {
         let at = (offset % BLOCK_BYTES as u64) as usize;
         self.block_mut(offset / BLOCK_BYTES as u64)[at] ^= 1 << (bit % 8);
     }
 
-    /// Makes every sector that a byte range touches unreadable.
+    /// Makes every sector that overlaps a byte range unreadable.
     pub fn set_unreadable(&mut self, range: Range<u64>) {
         let sector = SECTOR_BYTES as u64;
         self.bad.extend(range.start / sector..range.end.div_ceil(sector));
     }
 
-    /// Whether a byte range touches an unreadable sector.
+    /// True if a byte range overlaps an unreadable sector.
     pub fn is_unreadable(&self, range: Range<u64>) -> bool {
         let sector = SECTOR_BYTES as u64;
         !self.bad.is_empty()
             && self.bad.range(range.start / sector..range.end.div_ceil(sector)).next().is_some()
     }
 
-    /// Blocks that take memory.
+    /// Number of blocks that use memory.
     pub fn stored_blocks(&self) -> usize {
         self.leaves.values().map(|leaf| leaf.0.iter().flatten().count()).sum()
     }
@@ -152,7 +154,7 @@ impl MediaImage {
         leaf.0[(block % BLOCKS_PER_LEAF) as usize].as_ref()
     }
 
-    /// Takes the marked sectors of `bytes` over into a block.
+    /// Copies the sectors in `mask` from `bytes` to a block.
     pub(crate) fn put_sectors(&mut self, block: u64, mask: u8, bytes: &Arc<BlockBytes>) {
         if mask == u8::MAX {
             *self.slot(block) = Some(Arc::clone(bytes));
@@ -170,19 +172,19 @@ impl MediaImage {
         }
     }
 
-    /// Takes some bytes of one block over, as a torn write does.
+    /// Copies some bytes of one block, like a torn write.
     pub(crate) fn put_bytes(&mut self, block: u64, range: Range<usize>, bytes: &BlockBytes) {
         self.block_mut(block)[range.clone()].copy_from_slice(&bytes[range]);
     }
 
-    /// Takes over a block of another image as it is; unreadable sectors stay.
+    /// Replaces the content of a block; unreadable sectors stay unreadable.
     pub(crate) fn replace_block(&mut self, block: u64, content: Option<Arc<BlockBytes>>) {
         if content.is_some() || self.block(block).is_some() {
             *self.slot(block) = content;
         }
     }
 
-    /// Makes a block zeros.
+    /// Fills a block with zeros.
     pub(crate) fn clear_block(&mut self, block: u64) {
         self.replace_block(block, None);
         let first = block * SECTORS_PER_BLOCK as u64;
@@ -219,17 +221,17 @@ impl std::fmt::Debug for MediaImage {
     }
 }
 
-/// The part of a write that falls into one block.
+/// The part of a write in one block.
 #[derive(Clone)]
 pub(crate) struct Piece {
     pub(crate) block: u64,
-    /// Sectors of the block that are meant; bit n is sector n.
+    /// Sectors of the block that are written; bit n is sector n.
     pub(crate) mask: u8,
     pub(crate) bytes: Arc<BlockBytes>,
 }
 
 impl Piece {
-    /// Cuts a write into pieces; whole sectors.
+    /// Splits a write of whole sectors into pieces.
     pub(crate) fn split(offset: u64, data: &[u8]) -> Vec<Self> {
         parts(offset, data.len())
             .map(|(block, within, part)| {
@@ -242,7 +244,7 @@ impl Piece {
             .collect()
     }
 
-    /// The units that a cut keeps or loses as one: the sectors in each, as a mask.
+    /// Units that a cut keeps or loses as a whole, each as a mask of its sectors.
     pub(crate) fn units(&self, atomic_bytes: u32) -> impl Iterator<Item = u8> + use<> {
         let mask = self.mask;
         let whole = atomic_bytes as usize == BLOCK_BYTES;
@@ -260,14 +262,14 @@ fn sector_range(sector: usize) -> Range<usize> {
     sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES
 }
 
-/// Bytes of a block that a mask spans, first marked sector to last.
+/// Bytes of a block from the first to the last sector in a mask.
 pub(crate) fn span(mask: u8) -> Range<usize> {
     let first = mask.trailing_zeros() as usize;
     let end = SECTORS_PER_BLOCK - mask.leading_zeros() as usize;
     first * SECTOR_BYTES..end * SECTOR_BYTES
 }
 
-/// Which whole sectors of the block at or around `at` lie in a byte range.
+/// Mask of the sectors that are completely inside a byte range, in the block that contains `at`.
 pub(crate) fn sector_mask(range: &Range<u64>, at: u64) -> u8 {
     let start = at - at % BLOCK_BYTES as u64;
     let inside = |sector: &usize| {
@@ -277,7 +279,7 @@ pub(crate) fn sector_mask(range: &Range<u64>, at: u64) -> u8 {
     (0..SECTORS_PER_BLOCK).filter(inside).fold(0, |mask, sector| mask | 1 << sector)
 }
 
-/// Cuts a byte range at block borders: (block, range inside it, range inside the buffer).
+/// Splits a byte range at block borders: (block, range inside it, range inside the buffer).
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_was_written_across_blocks_and_leaves() {
+    fn reads_return_written_data_across_blocks_and_leaves() {
         let mut image = blank();
         let data: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
         image.write(1_000_003, &data);
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_sector_write_heals_an_unreadable_one() {
+    fn unreadable_sector_becomes_readable_only_by_a_full_overwrite() {
         let mut image = blank();
         image.set_unreadable(1000..1030);
         assert!(image.is_unreadable(512..1024) && image.is_unreadable(1024..1536));
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_carry_exactly_their_sectors() {
+    fn pieces_cover_exactly_the_written_sectors() {
         let pieces = Piece::split(4096 - 1024, &[7; 1024 + 4096 + 512]);
         let shape: Vec<_> = pieces.iter().map(|p| (p.block, p.mask)).collect();
         assert_eq!(shape, [(0, 0b1100_0000), (1, 0xff), (2, 1)]);

@@ -1,12 +1,12 @@
-//! A leg with old content: what one disk held earlier in the same run is put back, as when a person
-//! reattaches an old copy, or when a disk lost everything that came after some flush. Once the pool
-//! calls every leg online, the others are taken away and every byte is judged.
+//! Old legs: restores one disk to an earlier state of the same run, as if a user reattached an old
+//! copy, or as if a disk lost all writes after some flush. Once the pool reports every leg online,
+//! removes the other legs and checks every byte.
 //!
-//! Not here: which moments are cut (enumerate), the judgement itself (check).
+//! `enumerate` selects the cuts; `check` holds the checks.
 //!
 //! Invariants:
-//! - one leg is old, and no other lacks anything: the redundancy covers it;
-//! - the old content is of the same line of openings, from before the cut.
+//! - one leg is old and no other leg lacks writes, so the redundancy covers it;
+//! - the old content comes from the same chain of import epochs, before the cut.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,20 +27,21 @@ use crate::rng::Rng;
 use crate::scenario::{Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
 
-/// Moments of a run whose disks are kept, and the chance per million that a step is one.
+/// Maximum number of earlier states kept in a run, and the probability, per million, that a step is
+/// kept.
 const KEPT_MAX: usize = 4;
 const KEPT_PER_MILLION: u32 = 5_000;
-/// Looks at a resilver until it is done.
+/// Maximum number of polls of a resilver.
 const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// The disks of a run at some earlier moments.
+/// Disks of a run at some earlier steps.
 #[derive(Default)]
 pub(crate) struct Earlier(RefCell<Vec<Vec<MediaImage>>>);
 
 impl Earlier {
-    /// Keeps the disks as they are now, now and then: with all that was written, or with what was
-    /// flushed alone.
+    /// Keeps copies of the disks at some steps, either with all writes or with only the flushed
+    /// writes.
     pub(crate) fn look(&self, point: &CutPoint<'_>, seed: u64) {
         let mut rng = Rng::new(seed).stream("earlier", point.steps);
         if !rng.chance(KEPT_PER_MILLION) {
@@ -55,13 +56,13 @@ impl Earlier {
     }
 }
 
-/// Whether a scenario has legs that may be old.
+/// True if this check fits the scenario.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     scenario.layout.disks() > 1 && scenario.trouble == Trouble::None && !scenario.reshapes
 }
 
-/// Recovers from `images` with an old leg among them, waits until every leg is online, takes away
-/// as many of the others as the redundancy covers, and judges what is left.
+/// Recovers from `images` with one old leg, waits until every leg is online, removes as many other
+/// legs as the redundancy covers, and checks the content.
 pub(crate) fn judge(
     scenario: &Scenario,
     seed: u64,
@@ -78,7 +79,7 @@ pub(crate) fn judge(
     let old = rng.index(scenario.layout.disks());
     let told = |when: &'static str| move |error: String| format!("old leg {old}, {when}: {error}");
     note(Met::OldLeg);
-    // The disk that comes back while the pool is open is one more of this world.
+    // A disk that returns while the pool is open is an additional disk of this world.
     let while_open = rng.coin();
     let disks = images.len();
     if while_open {
@@ -95,7 +96,8 @@ pub(crate) fn judge(
             return Ok(None);
         }
         if reads_first {
-            // Every bad copy that is met is repaired, so this may hide what a resilver leaves out.
+            // A read repairs each bad copy that it finds, so this may hide ranges that the resilver
+            // missed.
             check::strict(&engine, books).await?;
         }
         if !settle(&world, &engine).await? {
@@ -163,8 +165,8 @@ async fn open(
     engine.map_err(|error| format!("open: {error}"))
 }
 
-/// Brings the old disk back into a pool that was opened without it. False where the pool has no
-/// such leg, or the old content is of a time when the disk was none.
+/// Brings the old disk online in a pool that was opened without it. Returns false if the pool has
+/// no such leg, or if the old content predates the disk's membership.
 async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<bool, String> {
     let pool = engine.pool();
     let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(false) };
@@ -181,7 +183,7 @@ async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<b
     }
 }
 
-/// Commits and scans until every leg is online. False where one is missing.
+/// Commits and scans until every leg is online. Returns false if a leg is missing.
 async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> {
     let executor = world.executor().clone();
     let (committer, timer) = (Arc::clone(engine), executor.clone());
@@ -210,8 +212,8 @@ async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> 
     settled
 }
 
-/// Legs beside the old one, of its vdev, as many as this can do without; `None` where the old disk
-/// is no leg any more.
+/// Other legs of the old leg's vdev, as many as its redundancy covers; `None` if the old disk is no
+/// longer a leg.
 fn others(engine: &Engine, old: usize, rng: &mut Rng) -> Option<Vec<usize>> {
     let number = |path: &str| path.strip_prefix("disk")?.parse::<usize>().ok();
     let legs = |vdev: &VdevStatus| -> Vec<usize> {

@@ -1,13 +1,13 @@
-//! The operator of a scenario: scrubs, takes a leg offline, brings legs back and replaces them, or
+//! Operator of a scenario: scrubs, takes a leg offline, brings legs online and replaces them, or
 //! adds and removes vdevs, under load.
 //!
-//! Not here: volumes (admin); what a resilver is worth once the power is cut (enumerate lets any
-//! leg be absent again as soon as all are online).
+//! `admin` handles volumes. `enumerate` tests resilvers after a power cut: it may remove any leg
+//! again once all legs are online.
 //!
 //! Invariants:
-//! - one leg at a time is out of use by the operator's doing, and never the one that has all;
-//! - a scrub of disks without trouble finds nothing, and of a mirror never a block without a good
-//!   copy.
+//! - the operator takes at most one leg offline at a time, and never the only complete leg;
+//! - a scrub of disks without injected faults finds no error, and a scrub of a mirror finds no
+//!   block without a good copy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::executor::Executor;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Scenario, Trouble};
 
-/// Looks at a resilver until it is done, or gives up.
+/// Maximum number of polls of a resilver.
 const LOOKS_MAX: usize = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
@@ -35,7 +35,7 @@ pub(crate) struct Operator {
     pub(crate) scenario: Scenario,
 }
 
-/// The pool's legs, by the number of their disks.
+/// Legs of the pool, by the number of their disks.
 pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     let vdevs = engine.pool().status().vdevs.into_iter();
     let number = |path: &str| path.strip_prefix("disk").and_then(|n| n.parse().ok());
@@ -43,7 +43,8 @@ pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     legs.map(|leg| (number(&leg.path).expect("disks are numbered"), leg.state)).collect()
 }
 
-/// Those that may lack something: an unconfirmed leg does not, on disks that keep their word.
+/// Legs that may lack writes. An unconfirmed leg lacks none if its disk acknowledges flushes
+/// correctly.
 pub(crate) fn legs_that_lack(engine: &Engine) -> Vec<usize> {
     let vdevs = engine.pool().status().vdevs.into_iter();
     let unconfirmed: Vec<_> = vdevs.flat_map(|vdev| vdev.legs).map(|leg| leg.unconfirmed).collect();
@@ -52,7 +53,7 @@ pub(crate) fn legs_that_lack(engine: &Engine) -> Vec<usize> {
     lack.map(|((leg, _), _)| leg).collect()
 }
 
-/// Those that are not online.
+/// Legs that are not online.
 pub(crate) fn legs_out_of_use(engine: &Engine) -> Vec<(usize, LegState)> {
     legs(engine).into_iter().filter(|(_, state)| *state != LegState::Online).collect()
 }
@@ -81,7 +82,7 @@ impl Operator {
         }
     }
 
-    /// Waits for a resilver.
+    /// Waits until no leg needs a resilver.
     async fn settle(&self) {
         for _ in 0..LOOKS_MAX {
             if !self.engine.pool().wants_resilver() {
@@ -104,7 +105,7 @@ impl Operator {
             None => 0,
         };
         let told = |error: weir_pool::PoolError| Stop::Told(error.into());
-        // The one that may be troubled may have been replaced.
+        // An earlier step may have replaced the faulty disk.
         let Ok((guid, _, state)) = pool.find_leg(self.disks[disk].path()) else { return Ok(()) };
         if state == LegState::Online {
             return Self::busy_is_fine(
@@ -114,9 +115,10 @@ impl Operator {
         if pool.let_go_of_leg(guid).map_err(told)? {
             match pool.bring_leg_back(guid, Arc::clone(&self.disks[disk])).await {
                 Ok(()) => self.engine.leg_came_back(),
-                // A leg that was being replaced left while its disk was looked at.
+                // The pool detached the leg while its disk was read, because its replacement was
+                // complete.
                 Err(_) if pool.find_leg(&guid.to_string()).is_err() => {}
-                // A disk that is broken for good cannot be opened: nothing has changed then.
+                // A disk with permanent faults cannot be opened; the pool is unchanged.
                 Err(_) if self.scenario.trouble != Trouble::None => {}
                 Err(error) => {
                     return Err(Stop::Broken(format!("disk {disk} did not come back: {error}")));
@@ -126,13 +128,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Puts the disk that the pool does not have in the place of one that is out of use, or of a
-    /// good one.
+    /// Replaces an offline or faulted leg, or else an online leg, by a disk that the pool does not
+    /// use.
     async fn replace_leg(&mut self) -> Result<(), Stop> {
         let legs = legs(&self.engine);
         let out = legs.iter().find(|(_, state)| *state != LegState::Online);
         let old = match out {
-            // What it misses, the others alone have.
+            // Only the other legs have the writes that a stale leg lacks.
             Some((_, LegState::Stale)) => return Ok(()),
             Some((disk, _)) => *disk,
             None if self.scenario.trouble == Trouble::None => legs[self.rng.index(legs.len())].0,
@@ -150,22 +152,22 @@ impl Operator {
             tracing::debug!("disk replaced");
         }
         match done {
-            // Disks of different vdevs are of different sizes.
+            // Disks of different vdevs have different sizes.
             Err(error)
                 if error.kind() == ErrorKind::Invalid && self.scenario.layout != Layout::Mixed =>
             {
                 Err(Stop::Broken(format!("disk {old} cannot be replaced by {spare}: {error}")))
             }
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-            // A leg that was being replaced left in this moment.
+            // The pool detached the leg concurrently, because its replacement was complete.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            // The disk that was replaced before, and is as troubled as ever.
+            // The spare disk is the faulty disk that was replaced before.
             Err(_) if spare < self.scenario.layout.troubled() => Ok(()),
             done => Self::busy_is_fine(done.map(drop)),
         }
     }
 
-    /// Adds a vdev for data or the log, removes one, or lets one stay that is leaving.
+    /// Adds a vdev for data or for the log, removes a vdev, or cancels a removal.
     async fn reshape(&mut self) -> Result<(), Stop> {
         let status = self.engine.pool().status();
         if let Some(left) = status.evacuations.first()
@@ -192,7 +194,7 @@ impl Operator {
         Self::refusal_is_fine(self.engine.add_vdev(&spec, &mut guid).await)
     }
 
-    /// Disks without trouble that the pool does not have.
+    /// Disks without injected faults that the pool does not use.
     fn unused_disks(&self) -> Vec<usize> {
         let legs = legs(&self.engine);
         let unused = |n: &usize| legs.iter().all(|(disk, _)| disk != n);
@@ -207,7 +209,7 @@ impl Operator {
         }
     }
 
-    /// What the scan so far must look like.
+    /// Checks the results of the running or last scan.
     fn judge_scan(&self) -> Result<(), Stop> {
         let Some(scan) = self.engine.pool().scan_status() else { return Ok(()) };
         let found = scan.repaired_bytes + scan.unrepaired > 0;

@@ -1,18 +1,18 @@
-//! Recoveries of pools that lost nodes and blocks of their own trees (directory, segment table,
-//! remap and reference tables) in every copy on every leg, for a while or for good, while they were
-//! closed or in use: the cost of that, and proof that it costs no other data.
+//! Metadata loss: corrupts nodes and blocks of the metadata trees (directory, segment table, remap
+//! and reference tables) in every copy on every leg, temporarily or permanently, in closed and open
+//! pools, and checks that no other data is affected.
 //!
-//! Not here: damage that the redundancy covers (scenario).
+//! `scenario` covers damage within the redundancy.
 //!
 //! Invariants:
-//! - the pool opens, takes writes and commits, over power cuts;
-//! - a block is an error or something that was written there: nothing was used again too early;
-//! - a block whose pointers need none of the lost nodes keeps its content;
-//! - an import that a person must force writes nothing without;
-//! - when the nodes can be read again, every volume, snapshot and block is back;
-//! - what was written and flushed after the loss is there after the next cut;
-//! - nodes that are lost while the pool is in use cost nothing: RAM has what they lead to;
-//! - no counter is too low, and one is too high only where the pool says that it may be.
+//! - every import succeeds, and the pool accepts writes and commits, also across power cuts;
+//! - a read returns an error or data once written to that block, so no live space was reused;
+//! - a block whose pointers need no corrupted node keeps its content;
+//! - an import that needs force writes nothing without it;
+//! - when the nodes are readable again, every volume, snapshot and block is back;
+//! - data written and flushed after the loss survives the next power cut;
+//! - in an open pool the loss affects nothing, because RAM holds the contents of those nodes;
+//! - no counter is too low, and a counter is too high only if the pool reports that it can be.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,31 +36,33 @@ use crate::rng::Rng;
 use crate::scenario::{Layout, Scenario, Trouble, devices};
 use crate::world::SimWorld;
 
-/// Writes after a loss, to each volume.
+/// Number of writes to each volume after a loss.
 const WRITES: usize = 12;
-/// Commits after everything was destroyed: enough for what is dead to come back.
+/// Number of commits after all volumes were destroyed; enough to reclaim all dead space.
 const COMMITS: usize = 8;
 
-/// Looks at a scrub until it is done.
+/// Maximum number of polls of a scrub.
 const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// Virtual time for writes to the log: far more than disks take.
+/// Virtual time limit of writes to the log, far more than the disks need.
 const LOG_LIMIT: Duration = Duration::from_secs(10);
 const TREES: [OwnTree; 4] =
     [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References];
 
-/// What was written after the loss: by volume and block.
+/// Content written after the loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the loss, by volume and block; they must hold the same after it.
+/// Content of sectors before the loss, by volume and block; it must be the same afterwards.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
-/// Whether such a recovery can be tried: both legs of a mirror have the same at the same place.
+/// True if the scenario allows this check: both legs of a mirror have the same data at the same
+/// offset.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
     plain && scenario.trouble == Trouble::None && !scenario.reshapes
 }
 
-/// Loses parts of one of the pool's own trees, closed or in use, and goes on over more power cuts.
+/// Corrupts parts of one metadata tree of a closed or open pool, and continues across more power
+/// cuts.
 pub(crate) fn lose_some(
     scenario: &Scenario,
     seed: u64,
@@ -74,33 +76,33 @@ pub(crate) fn lose_some(
     }
 }
 
-/// The state of a pool before a loss.
+/// State of a pool before the loss.
 #[derive(Default)]
 struct Before {
-    /// Parts of a tree that are lost.
+    /// Parts of the metadata tree that were corrupted.
     lost: Vec<OwnPlace>,
     /// Names of volumes and snapshots.
     names: Vec<String>,
     /// Content of every block.
     whole: Exact,
-    /// Of those, the blocks whose pointers need none of the lost parts.
+    /// Blocks of `whole` whose pointers need no lost part.
     exact: Exact,
-    /// Flushed writes that are in the log alone.
+    /// Flushed writes that exist only in the log.
     logged: Written,
     /// The copies of the lost parts.
     flipped: Vec<Flipped>,
 }
 
-/// A copy of a part whose bits were flipped.
+/// A copy of a part in which bits were flipped.
 struct Flipped {
-    /// Leg.
+    /// Index of the leg.
     image: usize,
     offset: u64,
-    /// Its bytes since.
+    /// Bytes of the copy after the flip.
     bytes: Vec<u8>,
 }
 
-/// Loses parts of one of the trees of a closed pool and continues over more power cuts.
+/// Corrupts parts of one metadata tree of a closed pool and continues across more power cuts.
 fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
@@ -135,7 +137,7 @@ fn lose_and_go_on(
         let run = world.executor().spawn("committer", run);
         let wrote = write_some(&engine, &mut books, &mut written, &mut rng).await;
         if rng.coin() {
-            // Half of the time what was flushed is in the log alone.
+            // In half of the runs, the flushed data exists only in the log.
             return wrote;
         }
         engine.stop();
@@ -164,8 +166,8 @@ fn lose_and_go_on(
     last.map(drop).map_err(told)
 }
 
-/// Opens a pool whose lost parts are readable again and expects everything from before the loss. A
-/// recount then corrects its counters.
+/// Opens a pool whose lost parts are readable again and expects the complete state before the loss.
+/// A recount then corrects its counters.
 fn return_all(
     scenario: &Scenario,
     seed: u64,
@@ -205,9 +207,9 @@ fn return_all(
 }
 
 impl Before {
-    /// Writes to the log alone: a commit would move the parts that are about to be lost. A write
-    /// that waits for a commit, because the log or the pool is full, is given up after
-    /// [`LOG_LIMIT`]; then the content of all written blocks is unknown.
+    /// Writes only to the log, because a commit would move the parts that are about to be lost.
+    /// Aborts a write that waits for a commit, because the log or the pool is full, after
+    /// [`LOG_LIMIT`]; the content of all written blocks is then unknown.
     async fn log_some(
         &mut self,
         world: &SimWorld,
@@ -233,8 +235,8 @@ impl Before {
         Ok(())
     }
 
-    /// After an import: expects flushed writes of every volume that was found. A forced import may
-    /// drop the writes to a volume that it did not find.
+    /// After an import: expects the flushed writes of every volume that was found. A forced import
+    /// may drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
         for (block, tag) in &self.logged {
             self.exact.remove(block);
@@ -258,7 +260,7 @@ async fn names_of(engine: &Engine) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Loses all nodes of one of the trees while the pool is in use, and the cache has none of them.
+/// Overwrites all nodes of one tree while the pool is open and no node is in the cache.
 fn lose_in_use(
     scenario: &Scenario,
     seed: u64,
@@ -309,7 +311,7 @@ fn lose_in_use(
     last.map(drop).map_err(told)
 }
 
-/// Looks at everything on the disks.
+/// Runs a scrub to its end.
 async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
     match engine.scrub_start() {
         Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
@@ -326,7 +328,7 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
         }
     }
     engine.stop();
-    // No committer runs in this world, and the scans may wait for a commit.
+    // No committer runs in this world, but the scans may wait for a commit.
     let mut run = run;
     loop {
         match select(run, pin!(world.executor().sleep(BETWEEN_LOOKS))).await {
@@ -339,7 +341,7 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
     }
 }
 
-/// Runs something on these disks, and cuts the power with nothing of what was not flushed kept.
+/// Runs a future on these disks, then cuts the power and drops all unflushed writes.
 fn in_world(
     images: Vec<MediaImage>,
     seed: u64,
@@ -350,7 +352,7 @@ fn in_world(
     Ok(world.cut(CutPlan::Nothing))
 }
 
-/// Opens a pool as a server does; `None` where a person must force that.
+/// Opens a pool without force; returns `None` if the pool needs force.
 async fn open_unforced(
     scenario: &Scenario,
     world: &SimWorld,
@@ -377,7 +379,7 @@ async fn open_with(
     Ok(engine)
 }
 
-/// Opens a pool, by force where that is needed.
+/// Opens a pool, with force if needed.
 async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
     if let Some(engine) = open_unforced(scenario, world, opening).await? {
         return Ok(engine);
@@ -386,8 +388,8 @@ async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc
     open_with(scenario, world, how).await.map_err(|error| format!("open: {error}"))
 }
 
-/// Damages a few places of one tree, or all of a level, after flushed writes that are in the log
-/// alone or none.
+/// Corrupts a few parts of one tree or all of one level, in some runs after flushed writes that
+/// exist only in the log.
 fn lose(
     scenario: &Scenario,
     seed: u64,
@@ -421,7 +423,7 @@ fn lose(
     Ok((images, before))
 }
 
-/// Flips bits of every copy of these places on every leg.
+/// Flips bits in every copy of these parts on every leg.
 fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     let mut flipped = Vec::new();
     for place in places {
@@ -437,8 +439,8 @@ fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     flipped
 }
 
-/// Flips the bits back, except where the pool has written something else meanwhile: the place of a
-/// lost reference table is reused.
+/// Flips the bits back, except where the pool has overwritten the copy: the space of a lost
+/// reference table is reused.
 fn restore(images: &mut [MediaImage], flipped: &[Flipped]) {
     for Flipped { image, offset, bytes } in flipped {
         let mut found = vec![0; bytes.len()];
@@ -463,7 +465,7 @@ fn scribble(world: &SimWorld, places: &[OwnPlace], rng: &mut Rng) {
     }
 }
 
-/// Segments that are described by what is lost of the segment table or of the remap tables.
+/// Segments whose entry in the segment table or whose remap table is lost.
 fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
     let of = |place: &OwnPlace| {
         let blocks = LostPart { level: place.level, index: place.index }.blocks();
@@ -477,7 +479,7 @@ fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
     lost.iter().filter_map(of).collect()
 }
 
-/// Content of every block that can be read without the nodes that are about to be lost.
+/// Content of every block that is readable without the parts in `lost`.
 async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     let (described, mut exact) = (described(lost), Exact::new());
     for volume in engine.volumes() {
@@ -498,8 +500,8 @@ async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     Ok(exact)
 }
 
-/// Compares every block with its content before; a volume may be gone if some of the directory
-/// is lost.
+/// Compares every block with its content before the loss. If a part of the directory is lost, a
+/// volume may be missing.
 async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(), String> {
     let may_be_gone = lost.iter().any(|place| place.tree == OwnTree::Datasets);
     for ((name, block), tags) in exact {
@@ -517,7 +519,7 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares counters with a walk, as far as that can read what it needs.
+/// Compares the counters with a walk of the trees, as far as the walk can read them.
 async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
         match done {
@@ -531,7 +533,7 @@ async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     if let Some(wrong) = found(engine.check_references().await)?.first() {
         return Err(format!("{wrong:?}"));
     }
-    // What a lost snapshot says of its volume's space is there again after a recount.
+    // A lost snapshot makes its volume's space account wrong until a recount.
     let are_whole = lost.iter().all(|place| place.tree != OwnTree::Datasets);
     let accounts = found(engine.check_accounts().await)?;
     if let Some(wrong) = accounts.first().filter(|_| are_whole) {
@@ -543,7 +545,7 @@ async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
     }
 }
 
-/// Whether an error is one that a client may get after a loss.
+/// True if a client may receive this error after a loss.
 fn is_allowed(error: &DatasetError) -> bool {
     matches!(error.kind(), ErrorKind::Data | ErrorKind::NoSpace)
 }
@@ -588,11 +590,11 @@ async fn is_there(engine: &Engine, written: &Written) -> Result<(), String> {
     Ok(())
 }
 
-/// Destroys what can be destroyed, and commits until that is over.
+/// Destroys all volumes that can be destroyed, and commits until their space is freed.
 async fn destroy_all(engine: &Engine) -> Result<(), String> {
     for volume in engine.volumes() {
         match engine.destroy_volume(&volume.info().name, true).await {
-            // A clone, a tag or a stream keeps it.
+            // A clone, a hold or a stream prevents the destruction.
             Ok(_) | Err(DatasetError::InUse { .. }) => {}
             Err(error) => return Err(format!("destroy: {error}")),
         }

@@ -1,12 +1,12 @@
-//! The administrator of a scenario clones ranges: several into one volume at the same time now and
-//! then, with writes to that volume beside them, while clients write to the sources.
+//! Block clones by the administrator of a scenario: sometimes several into one volume concurrently,
+//! with concurrent writes to that volume, while clients write to the sources.
 //!
-//! Not here: what else is done with snapshots (snapshots), what all this may lead to (together),
-//! judging a crash (books, check).
+//! `snapshots` handles snapshots, `together` computes the possible results, `books` and `check`
+//! verify recoveries.
 //!
 //! Invariants:
-//! - no client uses the destination meanwhile, so that what is asked for together is all there is;
-//! - what was asked for is noted before the call, what was promised right after it.
+//! - no client uses the destination in the meantime, so the recorded changes are complete;
+//! - a call is recorded as pending before it starts, and as acknowledged right after it returns.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -26,28 +26,28 @@ use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_
 use crate::rng::Rng;
 use crate::together::{Moment, Source, Together, What};
 
-/// Clones, and changes of a writer beside them, that are asked for together at most.
+/// Maximum number of concurrent clones, and of concurrent changes by a writer.
 const CLONES_MAX: u64 = 3;
 const STEPS_MAX: u64 = 6;
-/// Of one write.
+/// Maximum number of blocks in one write.
 const BLOCKS_PER_WRITE_MAX: usize = 12;
-/// Polls of others before a writer that runs beside clones goes on, or one of several clones begins
-/// where not all begin at once, at most.
+/// Maximum number of yields before each step of a concurrent writer, and before a clone that starts
+/// late.
 const PAUSE_MAX: u64 = 24;
 
-/// A range to be cloned.
+/// A range to clone.
 struct Wanted {
     source: Arc<Volume>,
-    /// Of a snapshot.
+    /// Content of the source if it is a snapshot.
     content: Option<Vec<Tag>>,
-    /// Which volume it is, if it is not a snapshot.
+    /// Index of the source if it is a volume.
     volume: usize,
-    /// In sectors, as what follows.
+    /// First sector of the source; `to` is in sectors too.
     from: usize,
     to: Range<usize>,
 }
 
-/// One of those that change a volume together.
+/// An actor that changes a volume concurrently with others.
 struct Party {
     rng: Rng,
     engine: Arc<Engine>,
@@ -55,7 +55,7 @@ struct Party {
     executor: Executor,
     index: usize,
     destination: Arc<Volume>,
-    /// Sectors that become clones: half of its changes begin there.
+    /// Cloned ranges; half of the changes start in one of them.
     near: Vec<Range<usize>>,
 }
 
@@ -69,7 +69,7 @@ impl Admin {
         self.clone_range_of(index, &name).await
     }
 
-    /// One of the volumes that are there.
+    /// Draws one of the existing volumes.
     fn one_of(&mut self, fits: &dyn Fn(&str) -> bool) -> Option<(usize, String)> {
         let books = self.books.borrow();
         let there = books.volumes.iter().enumerate();
@@ -78,13 +78,14 @@ impl Admin {
         (!there.is_empty()).then(|| there[self.rng.index(there.len())].clone())
     }
 
-    /// Makes ranges of this volume clones of others.
+    /// Clones ranges of other volumes into this volume.
     pub(crate) async fn clone_range_of(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         self.books.borrow_mut().volumes[index].quiet = true;
         while self.books.borrow().volumes[index].busy > 0 {
             self.executor.yield_now().await;
         }
-        // What a bad disk cut short may be there or not: nobody uses the volume any more.
+        // If a disk error interrupts the clones, the volume stays quiet, because their outcome is
+        // unknown.
         self.clone_together(index, name).await?;
         self.books.borrow_mut().volumes[index].quiet = false;
         Ok(())
@@ -138,7 +139,7 @@ impl Admin {
         }
     }
 
-    /// A range of some volume or snapshot, and where it may go.
+    /// Draws a range of a volume or snapshot, and its destination.
     async fn some_range(
         &mut self,
         destination: &Arc<Volume>,
@@ -149,7 +150,7 @@ impl Admin {
         let (source, content, volume) = if let Some((at, id)) = snapshot {
             let content = match &self.books.borrow().snapshots[at].content {
                 Content::Known(state) => state.clone(),
-                // It could not be read when it was taken.
+                // A disk error prevented the read after the snapshot was taken.
                 Content::After { .. } => return Ok(None),
             };
             (self.engine.open_snapshot(&id).map_err(Stop::Told)?, Some(content), 0)
@@ -179,14 +180,14 @@ impl Admin {
         Ok(Some(Wanted { source, content, volume, from, to: to..to + count }))
     }
 
-    /// Everything has ended: what is there now is what must be there from now on.
+    /// After all changes ended, makes the current content the expected content.
     async fn settle(
         &mut self,
         index: usize,
         name: &str,
         destination: &Arc<Volume>,
     ) -> Result<(), Stop> {
-        // Of a clone nothing is left to be made durable, of what was written beside it there is.
+        // Clones are durable already; concurrent writes are durable only after a flush.
         self.party(index, destination).flush().await?;
         let (quota, _) = self.books.borrow().volumes[index].limits.known;
         let used = destination.info().space.used;
@@ -222,7 +223,7 @@ impl Admin {
 }
 
 impl Party {
-    /// Notes something of what the volume goes through.
+    /// Updates the record of concurrent changes.
     fn note<T>(&self, what: impl FnOnce(&mut Together) -> T) -> T {
         let mut books = self.books.borrow_mut();
         what(books.volumes[self.index].together.as_mut().expect("it goes through something"))
@@ -251,7 +252,7 @@ impl Party {
         self.ended(began, entries, cloned)
     }
 
-    /// In the same executor step as the engine's answer.
+    /// Records the engine's response in its executor step.
     fn ended(
         &self,
         began: Moment,
@@ -269,7 +270,7 @@ impl Party {
         Ok(())
     }
 
-    /// Writes, trims, flushes and reads.
+    /// Writes, trims, flushes and reads at random.
     async fn steps(&mut self, steps: u64) -> Result<(), Stop> {
         for _ in 0..steps {
             self.pause().await;
@@ -283,7 +284,7 @@ impl Party {
         Ok(())
     }
 
-    /// Whole blocks, or any sectors.
+    /// Draws whole blocks or an arbitrary range of sectors.
     fn some_sectors(&mut self) -> Range<usize> {
         let blocks = self.destination.size_bytes() as usize / BLOCK_BYTES;
         let start = if self.near.is_empty() || self.rng.coin() {
@@ -343,7 +344,7 @@ impl Party {
         let book = &books.volumes[self.index];
         let together = book.together.as_ref().expect("it goes through something");
         let (now, all) = (book.history.now(), &books.volumes);
-        // A read is of one moment for each sector, and for no two of them.
+        // A read is consistent only within one sector, so check each sector separately.
         for (sector, tag) in range.zip(found) {
             if !together.reads((now, all), (sector, &[tag]), then) {
                 let name = &book.name;
@@ -355,7 +356,7 @@ impl Party {
     }
 }
 
-/// What is left of a range of blocks without some sectors of the first and of the last one.
+/// Draws a range that starts in the first block of `whole` and ends in its last block.
 pub(crate) fn some_part(rng: &mut Rng, whole: &Range<usize>) -> Range<usize> {
     let start = whole.start + rng.index(SECTORS);
     let last = whole.end - SECTORS;

@@ -1,12 +1,12 @@
-//! The administrator of a scenario sends snapshots to another volume of the pool, as `weir send`
-//! and `weir receive` do, while clients write.
+//! Replication by the administrator of a scenario: sends snapshots to another volume of the pool,
+//! as `weir send` and `weir receive` do, while clients write.
 //!
-//! Not here: streams that are damaged (weir-dataset), two pools (tests/all/receive.rs).
+//! weir-dataset tests damaged streams; tests/all/receive.rs tests two pools.
 //!
 //! Invariants:
-//! - only streams change the replica, so all it ever shows is what its snapshots hold;
-//! - a stream that was cut goes on where the volume says, or is given up;
-//! - what is asked for is noted before the call, what was promised right after it.
+//! - only streams change the replica, so it never shows content other than its snapshots;
+//! - an interrupted stream resumes at the volume's resume token or is aborted;
+//! - a call is recorded as pending before it starts, and as acknowledged right after it returns.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use crate::client::Stop;
 use crate::coverage::{Met, note};
 use crate::history::Tag;
 
-/// Its name.
+/// Name of the replica.
 const REPLICA: &str = "replica";
-/// Bytes that come together.
+/// Maximum number of bytes in one piece of a stream.
 const PIECE_BYTES_MAX: u64 = 60_000;
 
-/// Whether this is the replica's name.
+/// True for the replica's name.
 pub(crate) fn is_replica(volume: &str) -> bool {
     volume == REPLICA
 }
 
-/// A snapshot that was sent, or is.
+/// A snapshot that was sent or is in transfer.
 #[derive(Clone, Debug)]
 struct Sent {
     name: String,
@@ -40,18 +40,18 @@ struct Sent {
     content: Vec<Tag>,
 }
 
-/// What is known of the replica.
+/// Expected state of the replica.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
-    /// What arrived whole, in that order.
+    /// Completely received snapshots, in order of receipt.
     arrived: Vec<Sent>,
-    /// What is on its way: there whole, or not at all.
+    /// Snapshot in transfer: a recovery finds all of it or none.
     arriving: Option<Sent>,
-    /// Its destruction was asked for.
+    /// If true, a destruction is pending.
     leaving: bool,
 }
 
-/// What a recovery found of it.
+/// Recovered state of the replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     snapshots: Vec<String>,
@@ -63,7 +63,7 @@ fn id(volume: &str, name: &str) -> SnapshotId {
 }
 
 impl Replica {
-    /// From here on, what a recovery found is what must be there.
+    /// Makes the recovered state the expected state.
     pub(crate) fn rebase(&mut self, found: Option<Found>) {
         let Some(Found { snapshots, receiving }) = found else {
             *self = Self::default();
@@ -75,7 +75,7 @@ impl Replica {
         self.arriving.take_if(|_| receiving.is_none());
     }
 
-    /// Whether it is as was promised; what there is.
+    /// Checks the replica against the expected state; returns its actual state.
     pub(crate) async fn judge(
         &self,
         engine: &Engine,
@@ -108,7 +108,7 @@ impl Replica {
 }
 
 impl Sent {
-    /// What the replica has under its name: size in blocks and content.
+    /// Reads the snapshot of this name from the replica: size in blocks and content.
     async fn read(
         &self,
         engine: &Engine,
@@ -119,7 +119,7 @@ impl Sent {
         Ok((size, read_snapshot(engine, REPLICA, &self.name, sectors).await?))
     }
 
-    /// Whether that is what was sent.
+    /// Checks that the content equals the sent content.
     fn judge(&self, (size, found): &(usize, Vec<Tag>)) -> Result<(), String> {
         let name = &self.name;
         if *size != self.size {
@@ -134,7 +134,7 @@ impl Sent {
 }
 
 impl Admin {
-    /// Sends something to the replica, goes on with what was cut, or destroys it.
+    /// Sends a snapshot to the replica, continues an interrupted stream, or destroys the replica.
     pub(crate) async fn replicate(&mut self) -> Result<(), Stop> {
         let volume = self.engine.volume(REPLICA).ok();
         if let Some(snapshot) = volume.and_then(|volume| volume.receiving()) {
@@ -164,7 +164,7 @@ impl Admin {
         Ok(listed.skip_while(|name| *name != snapshot.name).skip(1).collect())
     }
 
-    /// The snapshot of this name that is not the replica's.
+    /// The snapshot of this name in a volume other than the replica.
     async fn source_of(&self, name: &str) -> Result<Option<SnapshotId>, Stop> {
         for volume in self.engine.volumes() {
             let volume = volume.info().name;
@@ -197,7 +197,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Goes on with a stream that was cut, if there still is what was sent.
+    /// Resumes an interrupted stream if its snapshot still exists; otherwise aborts it.
     async fn go_on(&mut self, snapshot: &str) -> Result<(), Stop> {
         let token = self.engine.receive_token(REPLICA).await.map_err(Stop::Told)?;
         if let Some(source) = self.source_of(snapshot).await? {
@@ -210,7 +210,7 @@ impl Admin {
     async fn resume(&mut self, snapshot: SnapshotId, token: ResumeToken) -> Result<(), Stop> {
         let spec = SendSpec { snapshot, from: None, resume: Some(token) };
         match self.engine.prepare_send(&spec) {
-            // What it is a difference to was destroyed.
+            // The base snapshot of the incremental stream was destroyed.
             Err(DatasetError::Unfit { .. }) => self.give_up().await,
             Err(error) => Err(Stop::Told(error)),
             Ok(_) => self.send(spec).await,
@@ -224,7 +224,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Sends a stream and receives it, or the beginning of it.
+    /// Sends a stream and receives all of it or a prefix.
     async fn send(&mut self, spec: SendSpec) -> Result<(), Stop> {
         let sending = self.engine.prepare_send(&spec).map_err(Stop::Told)?;
         let mut stream = Vec::new();
@@ -250,7 +250,7 @@ impl Admin {
             Err(error) => return Err(Stop::Told(error)),
         };
         if !is_whole {
-            // Of one that was cut in its first frame nothing is there.
+            // A stream that was cut in its first frame creates nothing.
             let volume = self.engine.volume(REPLICA).ok();
             if volume.is_none_or(|volume| volume.receiving().is_none()) {
                 self.books.borrow_mut().replica.arriving = None;
@@ -269,7 +269,7 @@ impl Admin {
         sent.judge(&found).map_err(Stop::Broken)
     }
 
-    /// Receives a stream; whether all of it came.
+    /// Receives a stream; returns true if it is complete.
     async fn receive(&mut self, stream: &[u8]) -> Result<bool, DatasetError> {
         let spec = ReceiveSpec {
             volume: REPLICA.to_owned(),

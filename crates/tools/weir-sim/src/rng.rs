@@ -1,13 +1,13 @@
 //! Seeded random numbers whose sequence never changes.
 //!
-//! Not here: secrets or identifiers; nothing about these numbers is hard to guess.
+//! Unsuitable for secrets or identifiers, because the numbers are predictable.
 //!
 //! Invariants:
-//! - the same seed gives the same numbers on every machine and in every later version of Weir: a
-//!   seed in a bug report stays good. No crate promises that for its derived draws (ranges,
-//!   shuffles), hence these few lines;
-//! - a stream depends on its purpose alone, not on what was drawn before: switching one fault on
-//!   does not change the schedule of everything else.
+//! - a seed gives the same numbers on every machine and in every later version of Weir, so a seed
+//!   in a bug report stays valid. No crate guarantees this for ranges and shuffles, hence this
+//!   implementation;
+//! - a stream depends only on its seed and purpose, not on earlier draws: an enabled fault does not
+//!   change the schedule of other operations.
 //!
 //! Spec: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 
@@ -26,10 +26,10 @@ impl Rng {
         Self { seed, state: seed }
     }
 
-    /// An independent stream for one purpose; `index` tells equal purposes apart.
+    /// An independent stream for one purpose; `index` distinguishes streams of the same purpose.
     #[must_use]
     pub fn stream(&self, purpose: &str, index: u64) -> Self {
-        // FNV-1a keeps purposes apart; mixing keeps neighbouring indices apart.
+        // FNV-1a separates purposes; mixing separates adjacent indices.
         let name = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
         });
@@ -45,39 +45,39 @@ impl Rng {
     /// A number in `0..bound`; `bound > 0`.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no number");
-        // The bias of multiply-shift is below bound / 2^64: far under what any run could notice.
+        // Multiply-shift has a bias below bound / 2^64, which no run can detect.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in a range that is not empty.
+    /// A number in a non-empty range.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         assert!(range.start < range.end, "an empty range has no number");
         range.start + self.below(range.end - range.start)
     }
 
-    /// An index into something with `len > 0` elements.
+    /// An index into a collection of `len > 0` elements.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True once in two.
+    /// True with probability 1/2.
     pub fn coin(&mut self) -> bool {
         self.next_u64() >> 63 == 1
     }
 
-    /// True `per_million` times in a million.
+    /// True with probability `per_million` / 1,000,000.
     pub fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Fills a slice.
+    /// Fills a slice with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
             part.copy_from_slice(&self.next_u64().to_le_bytes()[..part.len()]);
         }
     }
 
-    /// Puts the elements in random order.
+    /// Shuffles the elements.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.index(last + 1));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_does_not_depend_on_earlier_draws() {
+    fn stream_does_not_depend_on_earlier_draws() {
         let mut parent = Rng::new(7);
         let mut before = parent.stream("disk", 1);
         parent.next_u64();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_stay_in_their_bounds_and_reach_them() {
+    fn draws_cover_their_range_and_stay_in_it() {
         let mut rng = Rng::new(3);
         let mut seen = [0_u32; 6];
         for _ in 0..600 {

@@ -1,12 +1,13 @@
-//! A scenario: a pool on simulated disks, clients and an administrator that work at the same time,
-//! and trouble with as many legs of the first vdev as its redundancy covers, or with the only disk.
+//! Scenario: a pool on simulated disks with concurrent clients, an administrator and an operator,
+//! and faults on as many legs of the first vdev as its redundancy covers, or on the only disk.
 //!
-//! Not here: what clients do (client, admin), cutting the power (enumerate), judging (check).
+//! `client`, `admin` and `operator` hold the actors, `enumerate` cuts the power, `check` verifies
+//! recoveries.
 //!
 //! Invariants:
-//! - trouble never exceeds what the redundancy covers, so every client error but "no space" is a
-//!   fault of the engine;
-//! - everything is drawn from the scenario's seed.
+//! - the injected faults never exceed the redundancy, so every client error other than "no space"
+//!   is an engine bug;
+//! - every random choice comes from the scenario's seed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -34,23 +35,23 @@ use crate::rng::Rng;
 use crate::world::SimWorld;
 
 const STRIP_BYTES: u32 = 4096;
-/// Volumes that are always there.
+/// Volumes that exist from the start and stay.
 pub(crate) const VOLUMES: usize = 2;
-/// Names the administrator makes and destroys volumes under.
+/// Names under which the administrator creates and destroys volumes.
 const MORE_VOLUMES: usize = 8;
-/// Records of several blocks: as many as the smallest segments have room for.
+/// Large records: two blocks, the largest record that the smallest segments can hold.
 pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 const CLIENTS: u64 = 3;
-/// Disks beside those of the new pool.
+/// Spare disks, in addition to the disks of the new pool.
 const MORE_DISKS: usize = 2;
-/// Where vdevs come and go, clients go on until the operator is done, for so many times their steps
-/// at most.
+/// In scenarios with vdev changes, clients continue until the operator has finished, for at most
+/// this multiple of their steps.
 const LOAD_LASTS_MAX: u64 = 3;
-/// Scenarios per storm: it costs as much as ten others.
+/// One scenario in this many contains a storm, which takes as long as ten other scenarios.
 const STORM_ONE_IN: u64 = 24;
-/// Of the dedupe index where room is short: 64 blocks.
+/// Size of the dedupe index in a tight pool: entries for 64 blocks.
 const HINT_BYTES: u64 = 64 * 20;
-/// How faults strike.
+/// Fault rate: 3 % of operations, at most 12 times on each disk.
 const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
 
 /// Vdevs of a scenario.
@@ -60,15 +61,15 @@ pub enum Layout {
     Single,
     /// A mirror of two.
     Mirror,
-    /// Two mirrors of two, striped.
+    /// Two mirrors of two disks, striped.
     Stripe,
     /// Two data and one parity strip.
     Raidz1,
-    /// Three data and two parity strips: no segment is full to the last byte.
+    /// Three data and two parity strips; no segment is full to the last byte.
     Raidz2,
-    /// Two data and three parity strips: trouble may take most of the disks.
+    /// Two data and three parity strips; faults may affect most of the disks.
     Raidz3,
-    /// A raidz1 of three data strips and a mirror of two: segments of two sizes.
+    /// A raidz1 with three data strips and a mirror of two disks, so segments have two sizes.
     Mixed,
 }
 
@@ -100,7 +101,7 @@ impl Layout {
         self.vdevs().iter().map(|(_, legs)| legs).sum()
     }
 
-    /// As many legs of one vdev as it can do without.
+    /// Draws as many legs of one vdev as its redundancy covers, at least one.
     pub(crate) fn draw_legs(self, rng: &mut Rng) -> Vec<usize> {
         let vdev = rng.index(self.vdevs().len());
         let first: usize = self.vdevs()[..vdev].iter().map(|(_, legs)| legs).sum();
@@ -111,57 +112,57 @@ impl Layout {
         all
     }
 
-    /// Disks that trouble may strike: the first ones. The only disk is struck all the same.
+    /// Number of disks that faults may affect, counted from the first. On a single disk it is 1.
     pub(crate) fn troubled(self) -> usize {
         let (kind, _) = self.vdevs()[0];
         kind.parity().max(1)
     }
 }
 
-/// What goes wrong with the troubled disks ([`Layout::troubled`]), with each for itself.
+/// Fault plan: faults that affect each faulty disk ([`Layout::troubled`]) independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// Nothing.
+    /// No faults.
     None,
-    /// A fault strikes now and then.
+    /// This fault affects random operations.
     Fault(Fault),
-    /// They stop answering at some point.
+    /// Each faulty disk fails at a random point.
     Dies,
 }
 
-/// How much room there is.
+/// Size of the pool relative to the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// For everything the clients may write.
+    /// The pool can hold all data that the clients may write.
     Ample,
-    /// For less: the pool fills up, and its log does.
+    /// The pool and its log fill up.
     Tight,
 }
 
-/// One run, fully determined.
+/// A scenario; its fields determine the run completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// Everything random comes from this.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Vdevs.
+    /// Vdevs of the pool.
     pub layout: Layout,
-    /// Sizes.
+    /// Size of the pool.
     pub room: Room,
-    /// Trouble.
+    /// Fault plan.
     pub trouble: Trouble,
-    /// Whether the operator adds and removes vdevs, and clients go on for as long as that takes;
-    /// else disks are replaced, and some recoveries have to do without a leg.
+    /// If true, the operator adds and removes vdevs, and clients continue until the operator has
+    /// finished. If false, the operator replaces disks, and some recoveries run without a leg.
     pub reshapes: bool,
-    /// Whether a client rewrites a few blocks until the log queue overflows.
+    /// If true, one client rewrites a few blocks until the log queue overflows.
     pub storm: bool,
-    /// A deliberate fault of the engine.
+    /// Planted bug of the engine.
     pub bug: PlantedBug,
 }
 
-/// Sizes; all small, so that everything turns over within a scenario.
+/// Sizes for one [`Room`], small enough that space is reused within a scenario.
 struct Sizes {
     segment_bytes: u32,
-    /// Segments of the pool.
+    /// Number of segments of the pool.
     segments: u64,
     log_bytes: u64,
     memory_bytes: u64,
@@ -194,7 +195,7 @@ impl Room {
         }
     }
 
-    /// Length of the disks of a vdev, so that each of `vdevs` gets its share of the segments.
+    /// Length of one disk of a vdev. The `vdevs` vdevs share the segments equally.
     fn disk_bytes(self, vdevs: usize, data_strips: usize) -> u64 {
         let sizes = self.sizes();
         let row = u64::from(STRIP_BYTES) * data_strips as u64;
@@ -204,7 +205,7 @@ impl Room {
     }
 }
 
-/// How much the clients of one generation do.
+/// Number of steps of each actor in one generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) steps_per_client: u64,
@@ -214,7 +215,8 @@ pub(crate) struct Load {
 }
 
 impl Scenario {
-    /// The scenario of a seed: layout, room and trouble in turn, so that every combination is met.
+    /// Draws the scenario of a seed: layout, pool size and fault plan at random, so that many seeds
+    /// cover every combination.
     pub fn of_seed(seed: u64, bug: PlantedBug) -> Self {
         let mut rng = Rng::new(seed).stream("scenario", 0);
         let layout = Layout::ALL[rng.index(Layout::ALL.len())];
@@ -230,7 +232,7 @@ impl Scenario {
         Self { seed, layout, room, trouble, reshapes, storm, bug }
     }
 
-    /// The scenario of a seed, changed where a planted bug needs trouble to show.
+    /// Draws the scenario of a seed, adjusted so that a planted bug has an effect.
     pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
         let mut scenario = Self::of_seed(seed, bug);
         scenario.storm = false;
@@ -269,13 +271,13 @@ impl Scenario {
         scenario
     }
 
-    /// Whether clients may be told that the disk failed: it is the only one.
+    /// True if clients may receive disk errors, because faults affect the only disk.
     pub(crate) fn may_fail(&self) -> bool {
         self.layout == Layout::Single && self.trouble != Trouble::None
     }
 
-    /// Whether the only disk may lose what it said was durable: then damage must be found, or do
-    /// no harm.
+    /// True if the only disk may lose data that it acknowledged as durable. The engine must then
+    /// detect the damage or stay unaffected by it.
     pub(crate) fn may_lose(&self) -> bool {
         let honest = matches!(
             self.trouble,
@@ -292,8 +294,8 @@ impl Scenario {
         }
     }
 
-    /// Where room is short, no table of a segment stays in RAM and few blocks are known to dedupe,
-    /// as in a pool of many TiB.
+    /// In a tight pool, keeps no segment table in RAM and gives the dedupe index few entries, as in
+    /// a pool of many TiB.
     pub(crate) fn shrink_tables(&self, engine: &Engine) {
         if self.room == Room::Tight {
             engine.pool().set_table_bytes(0);
@@ -306,7 +308,7 @@ impl Scenario {
         Load { steps_per_client, admin_steps: 24, operator_steps: 12, storm: self.storm }
     }
 
-    /// Disks that hold a new pool with empty volumes.
+    /// Disks of a new pool with empty volumes.
     pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
         let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
         let scenario = Self { seed: 1, layout, room, trouble, reshapes: false, storm, bug };
@@ -317,7 +319,7 @@ impl Scenario {
             std::iter::repeat_n(disk_bytes, *legs)
         });
         let lens: Vec<u64> = lens.collect();
-        // More than the pool has: the operator puts them in the place of others or beside them.
+        // Spare disks, with which the operator replaces disks or adds vdevs.
         let more = lens.iter().max().copied().into_iter().cycle().take(MORE_DISKS);
         let lens = lens.iter().copied().chain(more).enumerate();
         let options: Vec<DiskOptions> =
@@ -351,7 +353,7 @@ impl Scenario {
                 let large = n == 1 && scenario.seed % 2 == 1;
                 let record = if large { LARGE_RECORD } else { RecordSize::BLOCK };
                 let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
-                // One of two, until the administrator changes it.
+                // Enable dedupe on one of the two volumes, until the administrator changes it.
                 let dedupe = PropertyChange::set(DEDUPE, n % 2 == 1);
                 let size = VolumeSize { bytes, record };
                 engine.create_volume_with(&name, size, &[lz4, dedupe]).await?;
@@ -362,17 +364,17 @@ impl Scenario {
         world.cut(CutPlan::Everything)
     }
 
-    /// Books of the empty volumes of [`Self::new_pool`].
+    /// Expected state of the empty volumes of [`Self::new_pool`].
     pub(crate) fn new_books(&self) -> Books {
         let blocks = self.room.sizes().volume_blocks;
         Books::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
     }
 
-    /// Lets clients and administrator work on an open engine to their end. `generation` tells
-    /// loads of one scenario apart.
+    /// Runs clients, administrator and operator on an open engine until all have finished.
+    /// `generation` numbers the loads of one scenario.
     ///
     /// # Errors
-    /// What a client or the engine was told that it should not have been.
+    /// An error that a client or the engine should not have received.
     pub(crate) async fn work(
         &self,
         world: &SimWorld,
@@ -391,7 +393,7 @@ impl Scenario {
             .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
-        // Moves of the log and of what stands on a vdev are nothing without writers beside them.
+        // Without concurrent writers, log moves and evacuations would test little.
         let reshaping = Rc::new(Cell::new(self.reshapes));
         let mut working = Vec::new();
         for n in 0..CLIENTS {
@@ -507,7 +509,7 @@ impl Scenario {
         })
     }
 
-    /// Whether a client stops here, or why it should not have to.
+    /// Whether an actor stops after this result. An error means that the result is a violation.
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),
@@ -517,7 +519,7 @@ impl Scenario {
         }
     }
 
-    /// Faults of reading strike recoveries too; the others would make no difference to them.
+    /// Enables read faults during recoveries; the other faults have no effect on recoveries.
     pub(crate) fn start_read_trouble(&self, world: &SimWorld) {
         if let Trouble::Fault(fault @ (Fault::BitRot | Fault::LatentRead)) = self.trouble {
             (0..self.layout.troubled()).for_each(|n| world.disk(n).set_fault(fault, NOW_AND_THEN));
@@ -547,7 +549,7 @@ impl Scenario {
     }
 }
 
-/// The world's disks as the engine takes them.
+/// The world's disks as devices of the engine.
 pub(crate) fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
     world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }

@@ -1,10 +1,10 @@
-//! What the administrator of a scenario does with snapshots and clones.
+//! Snapshots and clones by the administrator of a scenario.
 //!
-//! Not here: other calls (admin), judging (check).
+//! `admin` holds the other calls, `check` the checks.
 //!
 //! Invariants:
-//! - what is asked for is noted before the call, what was promised right after it;
-//! - a snapshot is read once it is promised, and holds that for ever after;
+//! - a call is recorded as pending before it starts, and as acknowledged right after it returns;
+//! - a snapshot is read after its acknowledgement, and its content never changes afterwards;
 //! - a volume is rolled back while no client uses it.
 
 use weir_dataset::{DatasetError, SnapshotId};
@@ -35,7 +35,7 @@ impl Admin {
         Ok(listed.into_iter().map(|info| info.name).collect())
     }
 
-    /// A volume that is there.
+    /// Draws an existing volume.
     pub(crate) fn some_volume(&mut self) -> Option<(usize, String)> {
         let books = self.books.borrow();
         let index = self.rng.index(books.volumes.len());
@@ -43,7 +43,7 @@ impl Admin {
         (book.presence == Presence::There).then(|| (index, book.name.clone()))
     }
 
-    /// A snapshot that is there, and its volume.
+    /// Draws an existing snapshot, with its volume.
     pub(crate) async fn some_snapshot(&mut self) -> Result<Option<(usize, SnapshotId)>, Stop> {
         let (at, name) = {
             let books = self.books.borrow();
@@ -71,7 +71,7 @@ impl Admin {
     async fn take(&mut self) -> Result<(), Stop> {
         let Some((first, volume)) = self.some_volume() else { return Ok(()) };
         let mut group = vec![(first, volume)];
-        // Two at one moment now and then.
+        // Sometimes take two snapshots atomically.
         group.extend(self.some_volume().filter(|(second, _)| *second != first));
         self.take_group(group).await
     }
@@ -94,8 +94,8 @@ impl Admin {
         }
         match self.engine.create_snapshots(&ids).await {
             Ok(_) => {}
-            // What is dirty would be the snapshot's, and of a reservation there is room to
-            // overwrite it.
+            // The snapshot would keep the dirty data, and a reservation also guarantees the space
+            // to overwrite it.
             Err(DatasetError::NoRoom { .. }) if self.is_one_promised(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
                 self.books.borrow_mut().mark(&names, Presence::Gone);
@@ -118,7 +118,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Whether one of these volumes has a reservation.
+    /// True if one of these volumes has a reservation.
     fn is_one_promised(&self, ids: &[SnapshotId]) -> bool {
         let books = self.books.borrow();
         let mut promised = books.volumes.iter().filter(|book| book.limits.known.1 > 0);
@@ -195,7 +195,7 @@ impl Admin {
         let done = match self.engine.rollback(&id, true).await {
             Ok(_) => true,
             Err(DatasetError::InUse { .. }) => false,
-            // What a bad disk cut short may be there or not.
+            // A disk error leaves either outcome possible, so `rolling` stays set.
             Err(error) => return Err(Stop::Told(error)),
         };
         {
@@ -211,7 +211,7 @@ impl Admin {
             books.mark(&newer, Presence::Gone);
             note(Met::RolledBack);
         }
-        // What the rollback left behind is not freed yet when its snapshot goes.
+        // Destroy the snapshot while the changes that the rollback discarded are not freed yet.
         if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
     }
 

@@ -1,13 +1,13 @@
-//! Changes that are asked of one volume together: what it may hold meanwhile, and afterwards.
+//! Concurrent changes to one volume: its possible contents during and after them.
 //!
-//! Not here: asking for them (ranges), what the volume held before (history).
+//! `ranges` makes the changes; `history` holds the content before them.
 //!
 //! Invariants:
-//! - nobody else changes the volume meanwhile;
-//! - there is one order of all changes, in which whatever ended before another began comes first,
-//!   and a clone holds what its source held at one moment between its call and its end;
-//! - writes come in the order in which they were asked for, each whole: a crash leaves out the last
-//!   ones, and clones that were not promised.
+//! - no other actor changes the volume in the meantime;
+//! - one order of all changes explains the result: a change that ended before another began comes
+//!   first, and a clone holds its source at one point in time between its call and its end;
+//! - writes take effect in issue order, each completely; a crash drops only the last writes, and
+//!   clones that were not acknowledged.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,44 +15,45 @@ use std::ops::Range;
 use crate::books::Book;
 use crate::history::Tag;
 
-/// A moment of one [`Together`]: each beginning and end has its own.
+/// Logical time within one [`Together`]; each begin and each end of a change has its own.
 pub(crate) type Moment = usize;
 
-/// What a clone refers to.
+/// Source of a clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// A snapshot of this content.
+    /// A snapshot with this content.
     Snapshot(Vec<Tag>),
-    /// Another volume after some prefix of at least, and if that is known at most, so many entries.
+    /// Another volume after a prefix of its changes with at least `least` and, if known, at most
+    /// `most` entries.
     Other { volume: usize, least: usize, most: Option<usize> },
-    /// The volume itself.
+    /// The same volume.
     Itself,
 }
 
-/// What a range is to hold.
+/// New content of a range.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Written(Vec<Tag>),
-    /// As much of a source, from a sector on.
+    /// The sectors of a source from `from` on.
     Cloned {
         source: Source,
         from: usize,
     },
 }
 
-/// One of the changes.
+/// One change.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// Sectors of the volume.
+    /// Sectors of the volume that change.
     pub(crate) to: Range<usize>,
     pub(crate) what: What,
-    /// When it was acknowledged.
+    /// Time of the acknowledgement.
     pub(crate) ended: Option<Moment>,
-    /// Every recovery must show it.
+    /// If true, every recovery must contain the change.
     is_promised: bool,
 }
 
-/// Changes by the moment in which each began.
+/// Changes by the time at which each began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Together {
     changes: BTreeMap<Moment, Change>,
@@ -65,20 +66,21 @@ impl Together {
         self.now
     }
 
-    /// A change is asked for.
+    /// Records the begin of a change.
     pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> Moment {
         let began = self.tick();
         self.changes.insert(began, Change { to, what, ended: None, is_promised: false });
         began
     }
 
-    /// It is acknowledged; `entries`: of the history of its source by now.
+    /// Records the acknowledgement of a change. `entries`: current number of entries in the history
+    /// of its source.
     pub(crate) fn end(&mut self, began: Moment, entries: usize) {
         let now = self.tick();
         let change = self.changes.get_mut(&began).expect("it was asked for");
         change.ended = Some(now);
         if let What::Cloned { source, .. } = &mut change.what {
-            // Nothing of it is logged: it is acknowledged when it is on disk.
+            // Clones are not logged: they are durable when acknowledged.
             change.is_promised = true;
             if let Source::Other { most, .. } = source {
                 *most = Some(entries);
@@ -86,23 +88,23 @@ impl Together {
         }
     }
 
-    /// It was refused: nothing of it is there.
+    /// Removes a refused change, which has no effect.
     pub(crate) fn refuse(&mut self, began: Moment) {
         self.changes.remove(&began);
     }
 
-    /// A flush or a read begins.
+    /// Records the begin of a flush or a read.
     pub(crate) fn moment(&mut self) -> Moment {
         self.tick()
     }
 
-    /// A flush that began then has returned.
+    /// Records the end of a flush that began at `then`.
     pub(crate) fn flushed(&mut self, then: Moment) {
         let ended = |change: &&mut Change| change.ended.is_some_and(|end| end < then);
         self.changes.values_mut().filter(ended).for_each(|change| change.is_promised = true);
     }
 
-    /// Whether every recovery must show something of it.
+    /// True if every recovery must contain at least one of the changes.
     pub(crate) fn is_promised(&self) -> bool {
         self.changes.values().any(|change| change.is_promised)
     }
@@ -111,17 +113,17 @@ impl Together {
         self.changes.values()
     }
 
-    /// Whether a recovery may find this of a volume that held `before`.
+    /// True if a recovery may find this content of a volume that held `before`.
     pub(crate) fn survives_as(&self, before: &[Tag], found: &[Tag], all: &[Book]) -> bool {
         self.shows(before, (0, found), all, |change| change.is_promised)
     }
 
-    /// Whether the volume may hold this once all has ended.
+    /// True if the volume may have this content after all changes ended.
     pub(crate) fn ends_as(&self, before: &[Tag], found: &[Tag], all: &[Book]) -> bool {
         self.shows(before, (0, found), all, |_| true)
     }
 
-    /// Whether a read from a sector on that began then may return this now.
+    /// True if a read that began at `then` may now return this content, from a sector on.
     pub(crate) fn reads(
         &self,
         (before, all): (&[Tag], &[Book]),
@@ -131,8 +133,8 @@ impl Together {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// Whether some of the changes, those that must be there among them, leave this from a
-    /// sector on.
+    /// True if some of the changes, including all that `must` selects, produce this content from
+    /// sector `from` on.
     fn shows(
         &self,
         before: &[Tag],
@@ -144,7 +146,7 @@ impl Together {
         let (mut musts, mut writes) = (0, Vec::new());
         for (began, change) in &self.changes {
             let (at, is_write) = (search.steps.len(), matches!(change.what, What::Written(_)));
-            // The engine takes a write in the moment in which it acknowledges it.
+            // The engine applies a write at its acknowledgement.
             if is_write && change.ended.is_none() {
                 continue;
             }
@@ -166,7 +168,7 @@ impl Together {
     }
 }
 
-/// A change as the search for an order takes it.
+/// A change in the search for an order.
 struct Step {
     began: Moment,
     ended: Option<Moment>,
@@ -177,7 +179,7 @@ struct Step {
 enum Becomes {
     /// One of these contents.
     OneOf(Vec<Vec<Tag>>),
-    /// What the volume itself held from a sector on.
+    /// Content of the volume itself from this sector on.
     Itself(usize),
 }
 
@@ -200,21 +202,22 @@ impl Step {
     }
 }
 
-/// Looks for an order of changes that leaves what was found.
+/// Search for an order of changes that produces the found content.
 struct Search<'a> {
     steps: Vec<Step>,
-    /// First sector of what was found.
+    /// First sector of the found content.
     from: usize,
     found: &'a [Tag],
 }
 
 impl Search<'_> {
-    /// Whether the changes that are left, a set of bits, can make of the last of `states` what was
-    /// found. `states` begins with what was before, then what each of those `done` made of it.
+    /// Whether the changes in the bit set `left` can turn the last of `states` into the found
+    /// content. `states` starts with the content before all changes, followed by the content after
+    /// each change in `done`.
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");
-        // What no later one replaces is as it was found.
+        // A sector that no remaining change overwrites must already have the found content.
         let stays = |sector| !rest.iter().any(|at| self.steps[*at].to.contains(&sector));
         let differs = |(sector, tag): (usize, &Tag)| state[sector] != *tag && stays(sector);
         if (self.from..).zip(self.found).any(differs) {
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_beside_a_clone_comes_before_it_or_after_it() {
+    fn write_concurrent_with_a_clone_precedes_or_follows_it() {
         let mut together = Together::default();
         let clone = together.begin(0..4, clone_of(Source::Snapshot(vec![20, 22, 24, 26]), 0));
         let write = together.begin(2..5, What::Written(vec![30, 32, 34]));
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_before_another_begins_comes_first() {
+    fn change_that_ends_before_another_begins_comes_first() {
         let mut together = Together::default();
         let write = together.begin(0..2, What::Written(vec![30, 32]));
         together.end(write, 0);
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn clones_at_the_same_time_may_change_places() {
+    fn concurrent_clones_may_swap_two_ranges() {
         let mut together = Together::default();
         let one = together.begin(0..2, clone_of(Source::Itself, 2));
         let other = together.begin(2..4, clone_of(Source::Itself, 0));
@@ -326,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_holds_one_moment_of_another_volume() {
+    fn clone_holds_another_volume_at_one_point_in_time() {
         let mut books = Books::new(1, 0, 1, 1);
         for tag in [14, 16, 18] {
             books.volumes[0].history.acknowledge(0, vec![tag; 2]);

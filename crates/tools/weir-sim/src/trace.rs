@@ -1,6 +1,6 @@
-//! A record of what the disks did, to compare runs and to read after a failure.
+//! Trace of disk operations, to compare runs and to analyse failures.
 //!
-//! Not here: what the engine meant by it.
+//! It does not record the engine's reasons.
 //!
 //! Invariant: two runs of one seed have equal traces.
 
@@ -11,40 +11,40 @@ use weir_device::DeviceOp;
 
 use crate::fault::Fault;
 
-/// Which end of an operation.
+/// Phase of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The disk was asked; from now on the operation may be done or half done.
+    /// The disk received the operation, which may take effect from now on, in part or completely.
     Issue,
-    /// The disk answers.
+    /// The disk completed the operation.
     Complete,
 }
 
-/// One thing a disk did.
+/// Issue or completion of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// Steps that had taken effect after it (reads are no steps): a cut after this many includes
-    /// it.
+    /// Step count after this entry (reads are no steps); a cut after this many steps includes the
+    /// entry.
     pub step: u64,
     /// Virtual time.
     pub at: Duration,
-    /// Which disk of the world.
+    /// Index of the disk in the world.
     pub disk: usize,
-    /// Which operation: the number its issue got in this world.
+    /// Operation id, assigned at issue, unique in the world.
     pub id: u64,
-    /// Asked or answered.
+    /// Issue or completion.
     pub phase: Phase,
-    /// What.
+    /// Kind of operation.
     pub op: DeviceOp,
     /// A write that must be on stable media when it completes.
     pub durable: bool,
-    /// Where; 0 for flush.
+    /// Offset in bytes; 0 for a flush.
     pub offset: u64,
-    /// How much; 0 for flush.
+    /// Length in bytes; 0 for a flush.
     pub len_bytes: u64,
-    /// The fault that struck it.
+    /// Injected fault that affected the operation.
     pub fault: Option<Fault>,
-    /// It was answered with an error.
+    /// True if the operation failed.
     pub failed: bool,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for TraceEntry {
     }
 }
 
-/// Everything the disks of a world did, in order; prints one line each.
+/// All trace entries of a world's disks, in order; prints one line for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace(pub Vec<TraceEntry>);
 

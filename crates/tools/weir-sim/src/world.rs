@@ -1,13 +1,15 @@
-//! A seed, an executor and the disks that share it: everything one run consists of.
+//! Simulated machine: a seed, an executor and the disks of one run.
 //!
-//! Not here: what runs in it; a scenario spawns the engine and its clients.
+//! A scenario spawns the engine and its clients.
 //!
 //! Invariants:
-//! - disks change only between polls: operations that a poll started are issued right after it, in
-//!   their order, one step at a time;
-//! - a power cut hits all disks at the same moment, as late as possible: just before the next step
-//!   that changes a disk, when every task had its chance to act on (and acknowledge) the last one;
-//! - taking a cut changes nothing: one moment can be cut in many ways, and the run can go on.
+//! - disks change only between polls: the operations that a poll started are issued right after it,
+//!   in order, one step at a time;
+//! - a power cut hits all disks at the same instant, as late as possible: immediately before the
+//!   next step that changes a disk, after every task could react to (and acknowledge) the last
+//!   step;
+//! - a cut does not change the world: one instant can be cut with many plans, and the run can
+//!   continue.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -29,18 +31,18 @@ use crate::trace::{Phase, Trace, TraceEntry};
 
 type StepHook = Box<dyn FnMut(&CutPoint<'_>)>;
 
-/// One simulated machine, from power-on to power cut.
+/// A simulated machine, from power-on to power cut.
 pub struct SimWorld {
     rng: Rng,
     executor: Executor,
     devices: Devices,
 }
 
-/// The disks of a world and what they are doing.
+/// The disks of a world and their operations in flight.
 struct Devices {
     disks: Vec<Arc<SimDisk>>,
     queue: Arc<Mutex<VecDeque<Submission>>>,
-    /// Operations in flight: when each completes, its number, its disk.
+    /// Operations in flight: completion time, id and disk.
     due: RefCell<BinaryHeap<Reverse<(Duration, u64, usize)>>>,
     ops: Cell<u64>,
     steps: Cell<u64>,
@@ -56,7 +58,7 @@ impl SimWorld {
         Self::from_media(seed, disks.iter().cloned().map(MediaImage::blank).collect())
     }
 
-    /// A machine with disks that were in use before.
+    /// A machine with disks that already have content.
     pub fn from_media(seed: u64, images: Vec<MediaImage>) -> Self {
         let rng = Rng::new(seed);
         let queue = Arc::<Mutex<VecDeque<Submission>>>::default();
@@ -76,7 +78,7 @@ impl SimWorld {
         Self { executor: Executor::new(rng.stream("executor", 0)), rng, devices }
     }
 
-    /// A stream of the world's seed, for a scenario's own decisions.
+    /// Random stream of the world's seed, for a scenario's own choices.
     pub fn rng(&self, purpose: &str, index: u64) -> Rng {
         self.rng.stream("scenario", 0).stream(purpose, index)
     }
@@ -91,64 +93,65 @@ impl SimWorld {
         &self.devices.disks
     }
 
-    /// The executor, to spawn, to sleep and to tell the time; tasks may keep clones.
+    /// The executor, for spawning, sleeping and reading the time; tasks may keep clones.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// Runs until `main` is done; other tasks stay and go on in the next run.
+    /// Runs until `main` completes; other tasks stay and continue in the next run.
     ///
     /// # Errors
-    /// `Crashed` where [`Self::crash_after`] asked for it; the others mean that `main` never ends.
+    /// `Crashed` at the step of [`Self::crash_after`]. The other errors mean that `main` never
+    /// completes.
     pub fn run_until<T>(&self, main: impl Future<Output = T>) -> Result<T, SimError> {
         self.executor.run(&self.devices, main)
     }
 
-    /// Operations the disks took in, reads included.
+    /// Number of operations issued, including reads.
     pub fn op_count(&self) -> u64 {
         self.devices.ops.get()
     }
 
-    /// Steps so far: a step is the issue or the completion of a write, flush or discard.
+    /// Number of steps so far. A step is the issue or the completion of a write, flush or discard.
     pub fn step_count(&self) -> u64 {
         self.devices.steps.get()
     }
 
-    /// Cuts the power after so many steps, counted from the world's beginning; see
-    /// [`Self::step_count`]. The run then ends with `Crashed`, and nothing happens any more.
+    /// Cuts the power after this many steps since the creation of the world (see
+    /// [`Self::step_count`]). The run ends with `Crashed`, and no further step happens.
     pub fn crash_after(&self, steps: u64) {
         self.devices.crash_after.set(Some(steps));
     }
 
-    /// Calls `hook` before every step, at the moments [`Self::crash_after`] could name, so that one
-    /// run serves all its cuts.
+    /// Calls `hook` before every step, at each instant where [`Self::crash_after`] could cut, so
+    /// that one run serves all its cuts.
     pub fn on_step(&self, hook: impl FnMut(&CutPoint<'_>) + 'static) {
         *self.devices.hook.borrow_mut() = Some(Box::new(hook));
     }
 
-    /// What a cut could lose now.
+    /// Writes that a power cut could lose now.
     pub fn unflushed(&self) -> Unflushed {
         self.devices.unflushed()
     }
 
-    /// What the disks hold if the power goes now.
+    /// Media of all disks if the power is cut now.
     pub fn cut(&self, plan: CutPlan) -> Vec<MediaImage> {
         self.devices.cut(plan)
     }
 
-    /// Drops all tasks; later runs end with `Crashed`. Follow with [`Self::cut`]: a killed process
-    /// whose disks kept their power is [`CutPlan::Everything`].
+    /// Drops all tasks; later runs end with `Crashed`. Call [`Self::cut`] afterwards;
+    /// [`CutPlan::Everything`] represents a killed process whose disks kept their power.
     pub fn crash(&self) {
         self.devices.crashed.set(true);
         self.executor.crash();
     }
 
-    /// Starts recording what the disks do.
+    /// Starts to record a trace of the disks.
     pub fn record_trace(&self) {
         self.devices.trace.borrow_mut().get_or_insert_default();
     }
 
-    /// What was recorded so far.
+    /// Returns the trace so far.
     pub fn trace(&self) -> Trace {
         self.devices.trace.borrow().clone().unwrap_or_default()
     }
@@ -156,31 +159,32 @@ impl SimWorld {
 
 impl Drop for SimWorld {
     fn drop(&mut self) {
-        // Tasks hold the executor that holds them; a million recoveries must not leak.
+        // Tasks hold the executor that holds them; break the cycle, or a million recoveries would
+        // leak.
         self.executor.crash();
     }
 }
 
-/// A moment at which the power may go: between two steps.
+/// Possible instant of a power cut, between two steps.
 pub struct CutPoint<'a> {
     /// Steps that took effect.
     pub steps: u64,
-    /// The disk that changes next.
+    /// Disk of the next step.
     pub disk: usize,
-    /// What it does next.
+    /// Operation of the next step.
     pub op: DeviceOp,
-    /// Whether it is asked or answers next.
+    /// Whether the next step is the operation's issue or completion.
     pub phase: Phase,
     devices: &'a Devices,
 }
 
 impl CutPoint<'_> {
-    /// What a cut could lose here.
+    /// Writes that a cut could lose here.
     pub fn unflushed(&self) -> Unflushed {
         self.devices.unflushed()
     }
 
-    /// What the disks hold if the power goes here.
+    /// Media of all disks if the power is cut here.
     pub fn cut(&self, plan: CutPlan) -> Vec<MediaImage> {
         self.devices.cut(plan)
     }
@@ -202,7 +206,7 @@ impl Devices {
         self.disks.iter().map(|disk| disk.state().lock().cut(&mut chooser)).collect()
     }
 
-    /// The last moment before a step: the power may go here.
+    /// Runs before each step, where the power may be cut.
     fn before_step(&self, disk: usize, op: DeviceOp, phase: Phase) -> Result<(), SimError> {
         let step = self.steps.get();
         let changes = op != DeviceOp::Read;
@@ -212,7 +216,7 @@ impl Devices {
             return Err(SimError::Crashed { step });
         }
         if changes {
-            // Taken out while it runs, so that it may replace itself.
+            // Take the hook out while it runs, so that it may replace itself.
             let hook = self.hook.borrow_mut().take();
             if let Some(mut hook) = hook {
                 hook(&CutPoint { steps: step, disk, op, phase, devices: self });
@@ -258,7 +262,8 @@ impl Devices {
 impl Events for Devices {
     fn submit(&self, now: Duration) -> Result<(), SimError> {
         loop {
-            // The lock ends here: a hook may start another world, but never this queue.
+            // Release the lock before the issue: a hook may create another world, but never uses
+            // this queue.
             let Some(submission) = self.queue.lock().pop_front() else { return Ok(()) };
             self.issue(submission, now)?;
         }

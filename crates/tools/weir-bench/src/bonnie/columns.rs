@@ -1,9 +1,9 @@
-//! Figures of a file test over its runs, each with its verdict.
+//! Figures of a bonnie test over its runs, each with its verdict.
 //!
-//! Not here: measuring (drive), printing (report).
+//! `drive` measures, `report` prints.
 //!
-//! Invariants: the headline is the median, with lowest and highest beside it: a published summary
-//! gives the lowest as the average; a column that differs by more than a tenth is called unsteady.
+//! Invariants: the headline is the median, with the lowest and highest value, because a published
+//! summary printed the lowest as the average; a column that varies by more than 10 % is unsteady.
 
 use serde::Serialize;
 
@@ -12,36 +12,36 @@ use crate::stats;
 use crate::summary::Spread;
 use crate::verdict::{Finding, Remark};
 
-/// Standard deviation by the mean above which a column is unsteady.
+/// Coefficient of variation (standard deviation by mean) above which a column is unsteady.
 const CV_PCT_MAX: f64 = 10.0;
-/// Runs below which nothing can be said of how far they differ.
+/// Fewest runs that show how much runs differ.
 const RUNS_MIN: usize = 3;
 
 /// A phase over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
     /// KiB per second, or operations per second.
     pub rate: Spread,
-    /// Coefficient of variation in percent; `None` of less than two runs.
+    /// Coefficient of variation in percent; `None` with fewer than two runs.
     pub cv_pct: Option<f64>,
-    /// Median, in percent of one core.
+    /// Median processor time, in percent of one core.
     pub cpu_pct: f64,
     /// Longest operation of all runs.
     pub latency_us: f64,
-    /// Worst first; empty: valid.
+    /// Remarks, worst first; empty if the column is valid.
     pub remarks: Vec<Remark>,
 }
 
 impl Column {
-    /// The verdict in a word.
+    /// The verdict as one word.
     pub fn verdict(&self) -> &'static str {
         self.remarks.first().map_or("valid", |remark| remark.finding.name())
     }
 }
 
-/// The columns of a file test; those that were not measured are not there.
+/// The columns of a bonnie test; a phase without a measurement has none.
 pub fn columns(result: &BonnieResult) -> Vec<Column> {
     let column = |phase: &Phase| {
         let runs = result.runs.iter().flat_map(|run| &run.figures);

@@ -1,9 +1,9 @@
-//! Doing the file test as often as was asked for, while somebody watches.
+//! Runs the bonnie test as often as the spec requires, and reports its progress.
 //!
-//! Not here: the phases (large, small).
+//! `large` and `small` do the phases.
 //!
-//! Invariants: whoever watches is asked whether to go on at least each 100 ms, whatever the storage
-//! does; a run that was ended is no run; the directory is removed however it ends.
+//! Invariants: the watcher is asked whether to continue at least every 100 ms, even if the storage
+//! does not respond; a cancelled run is discarded; the directory is removed however the test ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,36 +17,36 @@ use crate::result::TargetInfo;
 use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
 
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// A smaller file has too few blocks for all who seek in it.
+/// Smallest large file: a smaller one has too few blocks for all seek workers.
 const FILE_BYTES_MIN: u64 = 128 << 10;
-/// Left free beside the file.
+/// Space that the file must leave free.
 const SPARE_BYTES: u64 = 64 << 20;
-/// Runs that are told apart by their directory.
+/// Limit of attempts to find an unused directory name.
 const NAMES_MAX: u32 = 1000;
 
-/// What is to be done, and where.
+/// A bonnie test and its place.
 pub(crate) struct Job<'a> {
-    /// What.
+    /// Size, number of files and number of runs.
     pub(crate) spec: &'a BonnieSpec,
-    /// Of the large file.
+    /// Content of the large file.
     pub(crate) content: &'a ContentSpec,
-    /// The target beside or in which files are made.
+    /// The target; the test creates its files in it or next to it.
     pub(crate) target: &'a TargetInfo,
-    /// Of this machine.
+    /// Memory of this machine.
     pub(crate) memory_bytes: u64,
-    /// What an earlier start of the same run gave.
+    /// Result of an earlier start of the same run.
     pub(crate) before: Option<&'a BonnieResult>,
 }
 
-/// Who watches.
+/// Observer of a test.
 pub(crate) trait Watch {
-    /// Which run it is, and which part of it is done; false ends it.
+    /// Receives the number of the run and the finished part of it; false cancels the test.
     fn goes_on(&mut self, run: u32, part: f64) -> bool;
-    /// A run is done.
+    /// Receives the result after each run.
     fn keep(&mut self, result: &BonnieResult);
 }
 
-/// How far it has come, and whether it is to end.
+/// Progress of a run, and whether it was cancelled.
 pub(super) struct Progress {
     steps: AtomicU64,
     ended: AtomicBool,
@@ -57,17 +57,17 @@ impl Progress {
         Self { steps: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 
-    /// Some steps are done.
+    /// Counts finished steps; returns [`BonnieError::Ended`] after a cancellation.
     pub(super) fn add(&self, steps: u64) -> Result<(), BonnieError> {
         self.steps.fetch_add(steps, Ordering::Relaxed);
         if self.ended.load(Ordering::Relaxed) { Err(BonnieError::Ended) } else { Ok(()) }
     }
 }
 
-/// Does it, as far as it was not done before.
+/// Runs the test; runs that an earlier start finished are kept.
 ///
 /// # Errors
-/// It cannot begin. What goes wrong later is told in the result.
+/// The test cannot begin. The result reports later failures.
 pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult, BonnieError> {
     let beside = directory_of(job.target)?;
     let file_bytes = file_bytes(job.spec, job.memory_bytes);
@@ -108,7 +108,7 @@ pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult
     Ok(result)
 }
 
-/// Whether runs of one are runs of the other.
+/// Whether two results are of the same test, so that their runs belong together.
 fn is_same(one: &BonnieResult, other: &BonnieResult) -> bool {
     let what = |result: &BonnieResult| {
         let BonnieResult { directory, file_bytes, memory_bytes, files, runs_asked, .. } = result;
@@ -148,7 +148,7 @@ fn one_run(
     })
 }
 
-/// A directory that this test made.
+/// A directory that this test created.
 struct Made(PathBuf);
 
 impl Made {
@@ -169,7 +169,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Where that fails the directory stays, and its name says whose it is.
+        // If this fails, the directory stays; its name shows its origin.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }
@@ -178,10 +178,10 @@ fn io(path: &Path, what: &'static str, source: impl Into<std::io::Error>) -> Bon
     BonnieError::Io { path: path.display().to_string(), what, source: source.into() }
 }
 
-/// The directory in which the target's files are.
+/// The directory that contains the target's files.
 ///
 /// # Errors
-/// It is no file.
+/// The target is no file, or its directory does not exist.
 pub(crate) fn directory_of(target: &TargetInfo) -> Result<PathBuf, BonnieError> {
     let path = Path::new(&target.address);
     let found = match path.parent() {
@@ -194,13 +194,13 @@ pub(crate) fn directory_of(target: &TargetInfo) -> Result<PathBuf, BonnieError> 
     found.ok_or_else(|| BonnieError::NoDirectory { address: target.address.clone() })
 }
 
-/// Of the large file; whole blocks.
+/// Size of the large file, in whole blocks.
 pub(crate) fn file_bytes(spec: &BonnieSpec, memory_bytes: u64) -> u64 {
     let bytes = match spec.size {
         BonnieSize::Bytes { bytes } => bytes,
         BonnieSize::MemoryTimes { times } => crate::content::whole(memory_bytes as f64 * times),
     };
-    // Nothing is so large, and what follows is added to it.
+    // No file is larger than 2^60 bytes; the limit keeps later sums from overflowing.
     bytes.clamp(FILE_BYTES_MIN, 1 << 60).next_multiple_of(BLOCK_BYTES as u64)
 }
 

@@ -1,9 +1,9 @@
 //! The phases of the large file: output, rewrite, input, seeks.
 //!
-//! Not here: small files (small), how often (drive).
+//! `small` does the small files, `drive` repeats the runs.
 //!
-//! Invariants: through the page cache, as programs do it; every block that is read is checked, and
-//! its generation is known: 1 of output, 2 of rewrite, 2 or later of seeks.
+//! Invariants: I/O goes through the page cache, as in most programs; every block that is read is
+//! verified, and its generation is known: 1 after output, 2 after rewrite, 2 or later during seeks.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -21,15 +21,15 @@ use super::timing::Timing;
 use super::{BLOCK_BYTES, BonnieError, Figure, Phase};
 use crate::content::Content;
 
-/// Moved a byte at a time: a system call each.
+/// Bytes that a phase transfers one at a time, with a system call for each.
 pub(super) const BYTES_MAX: u64 = 4 << 20;
-/// As bonnie++ has them.
+/// Seek workers and seeks, as in bonnie++.
 const SEEKERS: u64 = 5;
 const SEEKS: u64 = 8192;
-/// One block in so many is written back.
+/// One in this many seeks writes its block back.
 const UPDATE_ONE_IN: u64 = 10;
 
-/// The large file and what is known of it.
+/// The large file and its expected content.
 pub(super) struct Large<'a> {
     path: PathBuf,
     bytes: u64,
@@ -51,7 +51,7 @@ impl<'a> Large<'a> {
         Self { path, bytes, content, seed, progress, bad_blocks }
     }
 
-    /// All six phases, and how many blocks were not what was written.
+    /// All six phases, and the number of blocks that failed verification.
     pub(super) fn phases(&self) -> Result<(Vec<Figure>, u64), BonnieError> {
         let figures = vec![
             self.write_bytes()?,
@@ -76,11 +76,11 @@ impl<'a> Large<'a> {
         options.open(&self.path).map_err(self.error("create"))
     }
 
-    /// Open, with nothing of it in the page cache.
+    /// Opens the file and drops it from the page cache.
     fn reopen(&self) -> Result<File, BonnieError> {
         let opened = OpenOptions::new().read(true).write(true).open(&self.path);
         let file = opened.map_err(self.error("open"))?;
-        // A file system that keeps no cache has nothing to drop.
+        // A file system without a cache has nothing to drop.
         fadvise(&file, 0, None, Advice::DontNeed).ok();
         Ok(file)
     }
@@ -189,8 +189,8 @@ impl<'a> Large<'a> {
         Ok(timing.end(SEEKS as f64))
     }
 
-    /// One worker: the longest of its operations. Each block belongs to one worker, so that none
-    /// is read while it is half written.
+    /// One seek worker; returns its longest operation. Each block belongs to one worker, so that no
+    /// block is read while it is half written.
     fn seek(&self, file: &File, next: &AtomicU64, number: u64) -> Result<Duration, BonnieError> {
         let mut rng = SmallRng::seed_from_u64(self.seed ^ (number << 32));
         let (mut block, mut longest) = (vec![0; BLOCK_BYTES], Duration::ZERO);
@@ -215,7 +215,7 @@ impl<'a> Large<'a> {
         }
     }
 
-    /// `generation`: the one that must be there; `None`: any.
+    /// Verifies a block. `generation` is the expected one; `None` accepts any.
     fn check(&self, block: &[u8], offset: u64, generation: Option<u32>) {
         let size = self.content.block_bytes();
         let bad = block.chunks_exact(size).zip((offset..).step_by(size)).filter(|(part, at)| {
@@ -226,7 +226,7 @@ impl<'a> Large<'a> {
     }
 }
 
-/// Steps of progress that all phases have.
+/// Progress steps of all phases.
 pub(super) fn steps(bytes: u64) -> u64 {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES as u64);
     2 * blocks(bytes.min(BYTES_MAX)) + 3 * blocks(bytes) + SEEKS

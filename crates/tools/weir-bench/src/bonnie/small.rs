@@ -1,9 +1,9 @@
-//! The phases of many small files: create, stat, delete, in order of names and without any.
+//! The phases of many small files: create, stat, delete, with ordered and with random names.
 //!
-//! Not here: the large file (large).
+//! `large` does the large file.
 //!
-//! Invariants: files are empty, as bonnie++ has them unless told otherwise; the directory is
-//! flushed at the end of a phase that changes it, within its time.
+//! Invariants: files are empty, the default of bonnie++; a phase that changes the directory flushes
+//! it at its end, and the flush counts in its time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use super::drive::Progress;
 use super::timing::Timing;
 use super::{BonnieError, Figure, Phase};
 
-/// Characters of a name that have no order.
+/// Random characters of a name.
 const RANDOM_CHARACTERS: usize = 8;
 
-/// A directory for small files.
+/// The directory of the small files.
 pub(super) struct Small<'a> {
     directory: PathBuf,
     files: u32,
@@ -66,7 +66,7 @@ impl<'a> Small<'a> {
         std::fs::create_dir(&self.directory).map_err(self.error("make"))
     }
 
-    /// Names as the directory gives them.
+    /// Names in the order of the directory.
     fn listed(&self) -> Result<Vec<String>, BonnieError> {
         let entries = std::fs::read_dir(&self.directory).map_err(self.error("list"))?;
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -109,7 +109,7 @@ impl<'a> Small<'a> {
     }
 }
 
-/// Steps of progress that all phases have.
+/// Progress steps of all phases.
 pub(super) fn steps(files: u32) -> u64 {
     6 * u64::from(files)
 }

@@ -1,6 +1,6 @@
-//! Real runs in a directory of their own, small, and what is made of figures.
+//! Tests: small runs in a temporary directory, and the evaluation of figures.
 //!
-//! Not here: the table in reports (report).
+//! `report` tests the table.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn job<'a>(spec: &'a BonnieSpec, target: &'a TargetInfo) -> Job<'a> {
     Job { spec, content: &CONTENT, target, memory_bytes: 1 << 30, before: None }
 }
 
-/// Asks a closure whether to go on, and counts the runs that are kept.
+/// Watcher that asks a closure whether to continue and records each kept result.
 struct Asking<F> {
     goes_on: F,
     kept: Vec<usize>,
@@ -50,7 +50,7 @@ fn files_in(directory: &Path) -> usize {
 }
 
 #[test]
-fn a_real_run_has_every_figure_and_leaves_nothing() {
+fn real_run_has_every_figure_and_removes_its_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let beside = directory.path().join("target.dat");
     std::fs::write(&beside, [1; 100]).expect("it can be written");
@@ -90,7 +90,7 @@ fn a_real_run_has_every_figure_and_leaves_nothing() {
 }
 
 #[test]
-fn it_ends_when_told_to_and_is_refused_where_no_file_can_be() {
+fn test_can_be_cancelled_and_needs_a_directory() {
     let directory = tempfile::tempdir().expect("a directory");
     let (spec, here) = (small(3), target(directory.path(), "file"));
     let ended = drive(&job(&spec, &here), &mut asking(|run, _| run < 2));
@@ -112,7 +112,7 @@ fn it_ends_when_told_to_and_is_refused_where_no_file_can_be() {
 }
 
 #[test]
-fn runs_that_were_done_are_kept_if_they_are_of_the_same_test() {
+fn finished_runs_of_the_same_test_are_kept() {
     let directory = tempfile::tempdir().expect("a directory");
     let (spec, here) = (small(3), target(directory.path(), "file"));
     let first = drive(&job(&spec, &here), &mut asking(|run, _| run < 3)).expect("it can begin");
@@ -138,7 +138,7 @@ fn runs_that_were_done_are_kept_if_they_are_of_the_same_test() {
 }
 
 #[test]
-fn labels_cannot_be_swapped() {
+fn labels_pair_output_with_write_and_input_with_read() {
     for phase in Phase::ALL {
         let label = phase.label();
         assert_eq!(label.contains("output"), label.contains("(write)"), "{label}");
@@ -165,7 +165,8 @@ fn measured(rates: &[f64]) -> BonnieResult {
     }
 }
 
-/// The published seeks of reference `002`: 34 % apart, and their lowest was printed as an average.
+/// The published seeks of reference `002`: they vary by 34 %, and the document printed their lowest
+/// as the average.
 #[test]
 fn columns_have_their_spread_and_verdict() {
     let seeks = [6300.0, 7034.0, 10_018.0, 5067.0, 11_517.0, 10_903.0, 5144.0, 5869.0];

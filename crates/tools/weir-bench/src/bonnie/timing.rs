@@ -1,8 +1,8 @@
-//! Taking the time of a phase, its processor time and its longest operation.
+//! Measures a phase: elapsed time, processor time and longest operation.
 //!
-//! Not here: the operations (large, small).
+//! `large` and `small` do the operations.
 //!
-//! Invariant: whatever happens between begin and end counts for the phase.
+//! Invariant: everything between begin and end counts for the phase.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Figure, Phase};
 
-/// A phase that is going on.
+/// A phase in progress.
 pub(super) struct Timing {
     phase: Phase,
     began: Instant,
@@ -24,7 +24,7 @@ impl Timing {
         Self { phase, cpu_s: process_cpu_s(), longest, began: Instant::now() }
     }
 
-    /// Does one operation.
+    /// Runs and times one operation.
     pub(super) fn operation<T>(&mut self, operation: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = operation();
@@ -32,12 +32,12 @@ impl Timing {
         done
     }
 
-    /// Operations were done elsewhere.
+    /// Includes the longest operation of another thread.
     pub(super) fn longest(&mut self, longest: Duration) {
         self.longest = self.longest.max(longest);
     }
 
-    /// It is over; `amount`: KiB or operations.
+    /// Ends the phase; `amount` is in KiB or operations.
     pub(super) fn end(self, amount: f64) -> Figure {
         let seconds = self.began.elapsed().as_secs_f64().max(1e-9);
         Figure {
@@ -50,7 +50,7 @@ impl Timing {
     }
 }
 
-/// Processor time of this process so far, finer than proc(5) has it.
+/// Processor time of this process so far, with a finer resolution than proc(5).
 fn process_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

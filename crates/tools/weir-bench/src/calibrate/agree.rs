@@ -1,21 +1,21 @@
-//! Whether two programs found the same.
+//! Decides whether two programs measured the same.
 //!
-//! Not here: the statistics (stats).
+//! `stats` computes the intervals.
 //!
 //! Invariants: medians within 3 % agree, and so do medians whose difference the runs do not show;
-//! of runs that differ too much among themselves, or are too few, nothing is said.
+//! runs that vary too much, or are too few, give no answer.
 
 use serde::Serialize;
 
 use super::{DriverRun, SEED};
 use crate::stats::{self, RatioInterval, ratio_of_medians};
 
-/// Medians may differ by so much whatever their interval.
+/// Medians that differ by no more than this agree, unless the interval is too wide to decide.
 const OFF_PCT: f64 = 3.0;
-/// An interval whose ends are farther apart than by this factor holds 1 too easily.
+/// An interval whose ends differ by more than this factor contains 1 too easily.
 const SHARP: f64 = 1.5;
 
-/// What is held against each other.
+/// A figure to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
@@ -23,14 +23,14 @@ pub enum Figure {
     Iops,
     /// Median latency.
     P50,
-    /// 99th percentile of it.
+    /// 99th percentile of the latency.
     P99,
     /// Processor time per operation.
     Cpu,
 }
 
 impl Figure {
-    /// With its unit.
+    /// Name with its unit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iops => "IOPS",
@@ -50,24 +50,24 @@ impl Figure {
     }
 }
 
-/// A figure of both.
+/// A figure of both programs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// Which.
+    /// The figure.
     pub figure: Figure,
     /// Median of fio's runs; `None`: too few operations.
     pub fio: Option<f64>,
-    /// Median of ours.
+    /// Median of Weir's runs.
     pub ours: Option<f64>,
-    /// Ours by fio's.
+    /// Weir's median divided by fio's.
     pub ratio: Option<RatioInterval>,
-    /// Of results: they agree. Of the cost: ours is no higher. `None`: it cannot be told.
+    /// Whether the results agree or, for the cost, whether Weir's is no higher. `None`: undecided.
     pub holds: Option<bool>,
 }
 
-/// Holds a figure of our runs against those of fio.
+/// Compares a figure of Weir's runs with fio's.
 pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> Compared {
-    // A run without the figure leaves nothing to take a median of.
+    // If one run lacks the figure, there is no median.
     let all = |runs: &[DriverRun]| -> Option<Vec<f64>> {
         runs.iter().map(|run| figure.of(run)).collect()
     };
@@ -77,7 +77,7 @@ pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> 
     let median = |runs: Option<Vec<f64>>| runs.as_deref().and_then(stats::median);
     let holds = |found: RatioInterval| match figure {
         Figure::Cpu if found.ratio <= 1.0 => Some(true),
-        // A cost that is only perhaps higher is neither shown to be nor not to be.
+        // An interval that includes 1 does not prove a higher cost.
         Figure::Cpu => (found.low > 1.0).then_some(false),
         _ => {
             let is_near = (found.ratio - 1.0).abs() * 100.0 <= OFF_PCT;

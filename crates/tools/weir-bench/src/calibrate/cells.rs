@@ -1,23 +1,23 @@
-//! Which loads are held against fio, and where.
+//! The loads that fio and Weir both run, and their targets.
 //!
-//! Not here: doing them.
+//! `fio` and `ours` run them.
 //!
-//! Invariant: of each target the loads that read come first.
+//! Invariant: on each target the loads that read come first.
 
 use std::path::PathBuf;
 
 use super::{CalibrateError, FILE, Options};
 use crate::target::Address;
 
-/// What both write: each write something new that does not compress.
+/// Content that both programs write: new for each write, and incompressible.
 pub(super) const CONTENT: &str = "fio: random bytes made anew for every write (refill_buffers); \
                                   weir: a function of seed, address and generation, stamped so \
                                   that every block can be verified; neither compresses";
 
-/// Where a load goes.
+/// Target of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Nowhere: what is left is the cost of the generator.
+    /// Null target: only the generator costs time.
     Null,
     File,
     Nbd,
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// A load: one worker, all of one kind.
+/// A load: one worker, operations of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) is_read: bool,
@@ -71,7 +71,7 @@ pub(super) fn of(place: Place) -> &'static [Cell] {
     }
 }
 
-/// Every target there is.
+/// The null target and all targets of the options.
 pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, CalibrateError> {
     let mut places = vec![(Place::Null, Address::Null { bytes: None })];
     if let Some(directory) = &options.directory {
@@ -88,7 +88,7 @@ pub(super) fn places(options: &Options) -> Result<Vec<(Place, Address)>, Calibra
     Ok(places)
 }
 
-/// A file that goes when all that is measured on it is measured.
+/// A file that is deleted after the last load on it.
 pub(super) struct Made(Option<PathBuf>);
 
 impl Made {
@@ -103,7 +103,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // It may never have been made.
+            // The file may not exist.
             drop(std::fs::remove_file(path));
         }
     }

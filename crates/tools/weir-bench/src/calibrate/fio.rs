@@ -1,14 +1,14 @@
-//! The other side: the installed fio, its jobs and what it says of them.
+//! Runs the installed fio: its jobs and their output.
 //!
-//! Not here: jobs of profiles (profile::fio).
+//! `profile::fio` handles the job files of profiles.
 //!
-//! Theory. fio's own `clat` begins when an operation is with the kernel, its `lat` when it is
-//! handed over, as ours does: `lat` is asked for. Its processor time is that of the job's thread
-//! alone, without starting the program.
+//! Theory. fio's own `clat` starts when the kernel has an operation. Its `lat` starts at
+//! submission, like Weir's latency, so the jobs request `lat`. Its processor time covers only the
+//! job's thread, without the start of the program.
 //!
 //! Invariants:
 //! - sizes and times are plain numbers or carry their unit, because fio guesses otherwise;
-//! - a percentile exists only with ten samples beyond it, as ours.
+//! - a percentile requires ten samples beyond it, as in Weir.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,43 +20,43 @@ use serde::Deserialize;
 use super::cells::{Cell, Place};
 use super::{DriverRun, FILE, Options};
 
-/// Samples that must be beyond a percentile.
+/// Samples required beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// What fio says last tells why it failed.
+/// Lines at the end of fio's error output that an error quotes.
 const SAID_LINES: usize = 3;
 
-/// Why there is nothing of fio.
+/// Reason why fio gave no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FioError {
-    /// It is not there.
+    /// The program cannot be run.
     #[error("the program {} cannot be run: {source}", program.display())]
     Missing {
-        /// As it was looked for.
+        /// Path or name of the program.
         program: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It failed.
+    /// fio failed.
     #[error("fio failed at \"{cell}\": {said}")]
     Failed {
-        /// Which load.
+        /// The load.
         cell: String,
-        /// Its last words.
+        /// End of its error output.
         said: String,
     },
-    /// It said something else.
+    /// The output of fio cannot be parsed.
     #[error("what fio said of \"{cell}\" cannot be read: {source}")]
     Output {
-        /// Which load.
+        /// The load.
         cell: String,
-        /// Where and why.
+        /// Position and reason.
         source: serde_json::Error,
     },
 }
 
 impl FioError {
-    /// What the user can do.
+    /// Remedy for the user.
     pub(super) fn action(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "install the package fio (3.x), or name the program with --fio",
@@ -66,7 +66,7 @@ impl FioError {
     }
 }
 
-/// The program.
+/// The installed program.
 pub(super) struct Fio {
     program: PathBuf,
     version: String,
@@ -87,7 +87,7 @@ impl Fio {
         &self.version
     }
 
-    /// Does a job, in the directory whose file it names.
+    /// Runs a job, in the directory whose file it names.
     pub(super) fn run(
         &self,
         cell: &str,
@@ -96,14 +96,14 @@ impl Fio {
     ) -> Result<DriverRun, FioError> {
         let missing = |source| FioError::Missing { program: self.program.clone(), source };
         let mut command = Command::new(&self.program);
-        // What this process may do with a server is no matter of its child.
+        // fio must not inherit this process's credentials for a server.
         command.env_remove("WEIR_TOKEN").env_remove("WEIR_TOKEN_FILE");
         command.args(["--output-format=json", "-"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         directory.map(|directory| command.current_dir(directory));
         let mut child = command.spawn().map_err(missing)?;
         let mut stdin = child.stdin.take().expect("it was asked for");
-        // A program that ends before it has read its job says why.
+        // If fio ends before it has read its job, its error output has the reason.
         let written = stdin.write_all(job.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().map_err(missing)?;
@@ -119,7 +119,7 @@ impl Fio {
     }
 }
 
-/// A load as fio's job.
+/// The job file of a load.
 pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let engine = match (place, &options.nbd) {
         (Place::Null, _) => "ioengine=null".to_owned(),
@@ -132,7 +132,8 @@ pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let kind = if cell.is_read { "read" } else { "write" };
     let Cell { block_bytes, depth, .. } = cell;
     let Options { bytes, run_ms, .. } = options;
-    // By default fio takes one answer at a time, and what waits to be taken counts as in flight.
+    // By default fio reaps one completion at a time; completions that wait for it count as in
+    // flight.
     format!(
         "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\n\
          iodepth_batch_complete_max={depth}\nsize={bytes}\ntime_based=1\nruntime={run_ms}ms\n\
@@ -152,7 +153,7 @@ struct Job {
     error: i32,
     #[serde(rename = "job_runtime")]
     runtime_ms: f64,
-    /// In percent of that.
+    /// Percent of the run time.
     usr_cpu: f64,
     sys_cpu: f64,
     read: Direction,
@@ -175,7 +176,7 @@ struct Latency {
 /// The figures of a job's output.
 pub(super) fn read(text: &str) -> Result<DriverRun, serde_json::Error> {
     use serde::de::Error as _;
-    // Notes may come before it.
+    // fio may print notes before the JSON.
     let json = text.find('{').map_or(text, |start| &text[start..]);
     let Output { jobs: [job] } = serde_json::from_str(json)?;
     if job.error != 0 {

@@ -1,9 +1,9 @@
-//! Our side: the generator as every run uses it.
+//! Runs loads with Weir's generator, as every benchmark run does.
 //!
-//! Not here: offering a load (load).
+//! `load` offers the load.
 //!
-//! Invariants: what is written is stamped; where reads are verified, one that does not bring what
-//! was written ends it.
+//! Invariants: every written block has a stamp; if reads are verified, a read that returns wrong
+//! data ends the calibration.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::target::{self, Address, Target};
 /// Bytes of the writes that fill a target.
 const FILL_BYTES: u32 = 1 << 20;
 const SEED: u64 = 23;
-/// What is stamped.
+/// Bytes of a stamped block.
 const BLOCK_BYTES: u32 = 4096;
 
-/// A target and what is known of its content.
+/// A target and its expected content.
 pub(super) struct Ours {
     target: Box<dyn Target>,
     dataset: DatasetSpec,
@@ -58,7 +58,7 @@ impl Ours {
     pub(super) fn fill(&self) -> Result<(), CalibrateError> {
         let fill = Cell { is_read: false, is_random: false, block_bytes: FILL_BYTES, depth: 8 };
         self.offer(&fill, None, ReadChecks::Off)?;
-        // What is still in caches must not be written while reads are measured.
+        // Cached writes must reach the storage before reads are measured.
         self.target.drop_caches()?;
         Ok(())
     }

@@ -1,21 +1,21 @@
-//! What fio says is read, what both found is held against each other, and both are really run.
+//! Tests: fio's output is parsed, figures are compared, and both programs run.
 //!
-//! Not here: whether they agree, which takes a quiet machine (the command).
+//! Only the command tests whether the programs agree, because that needs a quiet machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// As fio 3.33 said of the job of a file, whole.
+/// Complete output of fio 3.33 for the job on a file.
 const RECORDED: &str = include_str!("fio-3.33.json");
 
 #[test]
-fn what_fio_says_is_read() {
+fn fio_output_is_parsed() {
     let found = fio::read(RECORDED).unwrap();
     assert!((found.iops - 118_554.89).abs() < 0.01);
     assert_eq!((found.p50_us, found.p99_us), (Some(238.592), Some(436.224)));
-    // 7.8 % and 28.4 % of 500 ms, by 59,396 operations.
+    // 7.8 % and 28.4 % of 500 ms, divided by 59,396 operations.
     assert!((found.cpu_us - 0.362 * 0.5e6 / 59_396.0).abs() < 1e-9, "{found:?}");
     let noted = format!("fio: a note\n{RECORDED}");
     assert_eq!(fio::read(&noted).unwrap(), found);
@@ -35,14 +35,14 @@ fn runs(iops: [f64; 5]) -> Vec<DriverRun> {
 }
 
 #[test]
-fn medians_agree_within_three_percent_or_what_the_runs_cannot_tell() {
+fn medians_agree_within_three_percent_or_their_interval() {
     let steady = |middle: f64| runs([0.999, 1.0, 1.001, 1.0, 1.0].map(|part| part * middle));
     let iops = |ours: &[DriverRun], fio: &[DriverRun]| agree::compare(Figure::Iops, ours, fio);
     assert_eq!(iops(&steady(1_029.0), &steady(1_000.0)).holds, Some(true));
     assert_eq!(iops(&steady(971.0), &steady(1_000.0)).holds, Some(true));
     assert_eq!(iops(&steady(1_040.0), &steady(1_000.0)).holds, Some(false));
     assert_eq!(iops(&steady(960.0), &steady(1_000.0)).holds, Some(false));
-    // A tenth apart, but the runs of both differ by more.
+    // The medians are a tenth apart, but the runs of both vary by more.
     let wide = |middle: f64| runs([0.88, 0.95, 1.0, 1.05, 1.12].map(|part| part * middle));
     let noisy = |middle: f64| runs([0.2, 0.9, 1.0, 1.1, 4.0].map(|part| part * middle));
     assert_eq!(iops(&noisy(1_000.0), &noisy(1_000.0)).holds, None, "the runs differ too much");
@@ -54,13 +54,13 @@ fn medians_agree_within_three_percent_or_what_the_runs_cannot_tell() {
     let cost = |ours: &[DriverRun], fio: &[DriverRun]| agree::compare(Figure::Cpu, ours, fio).holds;
     assert_eq!(cost(&steady(1_000.0), &steady(1_000.0)), Some(true));
     assert_eq!(cost(&steady(1_010.0), &steady(1_000.0)), Some(true));
-    // Fewer per second in the same time cost more each.
+    // Fewer operations in the same processor time cost more each.
     assert_eq!(cost(&steady(990.0), &steady(1_000.0)), Some(false));
     assert_eq!(cost(&wide(990.0), &wide(1_000.0)), None, "the runs differ by more");
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before_anything_runs() {
+fn invalid_options_are_refused_before_any_run() {
     let run = |options: &Options| run(options, &mut |_| panic!("nothing runs")).unwrap_err();
     let missing = run(&Options { fio: "/no/such/fio".into(), ..Options::default() });
     assert!(missing.to_string().contains("/no/such/fio") && missing.action().contains("install"));
@@ -78,7 +78,7 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
 }
 
 #[test]
-fn reads_of_storage_are_measured_verified_as_well_and_the_difference_is_told() {
+fn storage_reads_are_also_measured_with_verification() {
     let sides = |place| cells::of(place).iter().map(move |cell| Side::of(place, cell).len());
     assert_eq!(sides(Place::Null).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(sides(Place::File).collect::<Vec<_>>(), [3, 3, 3, 2], "the last writes");
@@ -92,7 +92,7 @@ fn reads_of_storage_are_measured_verified_as_well_and_the_difference_is_told() {
 }
 
 #[test]
-fn fio_understands_every_job() {
+fn fio_parses_every_job() {
     let directory = tempfile::tempdir().unwrap();
     let nbd = Some("nbd+unix:///v?socket=/tmp/none".to_owned());
     let options = Options { nbd, run_ms: 1_500, ..Options::default() };
@@ -114,7 +114,7 @@ fn fio_understands_every_job() {
 }
 
 #[test]
-fn both_are_run_in_turns_and_reported() {
+fn both_programs_run_in_turns_and_are_reported() {
     let options = Options { run_ms: 100, bytes: 16 << 20, ..Options::default() };
     let mut steps = Vec::new();
     let tell = &mut |step: &Step| {

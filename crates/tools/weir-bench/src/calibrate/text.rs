@@ -1,8 +1,8 @@
-//! The comparison as a section of Markdown.
+//! The calibration as a section of Markdown.
 //!
-//! Not here: the figures.
+//! `agree` computes the figures.
 //!
-//! Invariant: no ratio without its interval and verdict.
+//! Invariant: every ratio has its interval, and every ratio of Weir to fio its verdict.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ fn head(out: &mut String, report: &CalibrationReport) {
     }
 }
 
-/// A number and its interval: `0.998 (0.981 to 1.012)`.
+/// A ratio and its interval: `0.998 (0.981 to 1.012)`.
 fn ratio(compared: &Compared) -> String {
     compared.ratio.as_ref().map_or_else(|| "n/a".to_owned(), interval)
 }

@@ -1,11 +1,11 @@
 //! `weir bench agent`: offers load for a coordinator on another host.
 //!
-//! Not here: what a session does (session), reading the command line (the binary).
+//! Not here: the steps of a session (session), the command line (the binary).
 //!
 //! Invariants:
-//! - one coordinator at a time; another is told so and sent away;
-//! - without a secret nobody gives orders but processes of this host;
-//! - whatever comes in, the agent goes on listening.
+//! - one coordinator at a time; another is refused with the reason;
+//! - without a secret only processes of this host can give orders;
+//! - the agent keeps listening, whatever a connection sends.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -23,32 +23,32 @@ use super::wire::Task;
 use crate::spec::DatasetSpec;
 use crate::target::{Target, TargetError};
 
-/// How often it looks whether it is to end.
+/// Interval between checks of the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Connections at a time; more wait with the kernel.
+/// Maximum number of connections; further ones wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Why an agent cannot listen.
+/// Reason why an agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// Anybody could give it orders.
+    /// Any host could give it orders.
     #[error("{listen} can be reached from other hosts, and there is no secret: give one")]
     SecretNeeded {
-        /// Where it was to listen.
+        /// Requested address.
         listen: SocketAddr,
     },
     /// The address cannot be used.
     #[error("cannot listen on {listen}: {source}")]
     Listen {
-        /// Where it was to listen.
+        /// Requested address.
         listen: SocketAddr,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Listens for a coordinator.
+/// An agent that listens for a coordinator.
 pub struct Agent {
     listener: TcpListener,
     address: SocketAddr,
@@ -56,10 +56,10 @@ pub struct Agent {
     open: Arc<Opener>,
 }
 
-/// Listens and serves until `stop`; `say` is told in words what happens.
+/// Listens and serves until `stop` is set. `say` receives a text for each event.
 ///
 /// # Errors
-/// It cannot listen there.
+/// If it cannot listen on the address.
 pub fn serve(
     listen: SocketAddr,
     secret: Option<Secret>,
@@ -71,10 +71,10 @@ pub fn serve(
 }
 
 impl Agent {
-    /// Listens; a port of 0 is any that is free.
+    /// Starts listening; port 0 selects a free port.
     ///
     /// # Errors
-    /// It cannot listen there, or others could reach it and there is no secret.
+    /// If it cannot listen on the address, or other hosts could reach it and there is no secret.
     pub fn bind(listen: SocketAddr, secret: Option<Secret>) -> Result<Self, AgentError> {
         if secret.is_none() && !is_here(listen.ip()) {
             return Err(AgentError::SecretNeeded { listen });
@@ -88,7 +88,7 @@ impl Agent {
         Ok(Self { listener, address, secret, open: Arc::new(session::open_existing) })
     }
 
-    /// Measures what `open` gives for an address, such as a target of known behaviour.
+    /// Replaces the function that opens targets, for example to use synthetic ones.
     #[must_use]
     pub fn with_targets(
         self,
@@ -100,13 +100,13 @@ impl Agent {
         Self { open: Arc::new(open), ..self }
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop` is set; what is being measured then is given up. `say` is told in words
-    /// what happens.
+    /// Serves until `stop` is set; a measurement in progress is aborted then. `say` receives a text
+    /// for each event.
     pub fn serve(&self, stop: &AtomicBool, say: &(dyn Fn(&str) + Sync)) {
         let open_now: Mutex<Vec<(u64, TcpStream)>> = Mutex::new(Vec::new());
         let is_taken = Mutex::new(());
@@ -129,7 +129,7 @@ impl Agent {
                     open_now.lock().retain(|(known, _)| *known != number);
                 });
             }
-            // Ends every wait of a session, and with it the session.
+            // Ends all waits of the sessions, and so the sessions.
             for (_, stream) in open_now.lock().iter() {
                 stream.shutdown(std::net::Shutdown::Both).ok();
             }
@@ -174,7 +174,7 @@ impl Agent {
     }
 }
 
-/// How a connection can end, for the one who reads along.
+/// Outcome of a connection, for the event text.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("sent away: {0}")]
@@ -191,7 +191,7 @@ fn is_here(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Somebody else's text, as it may be printed.
+/// Makes text of a peer safe to print.
 fn words(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -1,19 +1,19 @@
-//! Telling another process which generations blocks have.
+//! Sends the generations of blocks to another process.
 //!
-//! Not here: what the states mean (load: generations).
+//! Not here: the meaning of the states (load: generations).
 //!
-//! Invariants: what comes in changes only the blocks it is about, and is refused unless it is about
-//! exactly as many as there are.
+//! Invariants: received states change only the blocks that they describe; the receiver refuses them
+//! unless they cover exactly the expected blocks.
 
 use std::ops::Range;
 
 use super::wire::Piece;
 use crate::load::Generations;
 
-/// Runs of one piece at most: under a MiB as text.
+/// Maximum number of runs in one piece: less than 1 MiB as text.
 const RUNS_MAX: usize = 40_000;
 
-/// What is known of blocks, in pieces; at least one.
+/// Splits the states of blocks into pieces; at least one.
 pub(super) fn pieces(known: &Generations, blocks: Range<u64>) -> impl Iterator<Item = Piece> {
     let mut states = known.states(blocks).peekable();
     let mut ended = false;
@@ -34,19 +34,19 @@ pub(super) fn pieces(known: &Generations, blocks: Range<u64>) -> impl Iterator<I
     })
 }
 
-/// Takes pieces in.
+/// Receives pieces.
 pub(super) struct Taker<'a> {
     known: &'a Generations,
     left: Range<u64>,
 }
 
 impl<'a> Taker<'a> {
-    /// Of those blocks.
+    /// Receiver for the given blocks.
     pub(super) fn new(known: &'a Generations, blocks: Range<u64>) -> Self {
         Self { known, left: blocks }
     }
 
-    /// Takes one in; true if it was the last. `Err`: what is wrong with it.
+    /// Applies one piece; returns whether it was the last. `Err`: reason why it is invalid.
     pub(super) fn take(&mut self, piece: &Piece) -> Result<bool, &'static str> {
         for (state, count) in &piece.runs {
             let count = u64::from(*count);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_states_arrive_and_nothing_else_is_touched() {
+    fn pieces_transfer_exactly_the_given_blocks() {
         let blocks = 100_000_u64;
         let [from, to] = [(); 2].map(|()| Generations::new(blocks * 4096, 4096).expect("small"));
         (0..blocks).for_each(|n| from.set_states(n..n + 1, if n > 90_000 { 7 } else { n as u32 }));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn pieces_with_wrong_counts_are_refused() {
         let known = Generations::new(8 * 4096, 4096).expect("small");
         let take = |runs: &[(u32, u32)], is_last| {
             Taker::new(&known, 0..8).take(&Piece { runs: runs.to_vec(), is_last })

@@ -1,29 +1,29 @@
-//! Whether a task that came from elsewhere can be done at all.
+//! Validates a task from another host.
 //!
-//! Not here: doing it.
+//! Not here: executing it (session).
 //!
-//! Invariant: what passes neither overflows nor asks for memory without bounds.
+//! Invariant: a validated task causes neither overflow nor unbounded allocation.
 
 use super::wire::Task;
 use crate::spec::{LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
-/// Operations in flight of all workers ...
+/// Maximum queue depth over all workers ...
 const SLOTS_MAX: u64 = 1 << 18;
-/// ... and bytes of their buffers.
+/// ... and total size of their buffers.
 const BUFFERS_BYTES_MAX: u64 = 64 << 30;
 const BLOCK_BYTES_MAX: u32 = 256 << 20;
-/// Streams, and block sizes of each.
+/// Maximum number of streams, and of block sizes in each.
 const LIST_MAX: usize = 256;
 const WEIGHT_MAX: u32 = 1 << 20;
 const FILES_MAX: u32 = 1 << 20;
 const RATE_MAX: f64 = 1e8;
 const BACKLOG_MAX: u64 = 1 << 26;
 const CLIENTS_MAX: u32 = 1024;
-/// A week.
+/// One week.
 const TIME_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 
-/// `Err`: why it cannot.
+/// Validates a task. `Err`: reason for the refusal.
 pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     let dataset = &task.dataset;
     let total_bytes = u64::from(dataset.files).checked_mul(dataset.file_bytes);
@@ -73,7 +73,7 @@ fn check_load(task: &Task) -> Result<(), &'static str> {
     is(slots <= SLOTS_MAX, "too many operations are in flight")?;
     let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
-    // What is compared and written lies in one buffer.
+    // COMPARE AND WRITE uses twice the block size in one buffer.
     is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers would not fit into memory")
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use crate::spec::{Arrival, DatasetSpec};
 
     #[test]
-    fn what_could_break_an_agent_is_refused() {
+    fn invalid_tasks_are_refused() {
         assert_eq!(check(&task()), Ok(()));
         let open = |rate| LoadSpec::Open {
             workers: 1,

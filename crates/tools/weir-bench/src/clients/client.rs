@@ -1,9 +1,9 @@
-//! The coordinator's side of one client in one run of one cell.
+//! Coordinator side of one client in one run of one cell.
 //!
-//! Not here: how several go together (coordinator), the agent's side (session).
+//! Not here: coordination of several clients (coordinator), the agent side (session).
 //!
-//! Invariant: what a lost client wrote is forgotten before anything is read again, once it must
-//! have noticed that it is alone.
+//! Invariant: the blocks of a lost client are marked unknown before any later read, and only after
+//! the client must have noticed the loss and stopped.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use super::wire::{Answer, Measured, Order, Task};
 use super::{ClientError, SILENCE_MAX};
 use crate::load::{Generations, Ground, Place};
 
-/// Asked for the time so often; the answer that took least counts.
+/// Number of clock readings; the one with the shortest round trip counts.
 const PINGS: usize = 64;
 
-/// A client that is ready.
+/// A client that is ready to start.
 pub(super) struct Session {
     address: String,
     name: String,
@@ -31,19 +31,19 @@ pub(super) struct Session {
     clock: Clock,
 }
 
-/// How an agent's clock differs from ours.
+/// Offset of an agent's clock.
 #[derive(Clone, Copy, Default)]
 struct Clock {
-    /// That of the coordinator began here; `None`: not compared yet.
+    /// Zero of the coordinator's clock; `None`: the clocks were not compared yet.
     zero: Option<Instant>,
-    /// Agent's less ours, in nanoseconds.
+    /// Agent's clock minus the coordinator's, in nanoseconds.
     ahead_ns: i128,
-    /// Of the answer that took least.
+    /// Round trip of the reading used.
     round_trip: Duration,
 }
 
 impl Session {
-    /// Connects, tells what is to be done and what is known of blocks, and waits for the answer.
+    /// Connects, sends the task and the block states, and waits until the client is ready.
     pub(super) fn prepare(
         clients: &Clients,
         address: &str,
@@ -91,12 +91,12 @@ impl Session {
         lost(&self.address, error)
     }
 
-    /// Time that an answer takes.
+    /// Round-trip time of a message.
     pub(super) fn round_trip(&self) -> Duration {
         self.clock.round_trip
     }
 
-    /// Answers signs of life until something else comes.
+    /// Answers heartbeats until another message arrives.
     fn attend(&mut self, stop: &AtomicBool) -> Result<Answer, ClientError> {
         loop {
             let (answer, _) = self.link.receive(SILENCE_MAX).map_err(|error| self.lost(&error))?;
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Asks for the time, often, as NTP does: of the answer that took least, half is either way.
+    /// Measures the clock offset as NTP does: of the fastest ping, half the round trip is each way.
     pub(super) fn compare_clocks(&mut self, zero: Instant) -> Result<(), ClientError> {
         let ns = |at: Instant| at.saturating_duration_since(zero).as_nanos().cast_signed();
         let mut best = Clock { zero: Some(zero), ahead_ns: 0, round_trip: Duration::MAX };
@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    /// Attends to the client until it has told what it did.
+    /// Starts the client and attends to it until it has sent its results.
     pub(super) fn measure(
         mut self,
         start: Instant,
@@ -152,7 +152,7 @@ impl Session {
         let known = ground.generations.filter(|_| self.writes);
         let done = self.order_start(start).and_then(|()| self.finish(known, stop));
         if let (Err(_), Some(known)) = (&done, known) {
-            // It ends when it hears nothing more; until then it may still be writing.
+            // The agent stops when it hears nothing more; until then it may still write.
             drop(self.link);
             std::thread::sleep(SILENCE_MAX);
             known.forget(known.numbers(&self.part));
@@ -171,7 +171,7 @@ impl Session {
         let zero = self.clock.zero.expect("clocks were compared");
         let here_ns = start.saturating_duration_since(zero).as_nanos().cast_signed();
         let at_ns = u64::try_from(here_ns + self.clock.ahead_ns);
-        // A clock that says it began after that is no clock.
+        // The agent's clock would have started after that time: it is invalid.
         let at_ns = at_ns.map_err(|_| self.lost(&LinkError::Unexpected))?;
         self.link.send(&Order::Start { at_ns }).map_err(|error| self.lost(&error))
     }
@@ -207,7 +207,7 @@ impl Session {
     }
 }
 
-/// A client whose connection is of no use any more.
+/// Error for a client whose connection is unusable.
 pub(super) fn lost(client: &str, error: &LinkError) -> ClientError {
     ClientError::Lost { client: client.to_owned(), why: error.to_string() }
 }

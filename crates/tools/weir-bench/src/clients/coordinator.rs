@@ -1,11 +1,11 @@
-//! The coordinator: several agents, one load, one result.
+//! Coordinator: combines several agents into one load and one result.
 //!
-//! Not here: what is said to one of them (client), merging what they measured (merge), which cells
-//! need several clients (run).
+//! Not here: the dialogue with one agent (client), merging results (merge), which cells need
+//! several clients (run).
 //!
 //! Invariants:
-//! - nobody begins before all are ready, and all begin at the same time of one clock;
-//! - where one fails the others are told to end, and nothing of the run is kept.
+//! - no client starts before all are ready, and all start at the same time of one clock;
+//! - if one fails, the others are stopped, and all results of the run are discarded.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +22,14 @@ use crate::load::Ground;
 use crate::result::CellRun;
 use crate::spec::{CellSpec, ContentSpec, LoadSpec};
 
-/// Until a connection is made.
+/// Timeout of a connection attempt.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// From the last ping to the start; the slowest connection's time is added to it.
+/// Time from the last ping to the start, plus twice the slowest round trip.
 const LEAD: Duration = Duration::from_millis(200);
-/// How often the observer is asked whether to go on.
+/// Interval between calls of the observer.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// The agents that a run may use.
+/// Agents available to a run.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     agents: Vec<String>,
@@ -37,57 +37,58 @@ pub struct Clients {
     secret: Option<Secret>,
 }
 
-/// An agent that answers.
+/// An agent that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentInfo {
-    /// As given.
+    /// Address as given by the user.
     pub address: String,
-    /// Name of its host.
+    /// Host name of the agent.
     pub host: String,
 }
 
-/// A load as all clients are to offer it.
+/// Load that all clients offer.
 pub(crate) struct SharedOffer<'a> {
-    /// What is common to all loads of the run.
+    /// Context that all loads of the run share.
     pub(crate) ground: &'a Ground<'a>,
-    /// What the ground's content was made from.
+    /// Specification of the block contents.
     pub(crate) content: &'a ContentSpec,
-    /// Its streams, and how many clients.
+    /// Streams and number of clients.
     pub(crate) cell: &'a CellSpec,
-    /// Of each client.
+    /// Load of each client.
     pub(crate) load: LoadSpec,
 }
 
 impl Clients {
-    /// None: only this process measures.
+    /// No agents: only this process measures.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Agents by `HOST`, `HOST:PORT` or address; `target` is how they all find the target.
+    /// Agents as `HOST`, `HOST:PORT` or IP address; `target` is the target's address on each of
+    /// them.
     pub fn new(agents: Vec<String>, target: &str, secret: Option<Secret>) -> Self {
         Self { agents, target: target.to_owned(), secret }
     }
 
-    /// How all of them find the target.
+    /// Address of the target, valid on every agent.
     pub(super) fn target(&self) -> &str {
         &self.target
     }
 
-    /// How many agents there are.
+    /// Number of agents.
     pub fn len(&self) -> usize {
         self.agents.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no agents.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// Greets every agent, before anything long is begun.
+    /// Greets every agent, before any long phase starts.
     ///
     /// # Errors
-    /// One of them is not there, is of another version, or has another secret.
+    /// If an agent is unreachable, has another version, or has another secret.
     pub fn check(&self) -> Result<Vec<AgentInfo>, ClientError> {
         let greet = |address: &String| {
             let (_, host) = self.connect(address)?;
@@ -96,8 +97,8 @@ impl Clients {
         self.agents.iter().map(greet).collect()
     }
 
-    /// Has the first agents offer a load at the same time. `tell` is called now and then with the
-    /// time that has gone by; false ends it.
+    /// Measures one load on as many agents as the cell has clients. Calls `tell` periodically with
+    /// the elapsed time; if it returns false, the measurement stops.
     pub(crate) fn measure(
         &self,
         offer: &SharedOffer<'_>,
@@ -106,7 +107,7 @@ impl Clients {
         self.measure_each(offer, tell).map(merge)
     }
 
-    /// What each of them measured.
+    /// Results of each client.
     pub(super) fn measure_each(
         &self,
         offer: &SharedOffer<'_>,
@@ -169,8 +170,7 @@ fn connect_to(address: &str) -> std::io::Result<TcpStream> {
     Err(failed)
 }
 
-/// Does all jobs at the same time. Where one fails, or `goes_on` says no, the others are told to
-/// stop.
+/// Runs all jobs concurrently. If one fails or `goes_on` returns false, the others are stopped.
 fn all_at_once<T: Send>(
     jobs: Vec<impl FnOnce() -> Result<T, ClientError> + Send>,
     stop: &AtomicBool,
@@ -192,7 +192,7 @@ fn all_at_once<T: Send>(
     for one in done {
         match one {
             Ok(one) => good.push(one),
-            // What failed first made the others be called off.
+            // Report the first failure, rather than the cancellations that it caused.
             Err(error) if failed.is_none() || matches!(failed, Some(ClientError::CalledOff)) => {
                 failed = Some(error);
             }
@@ -209,7 +209,7 @@ fn call<T>(
     job().inspect_err(|_| stop.store(true, Ordering::Release))
 }
 
-/// Compares all clocks, one after the other, and says when to start.
+/// Measures all clock offsets, one after another, and chooses the start time.
 fn synchronise(sessions: &mut [Session]) -> Result<Instant, ClientError> {
     let zero = Instant::now();
     for session in sessions.iter_mut() {

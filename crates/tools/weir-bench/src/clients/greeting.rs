@@ -1,9 +1,9 @@
-//! The first words: is the other side the same program, and does it know the secret?
+//! Greeting: checks that both sides run the same version and know the secret.
 //!
-//! Not here: what comes after.
+//! Not here: the messages after it.
 //!
-//! Invariants: nothing else is said or done before; a side that has a secret goes on only with one
-//! that proved to know it; the coordinator proves first.
+//! Invariants: it precedes all other messages and work; a side with a secret continues only after
+//! the other side has proved that it knows it; the coordinator proves first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::link::{Link, LinkError};
 use super::secret::{Proof, Secret, Side};
 use super::wire::{Hello, Nonce, PROGRAM, PROTOCOL, Proven};
 
-/// For each message of the greeting.
+/// Timeout of each message of the greeting.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Why two sides do not go on with each other.
+/// Reason why the greeting failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingError {
     #[error("it is {theirs}; this is {ours}")]
@@ -28,7 +28,7 @@ pub(super) enum GreetingError {
     Link(#[from] LinkError),
 }
 
-/// Greets an agent; the name of its host.
+/// Greets an agent; returns its host name.
 pub(super) fn greet_agent(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -54,8 +54,8 @@ pub(super) fn greet_agent(
     }
 }
 
-/// Greets a coordinator as far as to know that it may give orders; its last word is
-/// [`accept`]'s or [`refuse`]'s.
+/// Greets a coordinator up to its proof. The caller then ends the greeting with
+/// [`Accepted::accept`] or [`refuse`].
 pub(super) fn greet_coordinator(
     link: &mut Link,
     secret: Option<&Secret>,
@@ -78,14 +78,14 @@ pub(super) fn greet_coordinator(
     Ok(Accepted { proof: proof(Side::Agent).map(Proof::to_text) })
 }
 
-/// A coordinator that may give orders.
+/// A coordinator that proved its authority.
 #[derive(Debug)]
 pub(super) struct Accepted {
     proof: Option<String>,
 }
 
 impl Accepted {
-    /// Says so.
+    /// Sends the acceptance.
     pub(super) fn accept(self, link: &mut Link) -> Result<(), LinkError> {
         link.send(&Proven::Yes { proof: self.proof, host: host() })?;
         link.trust();
@@ -93,7 +93,7 @@ impl Accepted {
     }
 }
 
-/// Says why not; whether it is heard is no matter.
+/// Sends the reason for the refusal; errors do not matter.
 pub(super) fn refuse(link: &mut Link, why: &str) {
     link.send(&Proven::Refused { why: why.to_owned() }).ok();
 }
@@ -110,7 +110,7 @@ fn same_version(theirs: &Hello) -> Result<(), GreetingError> {
         return Ok(());
     }
     let name = |program: &str, protocol: u32| format!("{program}, protocol {protocol}");
-    // Somebody else's text: no control characters, no novel.
+    // Text of a peer: strip control characters and limit the length.
     let program: String = theirs.program.chars().filter(|c| !c.is_control()).take(64).collect();
     let (theirs, ours) = (name(&program, theirs.protocol), name(PROGRAM, PROTOCOL));
     Err(GreetingError::OtherVersion { theirs, ours })
@@ -127,7 +127,7 @@ fn same_secrets(ours: bool, theirs: bool, who: &str) -> Result<(), GreetingError
     Err(GreetingError::Secret(why))
 }
 
-/// Name of this machine.
+/// Host name of this machine.
 pub(super) fn host() -> String {
     let name = std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname"));
     name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())

@@ -1,13 +1,13 @@
-//! A connection: messages as JSON, each behind its length, and a limit to every wait.
+//! A connection that carries length-prefixed JSON messages, with a limit to every wait.
 //!
 //! ```text
-//! 0  length of what follows in bytes (u32, big-endian)
+//! 0  length of the JSON in bytes (u32, big-endian)
 //! 4  JSON
 //! ```
-//! Not here: what is said (wire), when (session, coordinator).
+//! Not here: the messages (wire), their order (session, coordinator).
 //!
-//! Invariants: no more is read than the bound of the moment allows, and memory grows only with what
-//! has come; after an error the connection is not used any more.
+//! Invariants: a message never exceeds the bound in force, and memory grows only with received
+//! data; after an error the connection is not used again.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -18,14 +18,14 @@ use serde::de::DeserializeOwned;
 
 use super::SILENCE_MAX;
 
-/// Until the other side has proved who it is.
+/// Maximum message size until the other side is authenticated.
 pub(super) const GREETING_BYTES_MAX: u32 = 4 << 10;
-/// Afterwards: a run of a day has 86,400 seconds of some 150 bytes.
+/// Maximum message size afterwards: a run of a day has 86,400 seconds of about 150 bytes.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 64 << 20;
-/// Read at once.
+/// Size of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Why a connection is of no use any more.
+/// Reason why a connection is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("the connection broke: {0}")]
@@ -58,7 +58,7 @@ impl Link {
         Ok(Self { stream, bytes_max: GREETING_BYTES_MAX })
     }
 
-    /// From now on longer messages are taken: the other side is known.
+    /// Raises the message limit, because the other side is authenticated.
     pub(super) fn trust(&mut self) {
         self.bytes_max = MESSAGE_BYTES_MAX;
     }
@@ -74,7 +74,7 @@ impl Link {
         self.stream.write_all(&frame).map_err(|error| broken(error, SILENCE_MAX))
     }
 
-    /// The next message, and when the last byte of it was there.
+    /// Receives a message; also returns the arrival time of its last byte.
     pub(super) fn receive<T: DeserializeOwned>(
         &mut self,
         within: Duration,
@@ -120,7 +120,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Others may hold the socket, to be able to end a wait.
+        // Other handles of the socket exist, to end its waits, so closing ours would not suffice.
         self.stream.shutdown(Shutdown::Both).ok();
     }
 }

@@ -1,9 +1,9 @@
-//! What several clients measured at the same time, as one run.
+//! Merges the results of several clients into one run.
 //!
-//! Not here: how it came here (coordinator).
+//! Not here: their transfer (coordinator).
 //!
-//! Invariants: distributions are merged; of a second, whose distributions are not kept, the 99th
-//! percentile is the highest of the clients', which that of all cannot exceed.
+//! Invariants: distributions are merged. The distributions of single seconds are not kept, so the
+//! 99th percentile of a second is the highest of the clients', an upper bound of the true value.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::result::{CellRun, ClassResult, ClientShare, Interval};
 use crate::spec::OpKind;
 use crate::summary::{RunFigures, merged};
 
-/// What one client did.
+/// Result of one client.
 pub(super) struct One {
-    /// Its name.
+    /// Name of the client.
     pub(super) name: String,
-    /// Cores that it may use.
+    /// Cores available to the client.
     pub(super) cores: u32,
-    /// What it measured.
+    /// Its measurements.
     pub(super) run: CellRun,
-    /// When it began, by the coordinator's clock, in nanoseconds.
+    /// Start time on the coordinator's clock, in nanoseconds.
     pub(super) began_ns: i128,
-    /// How far that may be off.
+    /// Uncertainty of the start time.
     pub(super) clock_error_us: f64,
 }
 
-/// One run of all clients.
+/// Merges all clients into one run.
 pub(super) fn merge(all: Vec<One>) -> CellRun {
     let mut whole = CellRun::default();
     let mut intervals: BTreeMap<u32, Interval> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.answered = whole.answered.saturating_add(run.answered);
         whole.stalls.add(&run.stalls);
         whole.cpu_wait_s += run.cpu_wait_s;
-        // Clients on one machine see the same process.
+        // Clients on the server's machine report the same process.
         whole.target_cpu_s =
             whole.target_cpu_s.into_iter().chain(run.target_cpu_s).reduce(f64::max);
         whole.steal_pct = whole.steal_pct.max(run.steal_pct);
@@ -123,7 +123,7 @@ mod tests {
     use crate::histogram::Latencies;
 
     #[test]
-    fn clients_are_added_up_and_their_distributions_are_one() {
+    fn merged_clients_add_up_to_one_distribution() {
         let one = |name: &str, run, began_ns| One {
             name: name.to_owned(),
             cores: 4,

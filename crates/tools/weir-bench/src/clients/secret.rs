@@ -1,31 +1,31 @@
-//! What agents and coordinator both know, and how each proves that it does.
+//! Shared secret of agents and coordinator, and the proofs of knowing it.
 //!
-//! Not here: when proofs are exchanged (greeting).
+//! Not here: the exchange of proofs (greeting).
 //!
-//! Invariants: the secret itself is not kept, only a key made from it, which nothing prints; a
-//! proof holds for one connection and one side; proofs are compared in constant time.
+//! Invariants: only a key derived from the secret is kept, and it is never printed; a proof is
+//! valid for one connection and one side; proofs are compared in constant time.
 
 use std::fmt;
 
 use super::wire::Nonce;
 
-/// Names what the key is for (BLAKE3, key derivation mode).
+/// Context string of the key (BLAKE3, key derivation mode).
 const CONTEXT: &str = "weir-bench 2026-11 coordinator and agent prove that they know a secret";
-/// Who listens can try all shorter ones.
+/// Minimum length in characters; an eavesdropper could find shorter secrets by brute force.
 const CHARACTERS_MIN: usize = 16;
 
-/// What agents and coordinator both know.
+/// Secret that agents and coordinator share.
 #[derive(Clone)]
 pub struct Secret {
     key: [u8; blake3::KEY_LEN],
 }
 
-/// A secret that could be guessed.
+/// Error for a secret that is too easy to guess.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret has {CHARACTERS_MIN} characters or more: make one with `openssl rand -hex 16`")]
 pub struct SecretTooShort;
 
-/// Who proves.
+/// Side that proves its knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Coordinator,
@@ -33,10 +33,11 @@ pub(super) enum Side {
 }
 
 impl Secret {
-    /// Of a text; white space around it does not count, so that it can come from a file.
+    /// Creates a secret from a text; ignores surrounding white space, so that the text can come
+    /// from a file.
     ///
     /// # Errors
-    /// It is shorter than 16 characters.
+    /// If it is shorter than 16 characters.
     pub fn new(text: &str) -> Result<Self, SecretTooShort> {
         let text = text.trim();
         if text.chars().count() < CHARACTERS_MIN {
@@ -45,7 +46,7 @@ impl Secret {
         Ok(Self { key: blake3::derive_key(CONTEXT, text.as_bytes()) })
     }
 
-    /// What only somebody who knows the secret can say in this connection.
+    /// Proof for one side of this connection; it requires the secret.
     pub(super) fn proof(&self, side: Side, coordinator: &Nonce, agent: &Nonce) -> Proof {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(match side {
@@ -63,7 +64,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// That a side knows the secret.
+/// Proof that a side knows the secret.
 #[derive(Clone, Copy)]
 pub(super) struct Proof(blake3::Hash);
 
@@ -72,7 +73,7 @@ impl Proof {
         self.0.to_hex().to_string()
     }
 
-    /// Whether `text` is this proof; takes the same time wherever it differs.
+    /// Whether `text` is this proof; compares in constant time.
     pub(super) fn is(self, text: &str) -> bool {
         // `Hash` compares in constant time.
         blake3::Hash::from_hex(text).is_ok_and(|theirs| theirs == self.0)
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_of_one_secret_side_and_connection() {
+    fn proof_is_bound_to_secret_side_and_connection() {
         let one = Secret::new("0123456789abcdef").expect("long enough");
         let other = Secret::new("0123456789abcdeg").expect("long enough");
         let [a, b] = [Nonce([1; 32]), Nonce([2; 32])];

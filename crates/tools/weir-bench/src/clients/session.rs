@@ -1,11 +1,11 @@
-//! An agent's side of one run of one cell.
+//! Agent side of one run of one cell.
 //!
-//! Not here: who may give orders (greeting), listening (agent), what must not be done (check).
+//! Not here: authentication (greeting), listening (agent), validation of tasks (check).
 //!
 //! Invariants:
-//! - while it works it says so, and if nobody answers it ends: nothing is written to a target for a
-//!   coordinator that is gone;
-//! - a target is written only when it holds what the coordinator filled it with.
+//! - the agent sends heartbeats while it works and stops if they are not answered, so it never
+//!   writes for a coordinator that is gone;
+//! - the agent writes a target only if it holds the data of the coordinator's fill.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,20 @@ use crate::load::{Generations, Ground, Offer, Place, Prepared, ReadChecks};
 use crate::spec::{DatasetSpec, OpKind};
 use crate::target::{self, Address, Op, Target, TargetError, Wait};
 
-/// How often an agent that works says so.
+/// Interval between heartbeats.
 const ALIVE_EVERY: Duration = Duration::from_millis(250);
-/// From being ready to the start: others may have to be told of many blocks.
+/// Maximum time from ready to start; other clients may need time to receive block states.
 const BARRIER_MAX: Duration = Duration::from_mins(10);
-/// A start further ahead is none.
+/// Maximum lead of a start time.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
-/// Blocks of its part that are looked at before anything is written.
+/// Number of blocks checked in the client's part before any write.
 const LOOKS: u64 = 8;
 
-/// Opens targets by their address.
+/// Function that opens a target by its address.
 pub(super) type Opener =
     dyn Fn(&str, &DatasetSpec) -> Result<Box<dyn Target>, TargetError> + Send + Sync;
 
-/// Why a session ended early.
+/// Reason why a session ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub(super) enum SessionError {
     CalledOff,
 }
 
-/// Opens a target as the command line of the coordinator names it. Nothing is made.
+/// Opens a target by the address from the coordinator's command line. Creates no file.
 pub(super) fn open_existing(
     text: &str,
     dataset: &DatasetSpec,
@@ -67,11 +67,11 @@ pub(super) fn open_existing(
     target::open(&address, dataset)
 }
 
-/// Does what one coordinator asks for, and tells what that was; `None`: it only wanted to know
-/// whether somebody is here.
+/// Executes the task of one coordinator and returns it; `None`: the coordinator only checked that
+/// the agent answers.
 ///
 /// # Errors
-/// It was told why, if it could still be told anything.
+/// If the task failed. The coordinator received the reason, if the connection still worked.
 pub(super) fn serve(link: &mut Link, open: &Opener) -> Result<Option<Task>, SessionError> {
     let task = match link.receive(SILENCE_MAX) {
         Ok((Order::Prepare(task), _)) => *task,
@@ -154,7 +154,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
     Ok(link.send(&Answer::End)?)
 }
 
-/// Works on something and says so meanwhile; it is told when the coordinator ends it or is gone.
+/// Runs `work` while sending heartbeats. Sets its flag when the coordinator stops it or is lost.
 fn busy<T>(
     link: &mut Link,
     work: impl FnOnce(&AtomicBool) -> Result<T, SessionError>,
@@ -163,7 +163,7 @@ fn busy<T>(
     std::thread::scope(|scope| {
         let heart = scope.spawn(|| {
             let beat = beat(link, &ended, &over);
-            // Also when the connection broke.
+            // Set the flag on a broken connection, too.
             if beat.is_err() {
                 ended.store(true, Ordering::Release);
             }
@@ -190,7 +190,7 @@ fn beat(link: &mut Link, ended: &AtomicBool, over: &AtomicBool) -> Result<(), Li
     Ok(())
 }
 
-/// Tells the time until the start is set; when it is.
+/// Answers clock pings until the start order arrives; returns the start time.
 fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError> {
     let now_ns = |at: Instant| at.saturating_duration_since(clock).as_nanos() as u64;
     loop {
@@ -213,7 +213,7 @@ fn await_start(link: &mut Link, clock: Instant) -> Result<Instant, SessionError>
     }
 }
 
-/// Whether the client's part of the target holds what the coordinator wrote there.
+/// Checks that the client's part of the target holds the coordinator's data.
 fn look_at(
     target: &dyn Target,
     content: &Content,
@@ -245,7 +245,7 @@ fn look_at(
     Ok(())
 }
 
-/// Makes what was written so far visible to whoever reads next.
+/// Makes earlier writes visible to later readers.
 pub(super) fn flush(target: &dyn Target) -> Result<(), TargetError> {
     let (address, kind) = (&target.info().address, OpKind::Flush);
     let mut lane = target.lane(1, 4096)?;

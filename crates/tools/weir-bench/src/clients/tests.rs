@@ -1,6 +1,6 @@
 //! Agents and a coordinator in one process, over loopback.
 //!
-//! Not here: who is sent away (refusals).
+//! Not here: refused connections (refusals).
 
 mod refusals;
 
@@ -32,7 +32,7 @@ use crate::verdict::{Finding, JudgedRun};
 const DATASET: DatasetSpec = DatasetSpec { files: 2, file_bytes: 4 << 20 };
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
 
-/// An agent in a thread of its own; it ends with its owner.
+/// An agent in its own thread; it ends when dropped.
 struct Running {
     address: String,
     said: Arc<Mutex<Vec<String>>>,
@@ -99,7 +99,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
     spec
 }
 
-/// A task that can be done.
+/// A valid task.
 pub(super) fn task() -> Task {
     let spec = spec(vec![cell("task", 2, 50.0)]);
     Task {
@@ -137,7 +137,7 @@ fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunRe
         .expect("it can begin")
 }
 
-/// What each client measures on a target that stores nothing.
+/// Results of each client on a target that stores no data.
 fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i128)> {
     let (target, content) = (crate::target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
@@ -170,12 +170,12 @@ fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i12
 }
 
 #[test]
-fn two_agents_measure_at_the_same_time_and_are_one_distribution() {
+fn two_agents_start_together_and_merge_to_one_distribution() {
     let slow = |ms| move || Box::new(Shaped::latency(Duration::from_millis(ms))) as Box<dyn Target>;
     let (fast, slow) = (Running::opens(None, slow(1)), Running::opens(None, slow(4)));
     let clients = clients(&[&fast, &slow], None);
     assert_eq!(clients.check().expect("both answer").len(), 2);
-    // Whatever else keeps the machine busy does so less than five times in a row.
+    // Other load on the machine may delay some of the five starts, but not all.
     let skews: Vec<i128> = (0..5)
         .map(|_| {
             let each = measure_each(&clients, &cell("reads", 2, 100.0));
@@ -189,7 +189,7 @@ fn two_agents_measure_at_the_same_time_and_are_one_distribution() {
 }
 
 #[test]
-fn clients_write_and_read_side_by_side_and_every_block_is_known_afterwards() {
+fn concurrent_clients_pass_the_final_verification() {
     let memory = Memory::new(8 << 20);
     let agents = [(); 3].map(|()| Running::new(None, memory.clone()));
     let clients = clients(&[&agents[0], &agents[1], &agents[2]], None);
@@ -216,8 +216,8 @@ fn clients_write_and_read_side_by_side_and_every_block_is_known_afterwards() {
 }
 
 #[test]
-fn several_clients_are_judged_by_all_that_they_offer() {
-    // 16 in flight by Little's law: 1,000 per second of 16 ms.
+fn several_clients_are_judged_by_their_total_load() {
+    // A queue depth of 16 by Little's law: 1,000 per second at 16 ms.
     let run = || fixture::closed_run(1000, 10, 75, 16_000, 16_000);
     let mut cell = fixture::cell("two", vec![run(), run(), run()]);
     cell.spec.load = LoadSpec::Closed { workers: 2, depth: 4 };
@@ -242,7 +242,7 @@ fn several_clients_are_judged_by_all_that_they_offer() {
 }
 
 #[test]
-fn a_write_that_is_lost_under_several_clients_is_found() {
+fn lost_write_of_several_clients_is_found() {
     let forgetful = Memory::twisted(8 << 20, |op| {
         let small = op.kind == OpKind::Write && op.len_bytes == 4096;
         if small && op.offset == 4096 * 5 { Action::Lost } else { Action::Right }
@@ -257,7 +257,7 @@ fn a_write_that_is_lost_under_several_clients_is_found() {
 }
 
 #[test]
-fn another_storage_of_the_same_name_is_refused() {
+fn other_storage_of_the_same_name_is_refused() {
     let (here, elsewhere) = (Memory::new(8 << 20), Memory::new(8 << 20));
     let (right, wrong) = (Running::new(None, here.clone()), Running::new(None, elsewhere));
     let cells = vec![cell("two", 2, 100.0), cell("one", 1, 100.0)];
@@ -268,7 +268,7 @@ fn another_storage_of_the_same_name_is_refused() {
     assert!(result.cells[1].failure.is_none() && result.cells[1].runs.len() == 1);
 }
 
-/// Does as an agent does until it is told to start; then it is gone.
+/// Behaves like an agent until the start order, then disconnects.
 fn vanishes(listener: &TcpListener) {
     let mut link = Link::new(listener.accept().expect("it comes").0).expect("a socket");
     let accepted = greet_coordinator(&mut link, None).expect("it may give orders");
@@ -286,7 +286,7 @@ fn vanishes(listener: &TcpListener) {
 }
 
 #[test]
-fn an_agent_that_is_lost_makes_its_cell_invalid_and_the_rest_goes_on() {
+fn lost_agent_invalidates_only_its_cell() {
     let memory = Memory::new(8 << 20);
     let stays = Running::new(None, memory.clone());
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
@@ -304,13 +304,13 @@ fn an_agent_that_is_lost_makes_its_cell_invalid_and_the_rest_goes_on() {
     assert_eq!(result.cells[1].verified.as_ref().map(|verified| verified.bad), Some(0));
     let judged = JudgedRun::of(result);
     assert_eq!(judged.cells()[0].verdict(), "invalid");
-    // The other was called off and is free again.
+    // The other agent was stopped and is free again.
     assert!(stays.said("called off") || stays.said("closed"), "{:?}", stays.said.lock());
     assert!(Clients::new(vec![stays.address.clone()], "memory", None).check().is_ok());
 }
 
 #[test]
-fn what_a_lost_client_wrote_is_forgotten() {
+fn blocks_of_a_lost_client_become_unknown() {
     let known = Generations::new(DATASET.total_bytes(), 4096).expect("small");
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let gone = listener.local_addr().expect("bound").to_string();

@@ -1,9 +1,9 @@
-//! What coordinator and agent say to each other.
+//! Messages between coordinator and agent.
 //!
-//! Not here: in which order (session, coordinator), frames and time limits (link).
+//! Not here: their order (session, coordinator), framing and time limits (link).
 //!
-//! Invariants: [`Hello`] stays readable for every version, so that a difference is told by name;
-//! the rest is of one version only.
+//! Invariants: [`Hello`] stays readable across versions, so that a mismatch is reported by name;
+//! all other messages belong to one version.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,119 +11,119 @@ use crate::content::RunId;
 use crate::result::CellRun;
 use crate::spec::{ContentSpec, DatasetSpec, Durability, LoadSpec, StreamSpec};
 
-/// Changes whenever a message changes, or what blocks hold.
+/// Incremented whenever a message or the contents of blocks change.
 pub(super) const PROTOCOL: u32 = 2;
 /// Name and version of this program.
 pub(super) const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
-/// A random number that is used once.
+/// A random number for one use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nonce(pub(super) [u8; 32]);
 
-/// The first message of each side; what a later version adds is passed over.
+/// First message of each side; unknown fields of later versions are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     /// [`PROTOCOL`].
     pub(super) protocol: u32,
     /// [`PROGRAM`].
     pub(super) program: String,
-    /// Of this connection.
+    /// Nonce of this connection.
     pub(super) nonce: Nonce,
     /// Whether this side was given a secret.
     pub(super) has_secret: bool,
 }
 
-/// The second message of each side.
+/// Second message of each side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Proven {
-    /// With the proof, where there is a secret, and the name of the host.
+    /// Accepted, with the proof if there is a secret, and the host name.
     Yes { proof: Option<String>, host: String },
-    /// Why it goes no further.
+    /// Refused, with the reason.
     Refused { why: String },
 }
 
-/// What the coordinator says.
+/// Messages of the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// What is to be done; followed by what is known of blocks, if anything is.
+    /// Task to execute; block states follow if they are known.
     Prepare(Box<Task>),
-    /// What is known of blocks.
+    /// States of blocks.
     Blocks(Piece),
-    /// What time is it?
+    /// Request for the agent's time.
     Ping,
-    /// Begin, at a time of the agent's clock.
+    /// Start at a time of the agent's clock.
     Start { at_ns: u64 },
-    /// Answer to [`Answer::Alive`].
+    /// Answer to [`Answer::Alive`]: continue.
     GoOn,
-    /// The other answer: end it.
+    /// Answer to [`Answer::Alive`]: stop.
     Stop,
 }
 
-/// What the agent says.
+/// Messages of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It works on it.
+    /// Heartbeat during work.
     Alive,
-    /// Everything is open.
+    /// All lanes are open.
     Ready { cores: u32 },
-    /// Times of the agent's clock.
+    /// Receive and send time on the agent's clock.
     Pong { received_ns: u64, sent_ns: u64 },
-    /// It is over.
+    /// Result of the measurement.
     Done(Box<Measured>),
-    /// What is known of blocks now.
+    /// States of blocks after the measurement.
     Blocks(Piece),
-    /// That was all.
+    /// End of the session.
     End,
-    /// It cannot be done.
+    /// The task failed.
     Failed { why: String },
 }
 
-/// A load for one client.
+/// Load of one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
     /// Address as given on the command line.
     pub(super) target: String,
     pub(super) dataset: DatasetSpec,
     pub(super) content: ContentSpec,
-    /// The run that writes the blocks.
+    /// Run that writes the blocks.
     pub(super) run: RunId,
-    /// Bytes of stamped blocks.
+    /// Size of a stamped block.
     pub(super) block_bytes: u32,
     pub(super) durability: Durability,
     pub(super) streams: Vec<StreamSpec>,
     pub(super) load: LoadSpec,
     pub(super) warmup_ms: u64,
     pub(super) duration_ms: u64,
-    /// Which client this is, of how many.
+    /// Number of this client, and number of clients.
     pub(super) number: u32,
     pub(super) of: u32,
-    /// Whether the generations of blocks are known.
+    /// Whether the generations of blocks are tracked.
     pub(super) is_known: bool,
     /// Whether every byte of every read is compared.
     pub(super) verify_full: bool,
 }
 
 impl Task {
-    /// Whether anything is written.
+    /// Whether the task writes.
     pub(super) fn writes(&self) -> bool {
         self.streams.iter().any(|stream| stream.read_pct < 100.0)
     }
 }
 
-/// What one client did.
+/// Results of one client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// As it was measured.
+    /// Measured figures.
     pub(super) run: CellRun,
-    /// When the first worker began, by the agent's clock.
+    /// Start of the first worker, on the agent's clock.
     pub(super) began_ns: u64,
 }
 
-/// What is known of some blocks that follow each other.
+/// States of consecutive blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
-    /// States and how many blocks have each, one after the other.
+    /// Run-length encoding: pairs of a state and a number of blocks.
     pub(super) runs: Vec<(u32, u32)>,
-    /// Whether it is the last.
+    /// Whether this is the last piece.
     pub(super) is_last: bool,
 }

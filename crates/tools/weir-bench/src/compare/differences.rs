@@ -1,9 +1,9 @@
-//! In what two runs differ: what forbids ranking, and what is only good to know.
+//! Differences between two runs: some forbid a ranking, the others are only listed.
 //!
-//! Not here: figures.
+//! `compare` has the figures.
 //!
-//! Invariants: each refusal says both sides; a cache that is not known forbids ranking, as it may
-//! hold the data of one side; what else is not known is said and forbids nothing.
+//! Invariants: each refusal states both sides; an unknown cache forbids ranking, because it may
+//! hold the data of one side; any other unknown property is listed and forbids nothing.
 
 use super::Judged;
 use crate::result::RunResult;
@@ -11,7 +11,7 @@ use crate::spec::ContentSpec;
 use crate::verdict::JudgedCell;
 use crate::words;
 
-/// Why no cell of the two may be ranked.
+/// Reasons why no cell of the two runs may be ranked.
 pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut differ = |what: &str, old: String, new: String, same: bool| {
@@ -25,7 +25,7 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     let dataset = (words::dataset(&a.dataset), words::dataset(&b.dataset));
     differ("the dataset", dataset.0, dataset.1, a.dataset == b.dataset);
     let content = (words::content(&a.content), words::content(&b.content));
-    // Another seed is other bytes of the same kind.
+    // Another seed gives other bytes of the same kind.
     let same = ContentSpec { seed: 0, ..a.content.clone() }
         == ContentSpec { seed: 0, ..b.content.clone() };
     differ("the content", content.0, content.1, same);
@@ -36,7 +36,8 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     reasons
 }
 
-/// Of two targets: whether a cache answered is not known of both. A run done again has one target.
+/// The refusal to rank two targets if a cache is unknown. A rerun has a single target, so it does
+/// not need this check.
 pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> {
     let is_unknown = |result: &RunResult| result.target.cache_bytes.is_none();
     let of = match (is_unknown(old), is_unknown(new)) {
@@ -51,7 +52,7 @@ pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> 
     ))
 }
 
-/// The data fits into the cache of one target and not into that of the other.
+/// The refusal to rank if the data fits the cache of only one target.
 fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     let ratio = |result: &RunResult| {
         let cache = result.target.cache_bytes.filter(|bytes| *bytes > 0)?;
@@ -68,7 +69,7 @@ fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
     })
 }
 
-/// Why a cell may not be ranked, besides.
+/// Further reasons why one cell may not be ranked.
 pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut invalid = |judged: &JudgedCell, which: &str| {
@@ -96,7 +97,7 @@ pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
     reasons
 }
 
-/// What differs and does not forbid ranking.
+/// Differences that do not forbid ranking.
 pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
     let mut lines = Vec::new();
     let mut differ = |what: &str, old: &str, new: &str| {

@@ -1,9 +1,9 @@
-//! The file tests of two runs side by side.
+//! Compares the bonnie tests of two runs.
 //!
-//! Not here: what forbids ranking of whole runs (differences).
+//! `differences` decides whether whole runs may be ranked.
 //!
-//! Invariants: a phase is ranked by its rate alone, and only where both did the same and both its
-//! verdicts are valid.
+//! Invariants: a phase is ranked by its rate alone, and only if both runs did the same test and
+//! both verdicts of the phase are valid.
 
 use super::{CellComparison, Figure, SEED, word};
 use crate::bonnie::{BonnieResult, Column, Phase};
@@ -11,10 +11,10 @@ use crate::stats::{median, ratio_of_medians};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// What a name of a phase begins with.
+/// Prefix of the phases' names.
 const NAME: &str = "file test";
 
-/// Phases that both have, in their order.
+/// Phases that both runs have, in their order.
 pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> Vec<CellComparison> {
     let (Some(was), Some(is)) = (&old.result().bonnie, &new.result().bonnie) else {
         return Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn compare(old: &JudgedRun, new: &JudgedRun, refused: &[String]) -> V
     new.iter().filter_map(twin).collect()
 }
 
-/// The file test, if only one of them has it, or phases of it.
+/// The bonnie test, if one of the runs lacks it; otherwise each phase that one of the runs lacks.
 pub(super) fn unmatched(old: &JudgedRun, new: &JudgedRun) -> Vec<String> {
     let (old, new) = (old.bonnie(), new.bonnie());
     match (old.is_empty(), new.is_empty()) {
@@ -70,7 +70,7 @@ fn rates(result: &BonnieResult, phase: Phase) -> Vec<f64> {
     figures.filter(|figure| figure.phase == phase).map(|figure| figure.rate).collect()
 }
 
-/// Why the two file tests are not the same.
+/// Differences that make two bonnie tests incomparable.
 fn differences(old: &BonnieResult, new: &BonnieResult) -> Vec<String> {
     let mut reasons = Vec::new();
     if old.file_bytes != new.file_bytes {

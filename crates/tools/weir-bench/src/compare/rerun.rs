@@ -1,14 +1,14 @@
-//! A run done again: does it come out the same?
+//! Reruns: whether a repeated run reproduces the results.
 //!
-//! Not here: which of two is faster.
+//! `compare` decides which of two runs is faster.
 //!
-//! Theory. That no difference is shown does not show that there is none; with few runs nothing
-//! would ever differ. So the interval of the ratio is held against a band: wholly inside, the
-//! result is reproduced; wholly outside, it is not; otherwise the runs are too few or too far
-//! apart to tell.
+//! Theory. A difference that does not show proves no equality: with few runs no difference would
+//! ever show. So the interval of the ratio is compared with a band. An interval inside the band
+//! reproduces the result, an interval outside contradicts it; otherwise the runs are too few or
+//! vary too much to decide.
 //!
-//! Invariants: only results of the same spec are held against each other; a cell that is not valid
-//! tells nothing.
+//! Invariants: only results of the same spec are compared; a cell whose verdict is not valid has no
+//! answer.
 
 use serde::Serialize;
 
@@ -16,25 +16,25 @@ use super::{Comparison, Figure, text};
 use crate::stats::RatioInterval;
 use crate::verdict::JudgedRun;
 
-/// Ratio from 1 by which a result may differ and still be the same.
+/// Largest ratio of results that count as the same; the smallest is its inverse.
 const BAND: f64 = 1.10;
 
-/// What is said of a run done again; the later the worse.
+/// Answer for a rerun or for one cell; later values are worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Answer {
-    /// It came out the same within 10 %.
+    /// The result is the same within 10 %.
     #[serde(rename = "reproduced")]
     Reproduced,
     /// The intervals are too wide, or a verdict is not valid.
     #[serde(rename = "cannot tell")]
     CannotTell,
-    /// It differs by more than 10 %.
+    /// The result differs by more than 10 %.
     #[serde(rename = "not reproduced")]
     NotReproduced,
 }
 
 impl Answer {
-    /// As it is printed.
+    /// Name for output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -44,7 +44,7 @@ impl Answer {
     }
 }
 
-/// A cell done again.
+/// A repeated cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RerunCell {
     /// Its name.
@@ -53,41 +53,41 @@ pub struct RerunCell {
     pub old_verdict: &'static str,
     /// Verdict in the new run.
     pub new_verdict: &'static str,
-    /// The figure that decides: throughput of a closed loop, mean latency of an open one, rate of a
-    /// phase of the file test.
+    /// The deciding figure: throughput of a closed loop, mean latency of an open loop, rate of a
+    /// phase of the bonnie test.
     pub figure: Option<Figure>,
-    /// What is said of it.
+    /// Answer for the cell.
     pub answer: Answer,
-    /// Why it cannot be told.
+    /// Reason for `CannotTell`.
     pub reason: Option<String>,
 }
 
-/// A run done again.
+/// A repeated run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rerun {
-    /// The worst of the cells.
+    /// The worst answer of the cells.
     pub answer: Answer,
-    /// Why the whole cannot be told.
+    /// Reason why the whole run has no answer.
     pub reason: Option<String>,
-    /// Each cell of the old run that was done again.
+    /// Each cell of the old run that was repeated.
     pub cells: Vec<RerunCell>,
-    /// What is not as it was.
+    /// Differences between the two runs.
     pub differences: Vec<String>,
 }
 
 impl Rerun {
-    /// As text for a terminal.
+    /// Text for a terminal.
     pub fn text(&self) -> String {
         text::rerun(self)
     }
 
-    /// As JSON.
+    /// The rerun as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and text are JSON")
     }
 }
 
-/// Whether `new` came out as `old`, of which it is a repetition.
+/// Whether `new`, a repetition of `old`, reproduces its results.
 pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     let compared = Comparison::of(old, new);
     let differences = compared.differences;

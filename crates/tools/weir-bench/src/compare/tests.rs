@@ -1,4 +1,4 @@
-//! Comparisons of results that differ in one thing each.
+//! Tests: comparisons of results that differ in one property each.
 
 use super::*;
 use crate::bonnie::{BonnieResult, BonnieRun, Figure as PhaseFigure, Phase};
@@ -7,7 +7,7 @@ use crate::result::RunResult;
 use crate::spec::Durability;
 use crate::verdict::{Finding, Remark};
 
-/// Three runs about `iops`, half a percent apart.
+/// Three runs around `iops`, half a percent apart.
 fn result(iops: u64, latency_us: u64) -> RunResult {
     let run = |iops| fixture::closed_run(iops, 5, 75, latency_us, latency_us * 2);
     let runs = [iops, iops + iops / 200, iops - iops / 200].map(run);
@@ -26,7 +26,7 @@ fn compared(change: impl Fn(&mut RunResult)) -> Comparison {
 }
 
 #[test]
-fn twice_the_throughput_is_faster_and_so_is_half_the_latency() {
+fn doubled_throughput_and_halved_latency_are_faster() {
     let found = compared(|_| {});
     let cell = &found.cells[0];
     let words: Vec<Option<Word>> = cell.figures.iter().map(|figure| figure.word).collect();
@@ -60,7 +60,7 @@ fn ranking_is_refused_with_its_reason() {
 }
 
 #[test]
-fn another_protection_and_an_unknown_cache_forbid_ranking() {
+fn different_protection_or_unknown_cache_forbids_ranking() {
     let compared = |old: (Option<&str>, Option<u64>), new: (Option<&str>, Option<u64>)| {
         let with = |(protection, cache): (Option<&str>, Option<u64>)| {
             let mut result = result(1000, 1000);
@@ -76,7 +76,7 @@ fn another_protection_and_an_unknown_cache_forbid_ranking() {
     assert!(compared(mirror(), mirror()).refused.is_empty());
     let unknown = compared(mirror(), (None, no_cache));
     assert!(unknown.refused.is_empty() && !unknown.differences.is_empty(), "{unknown:?}");
-    // A run served from memory was ranked "2.6 times faster" than a disk.
+    // A run served from memory was once ranked "2.6 times faster" than a disk.
     for (old, new, which) in [
         (None, no_cache, "of the old target is not known"),
         (no_cache, None, "of the new target is not known"),
@@ -85,7 +85,7 @@ fn another_protection_and_an_unknown_cache_forbid_ranking() {
         let found = compared((None, old), (None, new));
         assert!(found.is_refused() && found.refused[0].contains(which), "{found:?}");
     }
-    // The dataset has 1 GiB: one cache holds it, the other does not.
+    // The dataset has 1 GiB; only one of the caches holds it.
     let straddles = compared((None, Some(2 << 30)), (None, Some(512 << 20)));
     assert!(straddles.refused[0].contains("4GiB"), "{straddles:?}");
     assert!(compared((None, Some(256 << 20)), (None, Some(512 << 20))).refused.is_empty());
@@ -93,7 +93,7 @@ fn another_protection_and_an_unknown_cache_forbid_ranking() {
 }
 
 #[test]
-fn a_cell_that_is_not_valid_is_not_ranked() {
+fn invalid_cell_is_not_ranked() {
     let remark = Remark {
         finding: Finding::CacheResident,
         detail: "it fits".to_owned(),
@@ -109,7 +109,7 @@ fn a_cell_that_is_not_valid_is_not_ranked() {
 }
 
 #[test]
-fn other_workloads_under_one_name_are_not_ranked_and_others_are_named() {
+fn different_workloads_and_unmatched_cells_are_not_ranked() {
     let found = compared(|new| new.cells[0].spec.streams[0].read_pct = 0.0);
     assert!(found.cells[0].refused[0].contains("workload"), "{found:?}");
     let found = compared(|new| new.cells[0].spec.name = "other".to_owned());
@@ -117,7 +117,7 @@ fn other_workloads_under_one_name_are_not_ranked_and_others_are_named() {
     assert!(found.cells.is_empty());
 }
 
-/// A file test whose writes come at `kib_s` and whose seeks differ by half.
+/// A bonnie test with writes at `kib_s`, and seeks that vary by half.
 fn file_test(kib_s: f64) -> BonnieResult {
     let run = |part: f64| {
         let figure =
@@ -138,7 +138,7 @@ fn file_test(kib_s: f64) -> BonnieResult {
 }
 
 #[test]
-fn phases_of_a_file_test_are_ranked_as_cells_are() {
+fn bonnie_phases_are_ranked_like_cells() {
     let with = |file_test: Option<BonnieResult>| {
         let mut result = result(1000, 1000);
         result.bonnie = file_test;
@@ -164,14 +164,14 @@ fn phases_of_a_file_test_are_ranked_as_cells_are() {
 }
 
 #[test]
-fn cells_without_a_common_figure_say_so() {
+fn cell_without_a_common_figure_states_so() {
     let found = compared(|new| new.cells[0].runs.clear());
     assert!(found.cells[0].figures.is_empty());
     assert!(found.text().contains("no figure in common"), "{}", found.text());
 }
 
 #[test]
-fn json_says_the_words_and_its_schema() {
+fn json_has_the_rankings_and_the_schema() {
     let json: serde_json::Value = serde_json::from_str(&compared(|_| {}).json()).unwrap();
     assert_eq!(json["schema"], 1);
     assert_eq!(json["cells"][0]["figures"][0]["word"], "faster");
@@ -179,13 +179,13 @@ fn json_says_the_words_and_its_schema() {
 }
 
 #[test]
-fn a_run_done_again_is_reproduced_or_not_or_cannot_be_told() {
+fn rerun_is_reproduced_or_not_or_undecided() {
     let again = |new: RunResult| rerun(&valid(result(1000, 1000)), &valid(new));
     assert_eq!(again(result(1010, 1000)).answer, Answer::Reproduced);
     let other = again(result(1500, 1000));
     assert_eq!(other.answer, Answer::NotReproduced);
     assert!(other.text().starts_with("not reproduced"), "{}", other.text());
-    // Near the band's end half a percent of spread is too much.
+    // Near the end of the band, a spread of half a percent is too much.
     let near = again(result(1099, 1000));
     assert_eq!(near.answer, Answer::CannotTell, "{near:?}");
     assert!(near.cells[0].reason.as_ref().unwrap().contains("more or longer runs"));
@@ -195,7 +195,7 @@ fn a_run_done_again_is_reproduced_or_not_or_cannot_be_told() {
 }
 
 #[test]
-fn another_spec_or_a_missing_cell_cannot_be_told() {
+fn rerun_of_another_spec_or_with_missing_cells_is_undecided() {
     let mut other = result(1000, 1000);
     other.spec_hash = "ff".to_owned();
     let found = rerun(&valid(result(1000, 1000)), &valid(other));

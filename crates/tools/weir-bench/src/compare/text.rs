@@ -1,8 +1,8 @@
 //! Comparisons as text for a terminal.
 //!
-//! Not here: what is said.
+//! `compare` and `rerun` decide the content.
 //!
-//! Invariant: a figure stands beside both its verdicts.
+//! Invariant: each figure is printed with the verdicts of both its cells.
 
 use super::{Comparison, Figure, Rerun};
 use crate::words;

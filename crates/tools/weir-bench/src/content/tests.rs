@@ -1,6 +1,6 @@
-//! Blocks compress, repeat and betray faults as was asked for.
+//! Blocks have the specified compressibility and duplicates, and reveal faults.
 //!
-//! Not here: targets that make such faults (load, selftest).
+//! Not here: targets that cause such faults (load, selftest).
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn dataset(spec: &ContentSpec) -> Vec<u8> {
 }
 
 #[test]
-fn data_compresses_as_was_asked_for_in_units_of_any_size() {
+fn data_has_the_specified_compression_ratio_at_any_unit_size() {
     for ratio in [1.0, 1.5, 2.0, 3.99, 8.0] {
         let data = dataset(&spec(ratio, 0.0, 4096));
         assert!(!data.chunks(64).any(|run| run.iter().all(|byte| *byte == 0)), "zeros");
@@ -38,7 +38,7 @@ fn data_compresses_as_was_asked_for_in_units_of_any_size() {
 }
 
 #[test]
-fn units_repeat_as_often_as_was_asked_for() {
+fn share_of_duplicate_units_matches_the_specification() {
     for (share, unit) in [(0.0, 4096), (40.0, 32 << 10), (75.0, 4096)] {
         let data = dataset(&spec(1.0, share, unit));
         let units: std::collections::HashSet<&[u8]> = data.chunks(unit as usize).collect();
@@ -48,7 +48,7 @@ fn units_repeat_as_often_as_was_asked_for() {
 }
 
 #[test]
-fn every_fault_of_a_block_is_told() {
+fn each_fault_of_a_block_is_detected() {
     let content = Content::new(&spec(2.0, 0.0, 4096), 4096, TOTAL as u64);
     let (mut block, mut scratch) = (vec![0; 4096], vec![0; 4096]);
     let mut check =
@@ -70,7 +70,7 @@ fn every_fault_of_a_block_is_told() {
 }
 
 #[test]
-fn block_of_another_run_is_told_from_a_damaged_one() {
+fn block_of_another_run_differs_from_a_damaged_block() {
     let of_run =
         |number| Content::new(&spec(1.0, 0.0, 4096), 4096, TOTAL as u64).of_run(RunId(number));
     let (ours, theirs) = (of_run(1), of_run(2));
@@ -88,7 +88,7 @@ fn block_of_another_run_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+fn contents_depend_on_the_seed() {
     let of = |seed| dataset(&ContentSpec { seed, ..spec(1.0, 0.0, 4096) });
     assert!(of(1) == of(1) && of(1) != of(2));
 }

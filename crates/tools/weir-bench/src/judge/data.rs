@@ -45,8 +45,8 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     (corrupt > 0).then(|| format!("{corrupt} blocks were not what was written: {examples}"))
 }
 
-/// A second run may write to the same target over a network. On a locked target, a block of another
-/// run is old, and the target lost a write of this run.
+/// Another run may write to the same target over a network. A local target is locked, so a block of
+/// another run there is old data: the target lost a write of this run.
 pub(super) fn other_run(evidence: &Evidence<'_>) -> Option<String> {
     let blocks = of_other_runs(evidence);
     (blocks > 0 && !evidence.result.target.is_local()).then(|| {
@@ -73,7 +73,7 @@ fn all<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a CellRun> {
     phases.chain(evidence.cell.measured())
 }
 
-/// The operations that a target refused, by kind and error; `None` if it refused none.
+/// Describes the operations that the target refused, by kind and error; `None` if it refused none.
 pub(crate) fn refused<'a>(runs: impl Iterator<Item = &'a CellRun>) -> Option<String> {
     let mut all: BTreeMap<(OpKind, &str), u64> = BTreeMap::new();
     for class in runs.flat_map(|run| &run.classes) {

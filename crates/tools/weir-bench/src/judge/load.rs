@@ -1,4 +1,4 @@
-//! Rules about the load: its limits, and its difference from the requested load.
+//! Rules about the load: its limits, and deviations from the specified load.
 //!
 //! Not here: changes over time (steady).
 //!
@@ -15,28 +15,28 @@ use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
 
-/// By Little's law, operations in flight are rate times mean latency. More than this share of the
-/// depth is impossible; with less than the minimum, the row has another depth than its name. Shares
-/// in between are a note (notes).
+/// By Little's law, the mean queue depth is rate times mean latency. More than this percentage of
+/// the specified depth is impossible; below the minimum, the row's depth differs from its name.
+/// Values in between are a note (notes).
 const IN_FLIGHT_PCT_MAX: f64 = 105.0;
 const IN_FLIGHT_PCT_MIN: f64 = 80.0;
-/// The smallest depth that the rule applies to. Below it, the time that the generator needs between
-/// two operations is a large share.
+/// Smallest queue depth that the rule applies to. Below it, the time that the generator needs
+/// between two operations is a large share.
 pub(crate) const SMALL_DEPTH: f64 = 4.0;
-/// Points by which the share of reads may differ, in addition to chance.
+/// Percentage points by which the share of reads may deviate, in addition to chance.
 const MIX_POINTS: f64 = 1.0;
-/// Share of its cores above which the generator is the limit. A thread that is busier than this
-/// reads answers late.
+/// CPU use in percent of its cores above which the generator limits the rate. A thread above this
+/// reads completions late.
 const CPU_PCT_MAX: f64 = 80.0;
-/// Lateness of an open loop relative to the median latency ...
+/// Maximum lateness of an open loop in percent of the median latency ...
 const LAG_PCT_MAX: f64 = 5.0;
-/// ... and the lateness that kernel timers can cause by themselves.
+/// ... unless it is within the lateness that kernel timers cause by themselves.
 const LAG_US_MIN: f64 = 200.0;
-/// An answered share of the offered rate below this is an overload.
+/// An answered percentage of the offered rate below this is an overload.
 const REACHED_PCT_MIN: f64 = 98.0;
-/// Time between the start of the first client and the start of the last.
+/// Maximum time between the start of the first and of the last client.
 const SKEW_MS_MAX: f64 = 10.0;
-/// A share of a stated limit above this is impossible for the limited part.
+/// Percentage of a stated limit that no measurement can exceed.
 const LIMIT_PCT_MAX: f64 = 100.0;
 
 pub(super) fn late_client(evidence: &Evidence<'_>) -> Option<String> {
@@ -49,7 +49,8 @@ pub(super) fn busy_generator(evidence: &Evidence<'_>) -> Option<String> {
     (busy_pct > CPU_PCT_MAX).then(|| format!("{who} used {busy_pct:.0} % of its cores"))
 }
 
-/// Busy share of the generator's cores, and its name. Of several clients the busiest counts.
+/// CPU use in percent of the generator's cores, and the generator's name. Of several clients, the
+/// busiest.
 fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let runs = &evidence.all;
     let clients = runs.iter().flat_map(|run| &run.clients);
@@ -65,8 +66,7 @@ fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
 
 pub(super) fn late_generator(evidence: &Evidence<'_>) -> Option<String> {
     let LoadSpec::Open { .. } = evidence.cell.spec.load else { return None };
-    // A target that lets operations wait makes the generator late. Its own lateness shows only if
-    // none waited.
+    // A slow target also delays the generator. Its own lateness shows only if no operation waited.
     if evidence.all.iter().any(|run| run.backlog_max > 1) {
         return None;
     }
@@ -133,7 +133,7 @@ pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
     let (spec, target) = (&evidence.result.spec, &evidence.result.target);
     let reads = evidence.cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
     let found = target.cache_source.as_deref().filter(|source| *source != "told");
-    // The memory of this machine also absorbs writes, unless a server flushes them.
+    // Page cache on this machine also absorbs writes, unless a server flushes them.
     let absorbs_writes = found.is_some_and(|source| source != SERVER_HERE);
     let dataset = spec.dataset.total_bytes();
     let cache = target.cache_bytes.filter(|cache| dataset <= *cache)?;

@@ -1,18 +1,18 @@
-//! Mutation check: for each rule that is switched off, one of these cases gets a wrong verdict.
+//! Mutation check: switching off any one rule gives at least one of these cases a wrong verdict.
 //!
-//! Not here: where the bound of a rule lies (tests).
+//! Not here: the bound of each rule (tests).
 //!
-//! Invariant: with all rules on, every case has the expected verdict.
+//! Invariant: with all rules on, every case has its expected verdict.
 
 use super::{RULES, Rule, judge};
 use crate::fixture;
 use crate::result::{CellResult, CellRun, CurvePoint, RunResult, Verification};
 use crate::spec::{Arrival, Limits, LoadSpec, Scale};
 
-/// A result and the verdict of its cell.
+/// Expected verdict of the cell, and the result.
 type Case = (&'static str, RunResult);
 
-/// 1,000 operations per second of 16 ms, 16 in flight.
+/// 1,000 operations per second at 16 ms: a queue depth of 16.
 fn steady() -> CellRun {
     fixture::closed_run(1000, 10, 75, 16_000, 16_000)
 }
@@ -21,24 +21,24 @@ fn of_runs(runs: Vec<CellRun>) -> RunResult {
     fixture::result(vec![fixture::cell("row", runs)])
 }
 
-/// Three steady runs, and a change of the result.
+/// Three steady runs, with a change to the result.
 fn whole(change: impl Fn(&mut RunResult)) -> RunResult {
     let mut result = of_runs(vec![steady(), steady(), steady()]);
     change(&mut result);
     result
 }
 
-/// A change of the cell.
+/// A change to the cell.
 fn cell(change: impl Fn(&mut CellResult)) -> RunResult {
     whole(|result| change(&mut result.cells[0]))
 }
 
-/// A change of each run.
+/// A change to each run.
 fn runs(change: impl Fn(&mut CellRun)) -> RunResult {
     cell(|cell| cell.runs.iter_mut().for_each(&change))
 }
 
-/// Three runs of an open loop at 200 operations per second of 5 ms; a change by number of the run.
+/// Three open-loop runs at 200 operations per second and 5 ms, with a change by run number.
 fn open(change: impl Fn(usize, &mut CellRun)) -> RunResult {
     let run = |number| {
         let (due, answered, offered_iops) = (2000, 2000, Some(200.0));
@@ -58,7 +58,7 @@ fn open(change: impl Fn(usize, &mut CellRun)) -> RunResult {
     result
 }
 
-/// Cases of rules about data and failures.
+/// Cases of the rules about data and failures.
 fn data_cases() -> Vec<Case> {
     let verified = Verification { unread: [("i/o error".to_owned(), 1)].into(), ..<_>::default() };
     let refuse = |run: &mut CellRun| {
@@ -84,9 +84,9 @@ fn data_cases() -> Vec<Case> {
     ]
 }
 
-/// Cases of rules about the load.
+/// Cases of the rules about the load.
 fn load_cases() -> Vec<Case> {
-    // One operation more in flight in each second: 99.5 % of the rate.
+    // The queue grows by one operation per second: 99.5 % of the rate.
     let grows = |_, run: &mut CellRun| {
         let seconds = (1..).zip(&mut run.intervals);
         seconds.for_each(|(second, interval)| interval.in_flight = second);
@@ -111,7 +111,7 @@ fn load_cases() -> Vec<Case> {
     ]
 }
 
-/// Cases of rules about changes over time and too little of it.
+/// Cases of the rules about changes over time and about the sample.
 fn steady_cases() -> Vec<Case> {
     let faster = fixture::closed_run(1300, 10, 75, 12_300, 12_300);
     let falls = |run: &mut CellRun| {
@@ -147,7 +147,7 @@ fn verdict(result: &RunResult, rules: &[Rule]) -> &'static str {
 }
 
 #[test]
-fn each_rule_that_is_switched_off_gives_a_wrong_verdict() {
+fn switching_off_any_rule_gives_a_wrong_verdict() {
     let valid = [("valid", whole(|_| {})), ("valid", open(|_, _| {}))];
     let cases: Vec<Case> =
         valid.into_iter().chain(data_cases()).chain(load_cases()).chain(steady_cases()).collect();

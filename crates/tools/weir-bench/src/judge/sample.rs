@@ -1,16 +1,16 @@
-//! Rules about the sample: too little was measured for any figure.
+//! Rules about the sample: too few operations, runs or seconds for valid figures.
 //!
 //! Not here: the figures.
 //!
-//! Invariant: these rules ask how much was measured, never how fast it was.
+//! Invariant: these rules check the size of the sample, never the performance.
 
 use super::Evidence;
 use crate::spec::Scale;
 use crate::summary::whole_intervals;
 
-/// Runs needed to see how far runs differ; the median of three is not moved by one odd run.
+/// Minimum number of runs; the median of three is not moved by one outlier.
 const RUNS_MIN: u32 = 3;
-/// Whole seconds needed to see whether a run was steady: a line through two points always fits.
+/// Minimum number of whole seconds to detect a slope: a line through two points always fits.
 pub(super) const SECONDS_MIN: usize = 3;
 
 pub(super) fn smoke(evidence: &Evidence<'_>) -> Option<String> {

@@ -1,8 +1,8 @@
-//! Rules about changes over time: stalls, slopes, dips, runs that differ.
+//! Rules about changes over time: stalls, slopes, dips, and runs that differ.
 //!
-//! Not here: whether there is enough to tell (sample).
+//! Not here: whether the sample is large enough (sample).
 //!
-//! Invariant: the clock sets the rate of an open loop, so these rules judge its latencies as well.
+//! Invariant: the clock sets the rate of an open loop, so these rules also check its latencies.
 
 use super::Evidence;
 use super::sample::SECONDS_MIN;
@@ -11,26 +11,26 @@ use crate::spec::LoadSpec;
 use crate::stats::{self, CHANCE_DEVIATIONS, median};
 use crate::summary::{RunFigures, whole_intervals};
 
-/// Highest run minus lowest run, relative to the median.
+/// Highest minus lowest run, in percent of the median.
 const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
-/// Rise of the best-fit line over the seconds of a run, relative to the mean.
+/// Change of the best-fit line over a run, in percent of the mean.
 const SLOPE_PCT_MAX: f64 = 10.0;
-/// A second with less than this share of the median second's operations is a dip ...
+/// A second with fewer operations than this percentage of the median second is a dip ...
 const DIP_PCT: f64 = 50.0;
-/// ... if the median second has so many that chance does not halve them: half of 64 is four
-/// standard deviations away.
+/// ... if the median second has at least this many operations. Half of 64 is four standard
+/// deviations below it, so chance does not explain the dip.
 const DIP_OPS_MIN: f64 = 64.0;
-/// Share of the time in which a target may answer nothing ...
+/// Maximum stalled share of the time, in percent ...
 const STALLED_PCT_MAX: f64 = 3.0;
-/// ... and the length of a single stall that a run of any length may not have.
+/// ... and maximum length of a single stall, independent of the length of the run.
 const STALL_S_MAX: f64 = 1.0;
-/// Median latencies of an open loop may differ by this factor: near the limit of an honest disk,
-/// its queue makes one second twice as slow as another ...
+/// Factor by which median latencies of an open loop may differ. Close to its limit, the queue of a
+/// correct disk makes one second twice as slow as another ...
 const LATENCY_FACTOR_MAX: f64 = 3.0;
-/// ... or by this much, which kernel timers cause by themselves.
+/// ... or difference that kernel timers cause by themselves.
 const LATENCY_US_MIN: f64 = 200.0;
 
-/// A closed loop waits together with a stalled target, so its percentiles do not show the stall.
+/// In a closed loop the generator waits during a stall, so the percentiles hide it.
 pub(super) fn stalls(evidence: &Evidence<'_>) -> Option<String> {
     let found = evidence.summary.stalls;
     (found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX).then(|| {
@@ -72,7 +72,8 @@ pub(super) fn latency_changes(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// Median latency of each third of a run: of seconds, so that a single slow one does not count.
+/// Median latency of each third of a run, computed over its seconds, so that one slow second does
+/// not count.
 fn thirds(run: &CellRun) -> Vec<f64> {
     let seconds = whole_intervals(run).filter(|second| second.ops > 0);
     let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();
@@ -80,7 +81,7 @@ fn thirds(run: &CellRun) -> Vec<f64> {
     (0..3).filter_map(|third| median(&medians[edge(third)..edge(third + 1)])).collect()
 }
 
-/// The runs of an open loop; of a closed one none, as its rate shows what its latency does.
+/// Runs of an open loop. Empty for a closed loop, whose rate already reflects its latency.
 fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
     match evidence.cell.spec.load {
         LoadSpec::Open { .. } => &evidence.cell.runs,
@@ -88,7 +89,7 @@ fn open_runs<'a>(evidence: &Evidence<'a>) -> &'a [CellRun] {
     }
 }
 
-/// The lowest and the highest latency, if they differ too much.
+/// Returns the lowest and the highest latency if they differ too much.
 fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
     let low = latencies.iter().copied().reduce(f64::min)?;
     let high = latencies.iter().copied().reduce(f64::max)?;
@@ -96,14 +97,14 @@ fn differing(latencies: &[f64]) -> Option<(f64, f64)> {
     is_much.then_some((low, high))
 }
 
-/// Operations in each second of each run that is long enough to be judged.
+/// Operations in each second, of each run that is long enough to judge.
 fn rates(evidence: &Evidence<'_>) -> Vec<Vec<f64>> {
     let seconds = |run| whole_intervals(run).map(|second| second.ops as f64).collect();
     let runs = evidence.cell.runs.iter().map(seconds);
     runs.filter(|seconds: &Vec<f64>| seconds.len() >= SECONDS_MIN).collect()
 }
 
-/// Rise of the best-fit line over the seconds of a run, if it is too much.
+/// Change of the best-fit line over the seconds of a run, if it exceeds the limit.
 fn rise_pct(seconds: &[f64]) -> Option<f64> {
     let rule = stats::SteadyRule {
         window: seconds.len().max(2),
@@ -111,8 +112,8 @@ fn rise_pct(seconds: &[f64]) -> Option<f64> {
         slope_pct: SLOPE_PCT_MAX,
     };
     let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
-    // Chance alone makes the line rise: counts of a second vary by their square roots. Over n
-    // seconds, the variance of a least-squares rise is 12 (n - 1) / n / (n + 1) times that of one.
+    // Chance alone tilts the line: the count of a second varies by its square root. Over n seconds,
+    // the variance of the least-squares rise is 12 (n - 1) / n / (n + 1) times the variance of one.
     let n = seconds.len() as f64;
     let mean = seconds.iter().sum::<f64>() / n;
     let deviation = (12.0 * (n - 1.0) / n / (n + 1.0) / mean.max(1.0)).sqrt();
@@ -120,7 +121,7 @@ fn rise_pct(seconds: &[f64]) -> Option<f64> {
     (rise_pct.abs() > allowed_pct).then_some(rise_pct)
 }
 
-/// The first second with far fewer operations than the median one, and its share in percent.
+/// Returns the first second with a dip, and its share of the median in percent.
 fn first_dip(seconds: &[f64]) -> Option<(usize, f64)> {
     let median = median(seconds).filter(|median| *median >= DIP_OPS_MIN)?;
     let share_pct = |ops: &f64| 100.0 * ops / median;

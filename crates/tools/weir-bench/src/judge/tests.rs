@@ -1,8 +1,8 @@
-//! Each rule on figures that break it and on figures that just keep it.
+//! Tests each rule with figures that break it and with figures barely within its bound.
 //!
-//! Not here: runs on targets (selftest), rules that are switched off (mutations).
+//! Not here: runs on targets (selftest), switched-off rules (mutations).
 //!
-//! Invariant: all tests start from the same valid control and change one thing.
+//! Invariant: all tests start from the same valid control and change one value.
 
 use super::{RULES, judge};
 use crate::fixture;
@@ -10,7 +10,7 @@ use crate::result::{CellRun, CurvePoint, RunResult, Verification};
 use crate::spec::{Arrival, Limits, LoadSpec, OpKind, Scale};
 use crate::verdict::Finding;
 
-/// 1,000 operations per second of 16 ms, 16 in flight.
+/// 1,000 operations per second at 16 ms: a queue depth of 16.
 fn steady() -> CellRun {
     fixture::closed_run(1000, 10, 75, 16_000, 16_000)
 }
@@ -19,13 +19,13 @@ fn result_of(runs: Vec<CellRun>) -> RunResult {
     fixture::result(vec![fixture::cell("row", runs)])
 }
 
-/// Findings and details of the one cell.
+/// Findings of the only cell, with their details.
 fn found(result: &RunResult) -> Vec<(Finding, String)> {
     let [remarks] = judge(result, RULES).try_into().expect("one cell");
     remarks.into_iter().map(|remark| (remark.finding, remark.detail)).collect()
 }
 
-/// Three runs, each changed like this.
+/// Findings of three runs, each with this change.
 fn changed(change: impl Fn(&mut CellRun)) -> Vec<(Finding, String)> {
     let mut runs = vec![steady(), steady(), steady()];
     runs.iter_mut().for_each(change);
@@ -54,8 +54,8 @@ fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
     only(&found(&smoke), Finding::UnderSampled, "smoke");
 }
 
-// A run that fell from 2,453 to 1,083 operations per second was valid: below ten seconds no slope
-// was looked for.
+// A run that fell from 2,453 to 1,083 operations per second used to be valid, because slopes were
+// checked only from ten seconds on.
 #[test]
 fn slope_is_judged_from_three_seconds_on() {
     let falling = || {
@@ -69,10 +69,10 @@ fn slope_is_judged_from_three_seconds_on() {
     only(&found, Finding::Unsteady, "changed by -60 %");
 }
 
-// An open loop of 150 per second on an honest disk was unsteady: the allowance for chance was less
-// than half of three standard deviations.
+// An open loop of 150 per second on a correct disk used to be unsteady, because the allowance for
+// chance was less than half of three standard deviations.
 #[test]
-fn slope_that_chance_explains_is_none() {
+fn slope_within_chance_is_valid() {
     let of = |ops: [u64; 3]| {
         let run = || {
             let mut run = fixture::closed_run(150, 3, 75, 106_667, 106_667);
@@ -91,7 +91,7 @@ fn second_below_half_of_the_median_is_unsteady() {
     assert_eq!(changed(|run| run.intervals[4].ops = 600), []);
 }
 
-// A target that stood still for a fifth of the time was "valid, p99 1.0 ms" in a closed loop.
+// A target that stalled for a fifth of the time used to be "valid, p99 1.0 ms" in a closed loop.
 #[test]
 fn stalls_are_counted_and_make_a_run_unsteady() {
     let stalls = |count: u32, ms: u64, cpu_wait_s: f64| {
@@ -101,12 +101,12 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
         })
     };
     only(&stalls(10, 200, 0.0), Finding::Unsteady, "nothing 30 times, 6.0 s in all, 0.20 s");
-    // 200 ms of 10 s are too few, and 100 ms are less than ten operations take.
+    // 200 ms of 10 s are too little, and 100 ms are less than ten times the usual latency.
     assert_eq!(stalls(1, 200, 0.0), []);
     assert_eq!(stalls(50, 100, 0.0), []);
-    // The generator had no core: nothing is known of the target.
+    // The generator had no core, so the time says nothing about the target.
     assert_eq!(stalls(10, 200, 2.0), []);
-    // One second is one however long the run was: less than 3 % of it here.
+    // A stall of one second is unsteady at any length of run; here it is less than 3 %.
     let long = || {
         let mut run = fixture::closed_run(1000, 60, 75, 16_000, 16_000);
         run.stalls.record_ns(1_100_000_000);
@@ -117,7 +117,7 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
 }
 
 #[test]
-fn operations_that_the_target_refuses_are_counted_by_kind_and_error() {
+fn refused_operations_are_counted_by_kind_and_error() {
     let refuse = |run: &mut CellRun| {
         run.classes[0].errors.insert("no space".to_owned(), 2);
         run.classes[0].errors.insert("i/o error".to_owned(), 1);
@@ -127,7 +127,7 @@ fn operations_that_the_target_refuses_are_counted_by_kind_and_error() {
 }
 
 #[test]
-fn block_that_verification_cannot_read_is_an_error_and_no_corruption() {
+fn unreadable_block_is_an_error_but_not_corruption() {
     let mut result = result_of(vec![steady(), steady(), steady()]);
     let unread = [("i/o error".to_owned(), 3)].into();
     let found_by = Verification { blocks: 100, unread, ..Verification::default() };
@@ -135,8 +135,8 @@ fn block_that_verification_cannot_read_is_an_error_and_no_corruption() {
     only(&found(&result), Finding::Invalid, "could not read 3 (i/o error) blocks");
 }
 
-// The row of a search was valid whatever its target did: limits, stalls and scale were judged of
-// other rows.
+// A search row used to be valid whatever its target did: the rules for limits, stalls and scale
+// skipped it.
 #[test]
 fn best_rate_of_a_search_is_judged() {
     let search = |change: &dyn Fn(&mut RunResult)| {
@@ -159,7 +159,7 @@ fn best_rate_of_a_search_is_judged() {
     only(&search(&limits), Finding::CacheResident, "200 %");
 }
 
-/// A run of an open loop of 216 per second in which so many answers came in time.
+/// An open-loop run at 216 per second with `answered` operations completed in time.
 fn open_run(answered: u64, us: u64) -> CellRun {
     CellRun {
         due: 2160,
@@ -169,7 +169,7 @@ fn open_run(answered: u64, us: u64) -> CellRun {
     }
 }
 
-/// Findings of a cell of such runs.
+/// Findings of an open-loop cell with these runs.
 fn open(runs: &[CellRun; 3]) -> Vec<(Finding, String)> {
     let mut result = result_of(runs.to_vec());
     result.cells[0].spec.load = LoadSpec::Open {
@@ -186,8 +186,8 @@ fn offered(answered: u64) -> Vec<(Finding, String)> {
     open(&[(); 3].map(|()| open_run(answered, 5_000)))
 }
 
-// A target of 190 per second passed where 216 were needed: answers after the end counted, and the
-// queue was shorter than 1,024.
+// A target of 190 per second used to pass at a required 216: completions after the end counted, and
+// the backlog was below 1,024.
 #[test]
 fn answers_after_the_end_do_not_reach_a_rate() {
     only(&offered(1900), Finding::Overload, "260 were not answered when the time was over");
@@ -195,10 +195,10 @@ fn answers_after_the_end_do_not_reach_a_rate() {
     assert_eq!(offered(2150), []);
 }
 
-// An open loop has the rate of its clock: a target that became ten times as slow in the middle of a
-// run, or was so in every other run, was valid.
+// The clock sets the rate of an open loop. A target that became ten times slower in the middle of a
+// run, or in every other run, used to be valid.
 #[test]
-fn latency_of_an_open_loop_that_changes_is_unsteady() {
+fn changing_latency_of_an_open_loop_is_unsteady() {
     let runs = |us: u64| open(&[open_run(2150, 5_000), open_run(2150, us), open_run(2150, 5_000)]);
     only(&runs(16_000), Finding::Unsteady, "us in one run and 16");
     only(&runs(1_000), Finding::Unsteady, "us in one run and 5");
@@ -218,7 +218,7 @@ fn latency_of_an_open_loop_that_changes_is_unsteady() {
     assert_eq!(slower(4..5, 50_000.0), [], "a single slow second");
 }
 
-// A search that reached no rate printed figures of the rate that it had missed, as valid.
+// A search that met no rate used to print the figures of a missed rate as valid.
 #[test]
 fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());
@@ -227,7 +227,7 @@ fn search_that_reaches_no_rate_is_overloaded() {
     only(&found(&result), Finding::Overload, "not even 1000/s");
 }
 
-// The verdict of a row that failed did not say that verification had found damaged blocks.
+// The verdict of a failed row used to omit the bad blocks that verification had found.
 #[test]
 fn failed_row_reports_corrupt_blocks() {
     let mut result = result_of(Vec::new());
@@ -241,7 +241,7 @@ fn failed_row_reports_corrupt_blocks() {
     assert!(detail.contains("1 blocks") && detail.contains("address 0"), "{detail}");
 }
 
-// Blocks that came back wrong and operations that failed before the first row were forgotten.
+// Corrupt blocks and failed operations before the first row used to be dropped.
 #[test]
 fn faults_of_the_phases_before_a_row_count() {
     let before = |change: &dyn Fn(&mut CellRun)| {
@@ -258,7 +258,7 @@ fn faults_of_the_phases_before_a_row_count() {
 }
 
 #[test]
-fn more_than_a_stated_limit_or_a_dataset_in_memory_is_a_cache() {
+fn rate_above_limit_or_dataset_in_memory_is_cache_resident() {
     let mut result = result_of(vec![steady(), steady(), steady()]);
     let limits = |iops| Limits { disk_iops: Some(iops), network_mbps: None, storage_mib_s: None };
     result.spec.limits = Some(limits(64.0));
@@ -279,7 +279,7 @@ fn more_than_a_stated_limit_or_a_dataset_in_memory_is_a_cache() {
 }
 
 #[test]
-fn far_less_or_more_in_flight_than_the_depth_is_inconsistent() {
+fn queue_depth_far_from_specified_is_inconsistent() {
     let of = |us| {
         let run = || fixture::closed_run(1000, 10, 75, us, us);
         found(&result_of(vec![run(), run(), run()]))

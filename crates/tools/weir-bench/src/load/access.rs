@@ -1,10 +1,10 @@
-//! Which operation comes next, and where.
+//! Chooses the next operation and its address.
 //!
-//! Not here: when (worker).
+//! Not here: when it is sent (worker).
 //!
-//! Invariants: an operation is within one part of the dataset and starts at a multiple of its size
-//! there (of a walk: at a multiple of its alignment); it is wholly within its client's bytes; the
-//! same seed and worker give the same operations.
+//! Invariants: an operation lies within one file of the dataset and starts at a multiple of its
+//! size in that file (of a walk: at a multiple of its alignment); it lies within its client's byte
+//! range; the same seed and worker give the same operations.
 
 use std::ops::Range;
 
@@ -15,21 +15,21 @@ use rand_distr::{Distribution as _, Zipf};
 use crate::content::whole;
 use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
 
-/// Makes neighbours in popularity no neighbours in place; odd, so a bijection modulo 2^64.
+/// Spreads neighbouring ranks over distant addresses; odd, so a bijection modulo 2^64.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An operation to be sent.
+/// An operation to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Index of the stream.
     pub stream: usize,
-    /// Kind.
+    /// Kind of operation.
     pub kind: OpKind,
     /// First byte.
     pub offset: u64,
-    /// Length.
+    /// Length in bytes.
     pub len_bytes: u32,
-    /// Of a copy: the first byte that is copied; 0 for all others.
+    /// First source byte of a copy; 0 for all other operations.
     pub source: u64,
 }
 
@@ -45,40 +45,41 @@ struct Stream {
     read_pct: f64,
     op: Option<OpKind>,
     share: u32,
-    /// Each size, and the weights up to it.
+    /// Each size, and the cumulative weight up to it.
     sizes: Vec<(Size, u32)>,
     access: Access,
     walk: Walk,
 }
 
-/// The way of one worker under [`Access::Walk`].
+/// Position of one worker under [`Access::Walk`].
 struct Walk {
-    /// Bytes of the dataset that it stays in.
+    /// Byte range of the dataset that the walk covers.
     within: Range<u64>,
     part_bytes: u64,
-    /// End of the operation before.
+    /// End of the previous operation.
     next: u64,
 }
 
-/// What is known of one size of operations.
+/// Addresses for one block size.
 struct Size {
     bytes: u32,
-    /// Operations that fit into a part of the dataset.
+    /// Aligned positions in one file of the dataset.
     per_part: u64,
     part_bytes: u64,
-    /// The client's first place in the dataset ...
+    /// First position of the client in the dataset ...
     first: u64,
-    /// ... and how many it has.
+    /// ... and number of its positions.
     places: u64,
-    /// This worker's run of the client's places, for sequential access, and the next of them.
+    /// This worker's range of the client's positions for sequential access, and the next position.
     own: Range<u64>,
     next: u64,
     zipf: Option<Zipf<f64>>,
 }
 
 impl Chooser {
-    /// Of a worker: its number and how many its client has; `within`: the client's bytes of the
-    /// dataset. `once`: sequential streams end at their end.
+    /// Creates the chooser of one worker. `(worker, workers)`: its number and the number of workers
+    /// of its client; `within`: the client's byte range of the dataset. `once`: sequential streams
+    /// stop at their end.
     pub fn new(
         streams: &[StreamSpec],
         dataset: &DatasetSpec,
@@ -94,7 +95,7 @@ impl Chooser {
         Self { rng, streams, shares, once }
     }
 
-    /// The next operation; `None` when everything was gone through once.
+    /// Next operation; `None` after one pass if `once` is set.
     pub fn next_op(&mut self) -> Option<Choice> {
         let Self { rng, streams, shares, once } = self;
         let mut drawn = if streams.len() > 1 { rng.random_range(0..(*shares).max(1)) } else { 0 };
@@ -124,7 +125,8 @@ impl Chooser {
         Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0 })
     }
 
-    /// The same at another place, as its stream goes on: so the shares stay as they were asked for.
+    /// Moves an operation to another address of its stream. Kind and size stay, so the specified
+    /// mix is kept.
     pub(super) fn elsewhere(&mut self, choice: Choice) -> Option<Choice> {
         let Self { rng, streams, once, .. } = self;
         let stream = &mut streams[choice.stream];
@@ -138,25 +140,25 @@ impl Chooser {
         Some(Choice { offset, ..choice })
     }
 
-    /// A random number, for those who need one beside.
+    /// Draws an additional random number.
     pub(super) fn draw(&mut self) -> u64 {
         self.rng.next_u64()
     }
 }
 
 impl Stream {
-    /// Index of a size, by the weights.
+    /// Draws the index of a size by weight.
     fn draw_size(&self, rng: &mut SmallRng) -> usize {
         let all = self.sizes.last().map_or(1, |(_, until)| *until);
         let weight = if self.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
         self.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0)
     }
 
-    /// Bytes of the next operation of a walk: one of the sizes, or one between the two.
+    /// Draws the size of the next operation of a walk: one of the sizes, or one within the range.
     fn draw_bytes(&self, rng: &mut SmallRng) -> u32 {
         match (self.access, self.sizes.as_slice()) {
             (Access::Walk { between: true, .. }, [(low, _), (high, _)]) => {
-                // As fio draws it: the last step is shorter where the range is no whole steps.
+                // As in fio: the last step is shorter if the range is not a multiple of the step.
                 let drawn = low.bytes.saturating_add(rng.random_range(0..high.bytes.max(1)));
                 (drawn / low.bytes.max(1) * low.bytes).clamp(low.bytes, high.bytes)
             }
@@ -164,7 +166,7 @@ impl Stream {
         }
     }
 
-    /// Where the next operation of a walk begins.
+    /// Start address of the next operation of a walk.
     fn step(&mut self, bytes: u32, rng: &mut SmallRng, once: bool) -> Option<u64> {
         let Access::Walk { random_pct, align_bytes, .. } = self.access else { return None };
         let (align, len) = (u64::from(align_bytes.max(1)), u64::from(bytes));
@@ -181,7 +183,7 @@ impl Stream {
         } else {
             (*next).next_multiple_of(align)
         };
-        // An operation lies in one part of the dataset.
+        // An operation must not cross the end of a file.
         let part_end = (offset / *part_bytes + 1) * *part_bytes;
         if offset + len > part_end {
             offset = part_end.next_multiple_of(align);
@@ -196,7 +198,7 @@ impl Stream {
         Some(offset)
     }
 
-    /// Bytes of operations of a size, and where the next of them begins.
+    /// Size in bytes and start address of the next operation of a size.
     fn place(&mut self, size: usize, rng: &mut SmallRng, once: bool) -> Option<(u32, u64)> {
         let size = &mut self.sizes[size].0;
         let place = match self.access {
@@ -224,7 +226,7 @@ impl Stream {
                     rng.random_range(hot..size.places)
                 }
             }
-            // A walk has one place for all sizes: `step`.
+            // A walk keeps one position for all sizes: see `step`.
             Access::Walk { .. } => return None,
         };
         let place = size.first + place;
@@ -248,7 +250,7 @@ impl Stream {
                 |n: u32| (u128::from(places) * u128::from(n) / u128::from(workers.max(1))) as u64;
             let mut own = edge(worker)..edge(worker + 1);
             if own.is_empty() {
-                // More workers than places: they share the first.
+                // With more workers than positions, the extra workers share the first position.
                 own = 0..1;
             }
             let zipf = match spec.access {
@@ -261,7 +263,7 @@ impl Stream {
         });
         let sizes = sizes.collect();
         let access = match spec.access {
-            // A theta that makes no distribution is none.
+            // A theta that gives no valid distribution means uniform access.
             Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
             other => other,
         };
@@ -271,9 +273,9 @@ impl Stream {
     }
 }
 
-/// The part of its client's bytes that a stream goes to: what leaves blocks that are not judged has
-/// the last quarter to itself among the target's own operations, so that COMPARE AND WRITE, which
-/// must know what is there, always has blocks.
+/// Byte range that a stream uses. Trims, WRITE SAME and copies leave blocks that cannot be judged,
+/// so they use the last quarter. COMPARE AND WRITE uses the rest, because it needs blocks with
+/// known contents.
 fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
     let quarter = (within.end - within.start) / 4;
     let border = (within.end - quarter) / super::CUT_BYTES * super::CUT_BYTES;
@@ -285,12 +287,12 @@ fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
     }
 }
 
-/// The first place for operations of `bytes` that is wholly `within` those bytes of the dataset,
-/// and how many there are; at least one.
+/// First position for operations of `bytes` that lies entirely in the byte range `within`, and the
+/// number of such positions, at least one.
 pub(super) fn places(dataset: &DatasetSpec, within: &Range<u64>, bytes: u32) -> (u64, u64) {
     let bytes = u64::from(bytes.max(1));
     let per_part = (dataset.file_bytes / bytes).max(1);
-    // Of the places before a byte of the dataset, those that end by then.
+    // Number of positions that end at or before a byte of the dataset.
     let ended = |at: u64| {
         let (part, into) = (at / dataset.file_bytes.max(1), at % dataset.file_bytes.max(1));
         part * per_part + (into / bytes).min(per_part)
@@ -317,11 +319,12 @@ mod tests {
     }
 
     #[test]
-    fn places_of_clients_do_not_overlap_and_are_whole() {
+    fn client_ranges_contain_whole_positions_without_overlap() {
         let dataset = DatasetSpec { files: 3, file_bytes: 96 << 10 };
         let total = dataset.total_bytes();
         assert_eq!(places(&dataset, &(0..total), 4096), (0, 72));
-        // 100 KiB on: the second file begins at 96 KiB, so its second place of 32 KiB at 128.
+        // From 100 KiB on: the second file starts at 96 KiB, so its second position of 32 KiB is at
+        // 128 KiB.
         assert_eq!(places(&dataset, &(100 << 10..total), 32 << 10), (4, 5));
         assert_eq!(places(&dataset, &(0..100 << 10), 32 << 10), (0, 3));
         assert_eq!(places(&dataset, &(96 << 10..total), 32 << 10), (3, 6));
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_and_hot_spots_come_in_the_shares_asked_for() {
+    fn read_share_and_hot_spot_share_match_the_specification() {
         let hotspot = Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 };
         let mut chooser = chooser(hotspot, 70.0, (0, 1), false);
         let choices: Vec<Choice> = (0..20_000).filter_map(|_| chooser.next_op()).collect();
@@ -365,12 +368,12 @@ mod tests {
     }
 
     #[test]
-    fn every_worker_of_a_sequential_walk_goes_over_everything_without_gaps() {
+    fn sequential_walk_covers_the_dataset_without_gaps() {
         let choices = walk(0.0, &[4096, 8192], false, 1 << 20);
         assert_eq!(choices[0].offset, 0);
         for pair in choices.windows(2) {
             let end = pair[0].offset + u64::from(pair[0].len_bytes);
-            // At the end of a part or of all a large operation may not fit.
+            // A large operation may not fit at the end of a file or of the dataset.
             let follows = pair[1].offset == end || [0, 1 << 19].contains(&pair[1].offset);
             assert!(follows, "{pair:?}");
         }
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_a_walk_begins_anywhere_and_the_rest_where_the_last_operation_ended() {
+    fn walk_mixes_random_and_consecutive_operations_by_share() {
         let choices = walk(30.0, &[4096], false, 1 << 30);
         let follow = choices.windows(2).filter(|pair| pair[1].offset == pair[0].offset + 4096);
         let share = follow.count() as f64 / choices.len() as f64;
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_a_range_are_as_fio_draws_them() {
+    fn block_sizes_of_a_range_match_fio() {
         let choices = walk(100.0, &[4096, 10_240], true, 40 << 20);
         let share = |bytes: u32| {
             let count = choices.iter().filter(|choice| choice.len_bytes == bytes).count();
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_favours_few_blocks_that_are_not_neighbours() {
+    fn zipf_favours_few_blocks_at_distant_addresses() {
         let mut chooser = chooser(Access::Zipf { theta: 0.99 }, 100.0, (0, 1), false);
         let mut seen: HashMap<u64, u32> = HashMap::new();
         for _ in 0..50_000 {

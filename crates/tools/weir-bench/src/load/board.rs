@@ -1,6 +1,6 @@
-//! The seconds of a run, put together from what each worker saw.
+//! Figures of each second of a run, merged over the workers.
 //!
-//! Invariant: only seconds that some worker has not told yet are held with their distribution, so
+//! Invariant: only seconds that some worker has not reported yet keep a distribution in memory, so
 //! memory does not grow with the length of a run.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,12 @@ use parking_lot::Mutex;
 use crate::histogram::Latencies;
 use crate::result::Interval;
 
-/// Times without an answer that are noted are at least so long; a disk that turns needs 10 ms for a
-/// random block.
+/// Minimum length of a recorded stall; a rotating disk needs 10 ms for a random block.
 pub(super) const STALL_MIN: Duration = Duration::from_millis(10);
-/// The time of the last answer is kept no more exactly than this.
+/// Resolution of the time of the last completion.
 const ANSWER_STEP_NS: u64 = 1_000_000;
 
-/// What one worker saw of a second.
+/// Figures of one worker for one second.
 #[derive(Default)]
 pub(super) struct Second {
     pub(super) latency: Latencies,
@@ -35,7 +34,7 @@ struct Partial {
 
 pub(super) struct Board {
     workers: u32,
-    /// When the target last answered any worker, in nanoseconds from the start.
+    /// Time of the target's last completion for any worker, in nanoseconds from the start.
     last_ns: AtomicU64,
     inner: Mutex<(BTreeMap<u32, Partial>, Vec<Interval>)>,
 }
@@ -45,11 +44,12 @@ impl Board {
         Self { workers, last_ns: AtomicU64::new(0), inner: Mutex::default() }
     }
 
-    /// The target answered an operation. Returns how long it had answered nothing, where that is
-    /// long: no longer than the operation was under way, as an idle target owes no answer.
+    /// Records a completion. Returns the length of the stall that it ended, if that reaches
+    /// [`STALL_MIN`]. A stall is at most as long as the operation was in flight, because an idle
+    /// target owes no completion.
     pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
         let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
-        // Workers share this line: most answers only look at it.
+        // Workers share this cache line, so most completions only read it.
         let seen_ns = self.last_ns.load(Ordering::Relaxed);
         if at_ns < seen_ns + ANSWER_STEP_NS {
             return None;
@@ -60,7 +60,7 @@ impl Board {
         (stall >= STALL_MIN).then_some(stall)
     }
 
-    /// Takes what a worker saw of a second, each once, and leaves nothing of it.
+    /// Adds a worker's figures of a second and clears them. Each worker reports each second once.
     pub(super) fn tell(&self, second: u32, seen: &mut Second) {
         let (partials, intervals) = &mut *self.inner.lock();
         let partial = partials.entry(second).or_default();
@@ -78,7 +78,7 @@ impl Board {
         }
     }
 
-    /// All seconds, the last ones perhaps not told by every worker.
+    /// Returns all seconds; the last ones may lack some workers.
     pub(super) fn finish(self) -> Vec<Interval> {
         let (partials, mut intervals) = self.inner.into_inner();
         intervals.extend(partials.iter().map(|(second, part)| interval(*second, &part.all)));

@@ -1,31 +1,31 @@
-//! Which generation each block of the dataset has.
+//! Generation of each block of the dataset.
 //!
 //! Invariants:
-//! - a block has at most one write under way, so a read sees the generation before it or its own;
-//! - a block of a write that failed is not judged until it is written again: a part of the write
-//!   may be there, or nothing of it;
-//! - a write without an answer leaves its block as if it were under way: either generation may be
-//!   there;
-//! - a block whose writes cannot be known any more may have any generation until it is written;
-//! - a block that was trimmed, or made by the target itself (zeros, a copy), is not judged from
-//!   before that was sent until it is written again: a trim may leave anything, and what a copy
-//!   brings belongs to another address.
+//! - a block has at most one write in flight, so a read returns the generation before that write or
+//!   the new one;
+//! - after a failed write a block is not judged until it is written again, because the write may
+//!   have reached the target in part or not at all;
+//! - a write without an answer leaves its block in the in-flight state: both generations are valid;
+//! - a block with unknown writes may have any generation until it is written;
+//! - a block that was trimmed, or written by the target itself (zeros, a copy), is not judged from
+//!   before that command was sent until the block is written again: a trim may leave any data, and
+//!   a copy has the stamp of another address.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Blocks that are known at most: 4 bytes each.
+/// Maximum number of tracked blocks, at 4 bytes each.
 const BLOCKS_MAX: u64 = 64 << 20;
-/// A generation that is a multiple of this stands for any: no block is written so often.
+/// A generation that is a multiple of this means "any": no block is written that often.
 const ANY_EVERY: u32 = 1 << 24;
-/// The last of those.
+/// Last generation that means "any".
 const ANY_LAST: u32 = ANY_EVERY * 63;
-/// A multiple from this on stands for a block that is not judged.
+/// First multiple that means "not judged".
 const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
-/// The last of those: a block that comes so far is not judged any more.
+/// Last multiple that means "not judged"; a block that reaches it is never judged again.
 const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
-/// Generations that a read may have found.
+/// Generations that a read may return.
 pub(super) enum Expected {
     /// The block is not judged.
     Unjudged,
@@ -35,14 +35,14 @@ pub(super) enum Expected {
     Within(RangeInclusive<u32>),
 }
 
-/// The generation of each block; twice it, and one more while a write is under way.
+/// State of each block: twice its generation, plus one while a write is in flight.
 pub struct Generations {
     block_bytes: u64,
     states: Vec<AtomicU32>,
 }
 
 impl Generations {
-    /// Of a dataset that is all zeros; `None` if it is too large.
+    /// All blocks have generation 0, which is zeros; `None` if the dataset is too large.
     pub fn new(total_bytes: u64, block_bytes: usize) -> Option<Self> {
         let blocks = total_bytes / block_bytes as u64;
         let states = (blocks <= BLOCKS_MAX).then(|| (0..blocks).map(|_| AtomicU32::new(0)));
@@ -54,8 +54,8 @@ impl Generations {
         &self.states[first..first + (u64::from(len_bytes) / self.block_bytes) as usize]
     }
 
-    /// Begins a write: true unless another is under way there. The new generations are those of
-    /// [`Self::next`].
+    /// Begins a write. Returns false if another write to one of the blocks is in flight.
+    /// [`Self::next`] returns the new generations.
     pub(crate) fn begin(&self, offset: u64, len_bytes: u32) -> bool {
         let blocks = self.blocks(offset, len_bytes);
         for (index, state) in blocks.iter().enumerate() {
@@ -69,8 +69,8 @@ impl Generations {
         true
     }
 
-    /// The same where it is known what each block holds now: the generation before
-    /// [`Self::next`].
+    /// Begins a write like [`Self::begin`], but only if the current contents of each block are
+    /// known: the generation before [`Self::next`].
     pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -86,8 +86,9 @@ impl Generations {
         all
     }
 
-    /// Begins something after which blocks are not judged until they are written again: true unless
-    /// a write is under way there. It ends with [`Self::give_up`], done or not.
+    /// Begins an operation after which the blocks are not judged until they are written again.
+    /// Returns false if a write there is in flight. [`Self::give_up`] ends it, whether it succeeded
+    /// or not.
     pub(super) fn begin_unjudged(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -98,18 +99,18 @@ impl Generations {
         true
     }
 
-    /// A write that was begun has failed: its blocks are not judged until they are written again.
+    /// Ends a write that failed: its blocks are not judged until they are written again.
     pub(super) fn fail(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.store(unjudged(state) * 2, Ordering::Release);
         }
     }
 
-    /// Generations that a read may have found at a block; `oldest` was the oldest one when the
+    /// Generations that a read of a block may return. `oldest` was the oldest possible one when the
     /// worker sent the read.
     ///
-    /// One load of the state answers all: if another worker began a trim between two loads, the
-    /// expected generations would follow the trim.
+    /// Loads the state once: if another worker began a trim between two loads, the expected
+    /// generations would reflect the trim.
     pub(super) fn expected(&self, offset: u64, oldest: u32) -> Expected {
         let now = self.state(offset);
         match since_at(now, oldest) {
@@ -119,7 +120,7 @@ impl Generations {
         }
     }
 
-    /// Whether the generation of a block is known to a read that is sent now.
+    /// Whether a read sent now can be judged against a known generation.
     pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
         let now = self.state(offset);
         is_judged_at(now, now / 2)
@@ -129,57 +130,58 @@ impl Generations {
         self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire)
     }
 
-    /// The generation that a write under way gives each block.
+    /// Generation that the write in flight gives each block.
     pub(crate) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
         let blocks = self.blocks(offset, len_bytes).iter();
         blocks.map(|state| state.load(Ordering::Acquire) / 2 + 1)
     }
 
-    /// A write that was begun is not done after all: nothing of it was sent.
+    /// Cancels a write that was begun but not sent.
     pub(super) fn give_up(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// A write is done.
+    /// Ends a write that succeeded.
     pub(crate) fn end(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Those that a block may have while nothing is written; `None`: any.
+    /// Generations that a block may have while no write is in flight; `None`: any.
     pub fn now(&self, offset: u64) -> Option<RangeInclusive<u32>> {
         let now = self.state(offset);
         since_at(now, now / 2)
     }
 
-    /// Oldest generation that a read sent now may find at a block.
+    /// Oldest generation that a read sent now may return.
     pub(super) fn oldest(&self, offset: u64) -> u32 {
         self.state(offset) / 2
     }
 
-    /// The numbers of the blocks in those bytes, which are whole blocks.
+    /// Block numbers of a range of whole blocks.
     pub(crate) fn numbers(&self, bytes: &Range<u64>) -> Range<u64> {
         let end = (bytes.end / self.block_bytes).min(self.states.len() as u64);
         (bytes.start / self.block_bytes).min(end)..end
     }
 
-    /// What is known of blocks by number, to be told to another process: twice the generation, and
-    /// one more where either it or the next may be there.
+    /// States of blocks, for another process: twice the generation, plus one if the next generation
+    /// is possible too.
     pub(crate) fn states(&self, blocks: Range<u64>) -> impl Iterator<Item = u32> {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().map(|state| state.load(Ordering::Acquire))
     }
 
-    /// Takes over what another process knows of blocks; nothing is written meanwhile.
+    /// Sets the states of blocks received from another process. No write may be in flight.
     pub(crate) fn set_states(&self, blocks: Range<u64>, state: u32) {
         let blocks = &self.states[blocks.start as usize..blocks.end as usize];
         blocks.iter().for_each(|block| block.store(state, Ordering::Release));
     }
 
-    /// Somebody wrote to those blocks, and it is not known what; nothing is written meanwhile.
+    /// Sets the generations of blocks to unknown, after writes with an unknown outcome. No
+    /// write may be in flight.
     pub(crate) fn forget(&self, blocks: Range<u64>) {
         for block in &self.states[blocks.start as usize..blocks.end as usize] {
             let generation = block.load(Ordering::Acquire) / 2;
@@ -190,24 +192,25 @@ impl Generations {
     }
 }
 
-/// Whether the checks apply to a block in the state `now`, for a read that was sent when `oldest`
-/// was its oldest generation.
+/// Whether a block in the state `now` can be judged, for a read sent when `oldest` was its oldest
+/// possible generation.
 fn is_judged_at(now: u32, oldest: u32) -> bool {
     let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;
     mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
 }
 
-/// Generations that such a read may have found; `None`: any.
+/// Generations that such a read may return; `None`: any.
 fn since_at(now: u32, oldest: u32) -> Option<RangeInclusive<u32>> {
     if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
         return None;
     }
-    // Round up: one under way may be there. A block that changes quickly is judged by few.
+    // Round up to include a write in flight. Limit the range, so that a block that changes quickly
+    // is checked against few.
     let newest = now.div_ceil(2);
     Some(oldest.max(newest.saturating_sub(64))..=newest)
 }
 
-/// Next generation at which the checks ignore a block; larger than its earlier generations.
+/// Next generation that means "not judged"; larger than all earlier generations of the block.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
     let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
@@ -228,9 +231,10 @@ mod tests {
         }
     }
 
-    // A read was called corrupt if another worker began a trim between two looks at the state.
+    // A read used to be called corrupt if another worker began a trim between two loads of the
+    // state.
     #[test]
-    fn trim_that_begins_while_a_read_is_checked_changes_no_expectation() {
+    fn trim_during_a_check_does_not_change_the_expectation() {
         const BLOCKS: u32 = 2_000;
         const BLOCK: u64 = 4096;
         let known = Generations::new(u64::from(BLOCKS) * BLOCK, 4096).expect("it is small");
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_write_at_a_time_and_reads_may_find_either_side_of_it() {
+    fn read_during_a_write_accepts_either_generation() {
         let blocks = Generations::new(16 << 10, 4096).expect("it is small");
         assert_eq!(blocks.since(4096, blocks.oldest(4096)), Some(0..=0));
         assert!(blocks.begin(4096, 8192) && !blocks.begin(0, 8192), "they overlap");
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_target_made_is_not_judged_until_it_is_written() {
+    fn trimmed_or_copied_block_is_not_judged_until_written() {
         let blocks = Generations::new(16 << 10, 4096).expect("it is small");
         for _ in 0..100 {
             let before = blocks.oldest(0);
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_may_be_anything_until_it_is_written_again() {
+    fn forgotten_block_accepts_any_generation_until_written() {
         let blocks = Generations::new(16 << 10, 4096).expect("it is small");
         assert_eq!(blocks.numbers(&(4096..1 << 20)), 1..4);
         for _ in 0..200 {

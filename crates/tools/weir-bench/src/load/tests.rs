@@ -1,6 +1,6 @@
-//! Loads on targets of known behaviour: counts, latencies, faults.
+//! Loads on targets with known behaviour: counts, latencies and faults.
 //!
-//! Not here: how exact the figures are on a quiet machine (selftest).
+//! Not here: accuracy of the figures on an idle machine (selftest).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn stream(read_pct: f64, access: Access) -> StreamSpec {
     StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
-/// What is needed to offer load to a target.
+/// Everything needed to offer load to a target.
 struct Bench {
     dataset: DatasetSpec,
     content: Content,
@@ -49,7 +49,7 @@ impl Bench {
         self.offer_bytes(target, streams, load, ms, None)
     }
 
-    /// Offers a load until each worker has done `worker_bytes`.
+    /// Offers a load until each worker has completed `worker_bytes`.
     fn offer_bytes(
         &self,
         target: &dyn Target,
@@ -85,8 +85,9 @@ fn open_loop(rate: f64, arrival: Arrival) -> LoadSpec {
 }
 
 #[test]
-fn a_stall_is_paid_for_by_an_open_loop_and_hidden_by_a_closed_one() {
-    // Frozen half a second in every second: a closed loop of one sends one operation into it.
+fn open_loop_latency_includes_a_stall_that_a_closed_loop_hides() {
+    // Stalled half a second in every second: a closed loop at depth one sends one operation into
+    // it.
     let stall = || {
         Shaped::stalls(
             Duration::from_micros(500),
@@ -100,8 +101,9 @@ fn a_stall_is_paid_for_by_an_open_loop_and_hidden_by_a_closed_one() {
     let closed = LoadSpec::Closed { workers: 1, depth: 1 };
     let closed = bench.offer(&stall(), &reads, closed, Some(3000));
     let p90 = |run: &CellRun| run.classes[0].latency.percentile_us(90.0).unwrap_or_default();
-    // A request that comes in the frozen half waits for its end: up to 500 ms, 400 at the 90th. How
-    // near is the selftest's to say; beside other tests it may come later, never much sooner.
+    // A request that arrives in a stall waits for its end: up to 500 ms, 400 ms at the 90th
+    // percentile. The selftest checks the accuracy; with other tests running, completions may be
+    // later but rarely earlier.
     assert!((350_000.0..700_000.0).contains(&p90(&open)), "{}", p90(&open));
     assert!(p90(&closed) < 200_000.0, "{}", p90(&closed));
     let service = open.classes[0].service.as_ref().expect("of an open loop");
@@ -109,11 +111,11 @@ fn a_stall_is_paid_for_by_an_open_loop_and_hidden_by_a_closed_one() {
     assert!((2_900..=3_100).contains(&open.classes[0].ops), "{}", open.classes[0].ops);
 }
 
-// A target that froze until after the end of a run was steady: the run dropped the stall, and it
-// had no interval for the seconds without an answer.
+// A target that stalled until after the end of a run used to be steady: the run dropped the stall
+// and had no intervals for the seconds without a completion.
 #[test]
 fn stall_at_the_end_of_a_run_counts() {
-    // Answers for 1.5 s of each 4 s.
+    // Completes operations for 1.5 s of every 4 s.
     let frozen = Shaped::stalls(
         Duration::from_micros(500),
         Duration::from_secs(4),
@@ -129,7 +131,7 @@ fn stall_at_the_end_of_a_run_counts() {
 }
 
 #[test]
-fn more_than_a_target_takes_is_an_overload() {
+fn rate_above_target_capacity_is_an_overload() {
     let reads = [stream(100.0, Access::Random)];
     let load = LoadSpec::Open {
         workers: 1,
@@ -161,12 +163,13 @@ fn load_ends_when_each_worker_has_done_its_bytes() {
     let run = bench.offer_bytes(&quick(), &reads, poisson, None, Some(MIB));
     assert_eq!(operations(&run), 2 * 256);
     assert!(!run.overloaded && run.due == 2 * 256, "{} due", run.due);
-    // The time ends it first.
+    // The duration ends it first.
     let run = bench.offer_bytes(&quick(), &reads, closed, Some(200), Some(1 << 40));
     assert!(run.seconds < 1.0 && operations(&run) > 0, "{} s", run.seconds);
 }
 
-// The last second had no operation in flight: the worker counted after the last answer.
+// The last second used to have no operation in flight, because the worker counted after the last
+// completion.
 #[test]
 fn queue_of_a_slow_target_shows_in_each_second() {
     let reads = [stream(100.0, Access::Random)];
@@ -179,13 +182,13 @@ fn queue_of_a_slow_target_shows_in_each_second() {
     };
     let run = Bench::new().offer(&Shaped::rate(800.0), &reads, load, Some(3000));
     let queue: Vec<u64> = run.intervals.iter().map(|second| second.in_flight).collect();
-    // 200 more in each second.
+    // The queue grows by 200 each second.
     let grows = |pair: &[u64]| pair[1] >= pair[0] + 100;
     assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
 }
 
-/// A target that answers one operation each time it is asked, and sees how many it has when the
-/// buffer of another is filled.
+/// A target that completes one operation for each `reap`, and records the minimum number in flight
+/// while a buffer is filled.
 struct OneByOne {
     depth: usize,
     info: TargetInfo,
@@ -200,7 +203,7 @@ struct OneByOneLane {
     least: Arc<Mutex<Option<usize>>>,
 }
 
-/// In flight on [`OneByOne`] unless told otherwise.
+/// Default queue depth of [`OneByOne`].
 const DEPTH: u32 = 8;
 
 impl Default for OneByOne {
@@ -245,23 +248,24 @@ impl Lane for OneByOneLane {
     }
 }
 
-/// Content was made between an answer and the next operation: 29 of 32 were in flight.
+/// Content used to be generated between a completion and the next operation: 29 of 32 were in
+/// flight.
 #[test]
-fn the_depth_is_kept_while_content_is_made() {
+fn queue_depth_is_kept_while_content_is_generated() {
     let (bench, target) = (Bench::new(), OneByOne::default());
     let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
     let run = bench.offer(&target, &[stream(0.0, Access::Random)], load, Some(100));
     assert!(run.classes[0].ops > u64::from(DEPTH), "{run:?}");
     assert_eq!(*target.least.lock(), Some(DEPTH as usize));
-    // What was made and not sent any more is no write under way.
+    // Prepared operations that were never sent leave no write in flight.
     let known = bench.generations.as_ref().expect("it is small");
     let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
     assert!(blocks.into_iter().all(|now| now.start() == now.end()));
 }
 
-/// Where a write found its block in use, another operation was drawn, most of all a read.
+/// If the block of a write was busy, the worker used to draw another operation, most often a read.
 #[test]
-fn a_mix_is_kept_where_writes_meet_each_other() {
+fn read_share_is_kept_when_writes_find_busy_blocks() {
     let bench = Bench::new();
     let blocks = vec![BlockShare { bytes: 512 << 10, weight: 1 }];
     let half = StreamSpec { blocks, ..stream(50.0, Access::Random) };
@@ -296,7 +300,7 @@ fn verified_reads_find_every_fault_of_a_target() {
         (Some(Action::Misplaced(8192)), false),
         (Some(Action::Lost), true),
     ] {
-        // One write of the fill goes wrong: that of the block at 1 MiB.
+        // One write of the fill has a fault: the write of the block at 1 MiB.
         let memory = Memory::twisted(16 << 20, move |op| match fault {
             Some(fault) if op.kind == OpKind::Write && op.offset == MIB => fault,
             _ => Action::Right,
@@ -315,7 +319,7 @@ fn verified_reads_find_every_fault_of_a_target() {
         assert_eq!(found.blocks, 4096);
         match fault {
             None => assert_eq!(found.bad, 0),
-            // The block that was overwritten is found as well.
+            // The overwritten block is found as well.
             Some(Action::Misplaced(_)) => assert_eq!(found.bad, 2, "{found:?}"),
             Some(_) => assert_eq!(found.bad, 1, "{found:?}"),
         }
@@ -327,10 +331,10 @@ fn verified_reads_find_every_fault_of_a_target() {
     }
 }
 
-// Only the first block of a read was compared: half a write that was lost passed without a
-// verification.
+// Only the first block of a read used to be compared, so only the final verification detected a
+// write that was lost in part.
 #[test]
-fn all_blocks_of_a_compared_read_are_checked() {
+fn compared_read_checks_every_block() {
     // The flipped bit is in the third of four blocks.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::Read => Action::BitFlipped,
@@ -346,7 +350,7 @@ fn all_blocks_of_a_compared_read_are_checked() {
 }
 
 #[test]
-fn a_write_that_is_lost_later_is_found_as_an_older_generation() {
+fn lost_overwrite_is_found_as_an_older_generation() {
     let lost = Arc::new(AtomicBool::new(false));
     let losing = Arc::clone(&lost);
     let memory = Memory::twisted(16 << 20, move |op| {
@@ -365,11 +369,11 @@ fn a_write_that_is_lost_later_is_found_as_an_older_generation() {
 }
 
 #[test]
-fn reads_beside_writes_are_verified_and_unwritten_parts_are_told() {
+fn reads_during_writes_are_verified_and_holes_are_reported() {
     let memory = Memory::new(16 << 20);
     let bench = Bench::new();
     let load = LoadSpec::Closed { workers: 2, depth: 4 };
-    // Everything once, whatever time that takes.
+    // Each block once, without a time limit.
     let holes = bench.offer(&memory, &[stream(100.0, Access::Sequential)], load, None);
     assert_eq!((holes.zero_reads_pct, holes.corrupt), (100.0, 0));
     assert_eq!(holes.classes[0].ops, 16 * MIB / 4096);
@@ -407,10 +411,10 @@ fn full_verification_checks_each_byte_of_each_block_of_a_read() {
     assert_eq!(of(ReadChecks::Off).1, Coverage { reads, bytes, ..Coverage::default() });
 }
 
-// Two runs with the same seed wrote the same blocks: if the second one's writes were lost, the
-// blocks of the first one passed for them.
+// Two runs with the same seed used to write the same blocks: if the writes of the second run were
+// lost, its checks accepted the blocks of the first.
 #[test]
-fn blocks_of_an_earlier_run_are_told() {
+fn blocks_of_an_earlier_run_are_reported() {
     let lost = Arc::new(AtomicBool::new(false));
     let losing = Arc::clone(&lost);
     let memory = Memory::twisted(16 << 20, move |op| {
@@ -432,17 +436,17 @@ fn blocks_of_an_earlier_run_are_told() {
     assert!(found.examples[0].contains("another run"), "{found:?}");
 }
 
-/// One of each kind, all over the same blocks.
+/// One stream for each kind of operation, all over the same blocks.
 fn all_kinds() -> Vec<StreamSpec> {
     let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
     let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
-    // Writes often enough that what the others made is known again soon.
+    // Enough writes that blocks changed by the target itself are soon known again.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
 }
 
 #[test]
-fn what_a_target_does_by_itself_is_told_apart_and_spoils_no_verification() {
+fn offloaded_operations_are_counted_and_pass_verification() {
     let memory = Memory::twisted(16 << 20, |_| Action::Right);
     let bench = Bench::new();
     bench.fill(&memory);
@@ -461,13 +465,13 @@ fn what_a_target_does_by_itself_is_told_apart_and_spoils_no_verification() {
     let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
     let verified = verified.expect("it is there");
     assert_eq!(verified.bad, 0, "{:?}", verified.examples);
-    // What was trimmed last is not judged, what was written last is.
+    // Blocks that were last trimmed are not judged, blocks that were last written are.
     assert!((3072..4096).contains(&verified.blocks), "{} blocks", verified.blocks);
 }
 
 #[test]
-fn a_lost_write_is_found_beside_what_a_target_does_by_itself() {
-    // The comparison is right, and what is to be written is not.
+fn lost_compare_and_write_is_found() {
+    // The comparison is correct, but the write is lost.
     let memory = Memory::twisted(16 << 20, |op| match op.kind {
         OpKind::CompareAndWrite if op.offset == MIB => Action::Lost,
         _ => Action::Right,
@@ -480,7 +484,7 @@ fn a_lost_write_is_found_beside_what_a_target_does_by_itself() {
     let known = bench.generations.as_ref();
     let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
     let verified = verified.expect("it is there");
-    // Either the next comparison found that the block is not what it should be, or the end does.
+    // Either a later COMPARE AND WRITE or the final verification finds the stale block.
     let differs = run.classes.iter().flat_map(|class| class.errors.values()).sum::<u64>();
     assert!(verified.bad > 0 || differs > 0, "{run:?} {verified:?}");
 }

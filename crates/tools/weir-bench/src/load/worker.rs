@@ -1,15 +1,15 @@
-//! One worker: a thread with a lane, its operations and what came of them.
+//! A worker: a thread with one lane, its operations and their results.
 //!
 //! Invariants:
-//! - closed loop: the next operation is sent when one is done, before anything else is seen to;
-//!   latency counts from its sending;
-//! - what is sent next is chosen, and what it writes is made, while others are in flight: making
-//!   content takes nothing from the depth;
-//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
-//!   counts from the intended time, also of operations that had to wait for a slot;
-//! - the rate counts an operation if the target answers it inside the measured window;
-//! - the latency of an operation counts if its intended time (closed loop: its end) is inside the
-//!   window.
+//! - closed loop: the worker sends the next operation as soon as one completes, before any other
+//!   work; latency counts from the send time;
+//! - the worker chooses operations and generates their contents while others are in flight, so that
+//!   generating content does not reduce the queue depth;
+//! - open loop: intended times are drawn in advance, from the start on, independently of the
+//!   target; latency counts from the intended time, also for operations that waited for a slot;
+//! - the rate counts an operation if it completes inside the measured window;
+//! - the latency of an operation counts if its intended time (closed loop: its completion) is
+//!   inside the window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,26 +29,27 @@ use crate::result::Coverage;
 use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
 use crate::target::{Done, Lane, Op, TargetError, Wait};
 
-/// Operations that a worker is given to end when the run is over; then the target hangs.
+/// Time for operations in flight to complete after the end of a run; after that the target counts
+/// as hung.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// One read in so many is compared byte by byte, all of its blocks; the others by the stamp of
-/// their first block.
+/// One read in 64, chosen at random, is compared byte by byte in all its blocks; the others are
+/// checked by the stamp of their first block.
 const COMPARE_ONE_IN: u64 = 64;
-/// Blocks that are tried for one that no write is under way on.
+/// Attempts to find a block without a write in flight.
 const TRIES_MAX: u32 = 64;
-/// Sleeping is no more exact than this.
+/// Inaccuracy of a sleep.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
-/// How often a worker that waits for the start looks whether it is called off.
+/// Interval at which a worker waiting for the start checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Kinds with a class of their own in each stream.
+/// Kinds of operations; each has its own class in each stream.
 const KINDS: usize = OpKind::ALL.len();
 
-/// When a run begins, counts and ends.
+/// Start, measured window and end of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub(super) start: Instant,
     pub(super) counts_from: Instant,
-    /// `None`: when every worker is through.
+    /// `None`: ends when every worker has finished.
     pub(super) ends: Option<Instant>,
 }
 
@@ -66,7 +67,8 @@ impl Times {
         at >= self.counts_from && !self.over(at)
     }
 
-    /// The part inside the time that counts of a stall that an answer at `at` ended, if it is long.
+    /// Part of a stall inside the measured window, if it is long enough. `at`: completion that
+    /// ended it.
     fn counted_part(&self, at: Instant, stall: Duration) -> Option<Duration> {
         let from = at.checked_sub(stall)?.max(self.counts_from);
         let to = self.ends.map_or(at, |ends| ends.min(at));
@@ -74,7 +76,7 @@ impl Times {
     }
 }
 
-/// When a worker sends.
+/// Send times of a worker.
 pub(super) enum Pace {
     Closed,
     Open { gap_s: f64, arrival: Arrival, rng: Box<SmallRng>, backlog_max: u64 },
@@ -94,19 +96,19 @@ impl Pace {
     }
 }
 
-/// What one worker did.
+/// Results of one worker.
 pub(super) struct Tally {
     pub(super) classes: Vec<ClassTally>,
     pub(super) lag: Latencies,
     pub(super) backlog_max: u64,
     pub(super) overloaded: bool,
-    /// Operations of an open loop that were due in the time that counts.
+    /// Operations of an open loop that were due in the measured window.
     pub(super) due: u64,
-    /// Operations that were answered in the time that counts.
+    /// Operations that completed in the measured window.
     pub(super) answered: u64,
-    /// Lengths of the times in which the target answered nothing.
+    /// Lengths of the stalls.
     pub(super) stalls: Latencies,
-    /// Time for which the worker waited for a core.
+    /// Time that the worker waited for a core.
     pub(super) cpu_wait: Duration,
     pub(super) corrupt: u64,
     pub(super) other_run: u64,
@@ -125,7 +127,7 @@ pub(super) struct ClassTally {
     pub(super) service: Option<Latencies>,
 }
 
-/// An operation that can be sent as it is: what it writes is in the buffer of its slot.
+/// A prepared operation; the data of a write is in the buffer of its slot.
 #[derive(Clone, Copy)]
 struct Ready {
     slot: usize,
@@ -133,7 +135,7 @@ struct Ready {
     compare: bool,
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
     choice: Choice,
@@ -154,25 +156,25 @@ pub(super) struct Worker<'a> {
     under_way: Vec<Option<UnderWay>>,
     /// By slot, of a read: the oldest generation that each checked block may have.
     oldest: Vec<Vec<u32>>,
-    /// Sent and not answered.
+    /// Operations sent but not completed.
     in_flight: usize,
-    /// `in_flight` when the run was over: the worker then waits for the last answers.
+    /// `in_flight` at the end of the run, before the worker waits for the last completions.
     in_flight_at_end: Option<usize>,
-    /// In the order in which they are sent.
+    /// Prepared operations, in send order.
     ready: VecDeque<Ready>,
-    /// Slots that are neither ready nor under way.
+    /// Slots that are neither prepared nor in flight.
     free: Vec<usize>,
     tally: Tally,
     second: (u32, Second),
     waiting: u64,
     scratch: Vec<u8>,
     writes_unflushed: u32,
-    /// Generation of writes where those of blocks are not known.
+    /// Generation of the next write if the generations of blocks are not tracked.
     generation: u32,
     exhausted: bool,
-    /// Bytes of operations that the worker still chooses; `None`: no limit.
+    /// Bytes of operations left to choose; `None`: no limit.
     pub(super) bytes_left: Option<u64>,
-    /// Whether what reads bring is judged.
+    /// Verification of reads.
     read_checks: ReadChecks,
 }
 
@@ -236,7 +238,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
-        // As far as there is time: several clients are to begin together.
+        // Prepare operations while there is time: several clients start at the same instant.
         while Instant::now() < self.times.start
             && self.ready.len() < self.slots.spares
             && self.make_one()
@@ -254,7 +256,7 @@ impl<'a> Worker<'a> {
         self.drain()?;
         self.give_up_ready();
         if let Some(ends) = self.times.ends.filter(|_| !self.stop.load(Ordering::Acquire)) {
-            // Seconds after the last answer are seconds too.
+            // Report the seconds after the last completion, too.
             self.turn_second(ends);
         }
         self.tell_second();
@@ -262,7 +264,8 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// Until the start, which may be set ahead; the last of it awake, as sleeping is not exact.
+    /// Waits for the start, which may be in the future. Spins at the end, because a sleep is
+    /// inexact.
     fn wait_for_start(&self) {
         loop {
             let left = self.times.start.saturating_duration_since(Instant::now());
@@ -289,7 +292,8 @@ impl<'a> Worker<'a> {
             if self.is_over(now) {
                 break;
             }
-            // What is ready goes before the answers are looked at, what could not be ready after.
+            // Send prepared operations before processing completions, and operations that need a
+            // free slot after.
             while self.send_next(None)? {}
             self.finish_all(&mut done);
             while self.send_next(None)? {}
@@ -316,7 +320,7 @@ impl<'a> Worker<'a> {
             };
             gap_s * factor
         };
-        // In seconds from the start, so that no rounding adds up.
+        // In seconds from the start, so that rounding errors do not accumulate.
         let mut next_s = gap();
         let mut waiting: VecDeque<Instant> = VecDeque::new();
         let mut done = Vec::new();
@@ -346,13 +350,13 @@ impl<'a> Worker<'a> {
         }
         self.in_flight_at_end = Some(self.in_flight);
         if self.exhausted {
-            // The worker has no operation left for them.
+            // The worker has no operations left to send for these.
             let unsent = waiting.iter().filter(|at| self.times.counts(**at)).count();
             self.tally.due -= unsent as u64;
             return Ok(());
         }
         if !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
-            // The last that are due, of the time since the loop last looked.
+            // Add the operations that became due since the loop last checked.
             let until = self.times.ends.unwrap_or_else(Instant::now);
             let until_s = until.saturating_duration_since(self.times.start).as_secs_f64();
             while next_s < until_s {
@@ -363,14 +367,14 @@ impl<'a> Worker<'a> {
         self.send_rest(waiting)
     }
 
-    /// An operation is due, so many seconds from the start.
+    /// Records that an operation is due at `at_s` seconds from the start.
     fn due(&mut self, at_s: f64) -> Instant {
         let at = self.times.start + Duration::from_secs_f64(at_s);
         self.tally.due += u64::from(self.times.counts(at));
         at
     }
 
-    /// Sends what is due, as far as there are slots.
+    /// Sends due operations while slots are free.
     fn send_due(&mut self, waiting: &mut VecDeque<Instant>) -> Result<(), TargetError> {
         while let Some(intended) = waiting.front().copied() {
             if !self.send_next(Some(intended))? {
@@ -381,8 +385,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What was due and could not be sent before the end still counts: it is sent as slots come
-    /// free, for a while.
+    /// Operations that were due but not sent before the end still count: sends them as slots become
+    /// free, for a limited time.
     fn send_rest(&mut self, mut waiting: VecDeque<Instant>) -> Result<(), TargetError> {
         let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
         while !waiting.is_empty() && !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
@@ -414,7 +418,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What was made ready and is not sent any more was never begun.
+    /// Cancels prepared operations that are never sent.
     fn give_up_ready(&mut self) {
         for Ready { choice, .. } in self.ready.drain(..) {
             if let (true, Some(known)) = (changes(choice.kind), self.ground.generations) {
@@ -435,7 +439,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends the next operation; false when as many are in flight as may be, or there is none now.
+    /// Sends the next operation. Returns false if the queue depth is reached or no operation is
+    /// available.
     fn send_next(&mut self, intended: Option<Instant>) -> Result<bool, TargetError> {
         if self.in_flight >= self.slots.depth || (self.ready.is_empty() && !self.make_one()) {
             return Ok(false);
@@ -444,12 +449,12 @@ impl<'a> Worker<'a> {
         self.start(next, intended).map(|()| true)
     }
 
-    /// Makes as many operations ready as there are spare slots.
+    /// Prepares operations until all spare slots are used.
     fn make_ready(&mut self) {
         while self.ready.len() < self.slots.spares && self.make_one() {}
     }
 
-    /// Makes the next operation ready; false when there is no slot or none to be done now.
+    /// Prepares the next operation. Returns false if no slot is free or no operation is available.
     fn make_one(&mut self) -> bool {
         let Some(slot) = self.free.pop() else { return false };
         let Some(choice) = self.choose() else {
@@ -492,7 +497,8 @@ impl<'a> Worker<'a> {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// The next operation: a flush where one is due, a change where no other is under way.
+    /// Chooses the next operation: a flush if one is due, otherwise an operation without a
+    /// conflicting write in flight.
     fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability
             && self.writes_unflushed >= every_writes.max(1)
@@ -524,7 +530,7 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// Of a copy: with what is copied, which is elsewhere.
+    /// Adds the source to a copy; it must not overlap the destination.
     fn with_source(&mut self, found: Choice) -> Option<Choice> {
         if found.kind != OpKind::Copy {
             return Some(found);
@@ -534,8 +540,8 @@ impl<'a> Worker<'a> {
         is_apart.then_some(Choice { source, ..found })
     }
 
-    /// Whether the operation may be done now: nothing else changes its blocks, and of those that
-    /// are compared it is known what they hold.
+    /// Begins an operation. Returns false if a change to its blocks is in flight, or if it compares
+    /// blocks whose contents are unknown.
     fn begin(&self, choice: &Choice) -> bool {
         let Choice { kind, offset, len_bytes, .. } = *choice;
         let Some(known) = self.ground.generations else {
@@ -573,7 +579,7 @@ impl<'a> Worker<'a> {
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
-        // The order of `OpKind::ALL`, which is that of the declaration.
+        // In the order of `OpKind::ALL`, which is the order of declaration.
         let index = choice.stream * KINDS + choice.kind as usize;
         while self.tally.classes.len() <= index {
             self.tally.classes.push(ClassTally::default());
@@ -592,7 +598,7 @@ impl<'a> Worker<'a> {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
         }
         self.tally.answered += u64::from(in_time);
-        // What is there after it is not judged, whether it was done or not.
+        // The blocks are not judged from here on, whether the command succeeded or not.
         if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
             (choice.kind, self.ground.generations)
         {
@@ -639,7 +645,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Verifies the data of a read, as far as this load verifies reads.
+    /// Verifies the data of a read as far as `read_checks` demands.
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let len = work.choice.len_bytes as usize;
         let coverage = &mut self.tally.coverage;
@@ -653,11 +659,12 @@ impl<'a> Worker<'a> {
             is_checked |= self.look_at_block(slot, work, start);
         }
         self.tally.coverage.checked_reads += u64::from(is_checked);
-        // It is one read, however many of its blocks are zeros.
+        // Count one zero read, however many of its blocks are zeros.
         self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
     }
 
-    /// Bytes of a read, from its first, whose blocks are checked: all of a read that is compared.
+    /// Bytes of a read, from its start, whose blocks are checked: the whole read if `compare` is
+    /// set.
     fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
         match self.read_checks {
             ReadChecks::Off => 0,
@@ -693,12 +700,12 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Tells the board of the seconds that are over.
+    /// Reports finished seconds to the board.
     fn turn_second(&mut self, now: Instant) {
         let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
         let current = into.as_secs() as u32;
         let last = self.times.ends.map_or(u32::MAX, |ends| {
-            // A last part of a second is an interval of its own.
+            // A partial last second is an interval of its own.
             let length = ends.saturating_duration_since(self.times.counts_from);
             (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });
@@ -708,7 +715,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Tells the board of the current second.
+    /// Reports the current second to the board.
     fn tell_second(&mut self) {
         let (second, seen) = &mut self.second;
         seen.backlog = self.waiting;
@@ -722,8 +729,8 @@ fn changes(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Flush)
 }
 
-/// Time for which this thread has waited for a core so far (schedstat); zero where the kernel does
-/// not say.
+/// Time that this thread has waited for a core so far (schedstat); zero if the kernel does not
+/// report it.
 fn cpu_wait() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());

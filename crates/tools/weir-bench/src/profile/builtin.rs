@@ -1,10 +1,11 @@
-//! The profiles that come along, embedded from the folder `profiles` of the repository.
+//! Built-in profiles, embedded from the repository's folder `profiles`.
 //!
-//! Not here: reading them.
+//! `read` parses them.
 //!
-//! Invariant: each can be read (a test does), and the program needs no file to run it.
+//! Invariant: each built-in profile can be read (a test checks it), and the program needs no file
+//! to run one.
 
-/// Name and text: our own first, then those that repeat a published document.
+/// Names and texts: Weir's own profiles first, then profiles that repeat a published document.
 pub(super) const PROFILES: [(&str, &str); 10] = [
     ("quick", include_str!("../../../../../profiles/quick.toml")),
     ("vm", include_str!("../../../../../profiles/vm.toml")),

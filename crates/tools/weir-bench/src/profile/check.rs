@@ -1,9 +1,9 @@
-//! What cannot be in a profile: values out of their range, and values that contradict each other.
+//! Checks a profile for values outside their range and for values that contradict each other.
 //!
-//! Not here: how load is offered (expand/load), which is checked where it is decided; traps, which
-//! are legal (lint).
+//! `expand/load` checks the load of each row; `lint` reports traps, which are legal.
 //!
-//! Invariant: what passes here can be expanded without rounding anything away.
+//! Invariant: values that pass fit the integer types of a `RunSpec`; expansion rounds only file
+//! sizes, down to whole blocks, and `commit_every`, up to whole writes.
 
 use std::ops::Range;
 
@@ -21,16 +21,16 @@ use super::quantity::{Size, Time};
 
 type Checked = Result<(), ProfileError>;
 
-/// Largest operation; buffers of it are held for everything in flight.
+/// Largest operation; each operation in flight holds a buffer of this size.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Runs of a row; each has distributions that are kept.
+/// Runs of a row; the result keeps the distributions of each run.
 const RUNS_MAX: u32 = 10_000;
-/// Rates of a curve between two others.
+/// Rates that `refine` may add between two rates of a curve.
 const REFINE_MAX: u32 = 1000;
-/// A longer time is a mistake.
+/// Longest time, 366 days; a longer one is a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
-/// Refuses what cannot be.
+/// Returns an error for the first value that is invalid or contradicts another.
 pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
     let check = Check(source);
     check.content(&profile.content)?;
@@ -107,7 +107,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Exactly one of the two ways to say a block size.
+    /// Requires exactly one of `block` and `blocks`.
     fn blocks(
         &self,
         place: &Range<usize>,
@@ -215,7 +215,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A share of reads, or operations of the target's own.
+    /// Refuses `read_pct` together with `op`, and a percentage out of range.
     fn what(
         &self,
         place: &Range<usize>,
@@ -329,7 +329,7 @@ impl Check<'_> {
         let (place, measure) = (measure.span(), measure.get_ref());
         self.runs(&place, measure.runs)?;
         self.time(&place, "duration", measure.duration)?;
-        // No warm-up is none.
+        // A warm-up of 0 is valid: the row has none.
         self.time(&place, "warmup", measure.warmup.filter(|time| time.0 > 0))
     }
 

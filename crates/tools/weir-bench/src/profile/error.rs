@@ -1,6 +1,6 @@
-//! What can be wrong with a profile, and where.
+//! Errors of profiles, with file and line.
 //!
-//! Not here: traps, which are legal but mislead (lint).
+//! Traps are legal settings that mislead; `lint` reports them.
 //!
 //! Invariant: an error in a file names the file and the line.
 
@@ -8,81 +8,81 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Why a profile cannot be run.
+/// Reason why a profile cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// Neither built in nor a file.
+    /// The name is neither a built-in profile nor a file.
     #[error(
         "there is no profile {name:?}; write the path of a .toml, .fio or .icf file, or one of \
          {known}"
     )]
     Unknown {
-        /// As it was given.
+        /// Name as the user wrote it.
         name: String,
-        /// Those that are built in.
+        /// Names of the built-in profiles.
         known: String,
     },
     /// The file cannot be read.
     #[error("profile {} cannot be read: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Not TOML, or a value of the wrong kind.
+    /// Invalid TOML, or a value of the wrong type.
     #[error("{file}:{line}: {what}")]
     Syntax {
         /// The file.
         file: String,
-        /// Line in it, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
-    /// A key, or one of a fixed set of words, that is not known here.
+    /// Unknown key, or unknown word where only certain words are valid.
     #[error("{file}:{line}: `{word}` is not known here{}; known: {known}", hint(nearest.as_ref()))]
     UnknownWord {
         /// The file.
         file: String,
-        /// Line in it, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// As it was written.
+        /// The unknown word.
         word: String,
-        /// What was probably meant.
+        /// The most similar known word, if one is similar.
         nearest: Option<String>,
-        /// All that are known here.
+        /// All words that are valid at this position.
         known: String,
     },
-    /// A key that must be there is not.
+    /// A mandatory key is missing.
     #[error("{file}:{line}: `{key}` is missing; nothing is assumed for it")]
     Missing {
         /// The file.
         file: String,
-        /// Line where its table begins, from 1.
+        /// Line on which the key's table begins, from 1.
         line: usize,
-        /// The key.
+        /// The missing key.
         key: String,
     },
-    /// Values that cannot be, alone or together.
+    /// A value that is invalid alone or together with another one.
     #[error("{file}:{line}: {what}; {action}")]
     Contradiction {
         /// The file.
         file: String,
-        /// Line in it, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong, and why.
+        /// Description and reason of the error.
         what: String,
-        /// What to do about it.
+        /// Remedy.
         action: String,
     },
-    /// No row of a run can be done by fio.
+    /// The run has no row that fio can run.
     #[error("fio can do no row of {name}: {why}")]
     NothingForFio {
         /// Name of the run.
         name: String,
-        /// Rows, and why not.
+        /// Rows, each with the reason.
         why: String,
     },
     /// The profile has no such variant.
@@ -90,9 +90,9 @@ pub enum ProfileError {
     Variant {
         /// The file.
         file: String,
-        /// As it was given.
+        /// Name as the user wrote it.
         name: String,
-        /// Those that it has.
+        /// Text that lists the variants of the profile.
         known: String,
     },
 }
@@ -101,7 +101,7 @@ fn hint(nearest: Option<&String>) -> String {
     nearest.map(|word| format!(", did you mean `{word}`?")).unwrap_or_default()
 }
 
-/// The text of a profile, for telling where something stands in it.
+/// Text of a profile, used to find the line number of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
@@ -109,7 +109,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Line of a place in the text, from 1.
+    /// Line number of a span in the text, from 1.
     pub(super) fn line(&self, place: &Range<usize>) -> usize {
         let before = self.text.get(..place.start).unwrap_or(self.text);
         before.bytes().filter(|byte| *byte == b'\n').count() + 1
@@ -124,7 +124,7 @@ impl Source<'_> {
         refuse(self.file, self.line(place), what, action)
     }
 
-    /// A word that is not one of those that are known.
+    /// An error for a word that is not in `known`.
     pub(super) fn unknown(&self, place: &Range<usize>, word: &str, known: &[&str]) -> ProfileError {
         ProfileError::UnknownWord {
             file: self.file.to_owned(),
@@ -136,7 +136,7 @@ impl Source<'_> {
     }
 }
 
-/// An error at a line of a file that is imported.
+/// An error at a line of an imported file.
 pub(super) fn refuse(
     file: &str,
     line: usize,
@@ -147,10 +147,10 @@ pub(super) fn refuse(
     ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
-/// What was probably meant; `None` where nothing is near.
+/// The most similar known word; `None` if none is similar.
 pub(super) fn nearest(word: &str, known: &[&str]) -> Option<String> {
     let distances = known.iter().map(|other| (strsim::damerau_levenshtein(word, other), *other));
     let (distance, best) = distances.min()?;
-    // Half of the letters may be wrong: `reads` for `read_pct` is still found.
+    // Up to half of the letters may differ: `read_pct` is found for `reads`.
     (distance <= word.len().max(best.len()) / 2).then(|| best.to_owned())
 }

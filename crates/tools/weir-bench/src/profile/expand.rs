@@ -1,10 +1,10 @@
-//! A profile made into what is measured: a `RunSpec` without anything left open.
+//! Expands a profile into a `RunSpec`, in which no parameter is left open.
 //!
-//! Not here: reading it (read), refusing what cannot be (check), rows (cells), queue depths (load),
-//! smaller scales (scale), bounds (require).
+//! `read` parses the profile, `check` validates it. Below this module, `cells` makes the rows,
+//! `load` their queue depths and rates, `scale` shorter runs, `require` the bounds.
 //!
-//! Invariants: whatever the profile leaves open, or a scale or target changes, is said in `assume`;
-//! the same profile and options give the same `RunSpec`.
+//! Invariants: `assume` lists each choice that the source leaves open and each change by a scale or
+//! target; the same profile and options give the same `RunSpec`.
 
 mod cells;
 mod load;
@@ -21,11 +21,11 @@ use super::format::{Dataset, Engine, Headline, Profile, Target, Writes};
 use super::quantity::Size;
 use super::{Options, Protocol};
 
-/// Of a fill that says nothing.
+/// Block size of a fill, if the profile sets none.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
 
-/// Makes a profile into what is measured. It has passed the checks.
+/// Expands a profile that passed the checks.
 pub(super) fn expand(
     source: Source<'_>,
     profile: &Profile,
@@ -93,15 +93,15 @@ fn title(profile: &Profile, options: &Options) -> String {
     }
 }
 
-/// What every file is a multiple of: the largest block and that of the fill.
+/// Unit of all file sizes: a common multiple of the largest block and the fill block.
 fn unit_bytes(block_max: u32, fill: FillSpec) -> u64 {
     let (large, small) = (block_max.max(fill.block_bytes), block_max.min(fill.block_bytes));
-    // Both are powers of two in all but odd profiles, where the product is a common multiple too.
+    // Nearly all profiles use powers of two here; otherwise the product is a common multiple too.
     let whole = large.is_multiple_of(small);
     if whole { u64::from(large) } else { u64::from(large) * u64::from(small) }
 }
 
-/// What the dataset is in the profile; each file whole units.
+/// Dataset of the profile; each file is rounded down to whole units.
 fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSpec, ProfileError> {
     let place = profile.dataset.span();
     let refuse = |what: String, action: &str| Err(source.contradiction(&place, what, action));
@@ -149,7 +149,7 @@ fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSp
     Ok(DatasetSpec { files, file_bytes })
 }
 
-/// Whether no other way to say the dataset is mixed into one of them.
+/// Whether the profile describes the dataset in this way only.
 fn alone(profile: &Profile, way: usize) -> bool {
     let dataset = profile.dataset.get_ref();
     let others = [
@@ -159,7 +159,7 @@ fn alone(profile: &Profile, way: usize) -> bool {
         dataset.databases.is_some() || dataset.db_size.is_some(),
     ];
     let mixed = others.iter().enumerate().any(|(other, said)| other != way && *said);
-    // `file_size` belongs to the first two.
+    // Only the first two ways use `file_size`.
     !mixed && (way < 2 || dataset.file_size.is_none())
 }
 
@@ -210,7 +210,7 @@ fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Du
     }
 }
 
-/// Says what of the source is not repeated.
+/// Lists in `assume` the parts of the source that the run does not repeat.
 fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     if let Some(mix) = &profile.mix {
         let meta_pct = 100.0 - mix.get_ref().data_pct;
@@ -241,7 +241,7 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     scale::tell(options.scale_of_file(), assume);
 }
 
-/// The file test, where the profile has one.
+/// The bonnie test of the profile, if it has one.
 fn bonnie(
     source: Source<'_>,
     profile: &Profile,
@@ -277,7 +277,7 @@ fn bonnie(
     Ok(Some(scale::bonnie(spec, options.scale_of_file())))
 }
 
-/// Whether a protocol can be spoken.
+/// Whether weir-bench implements the protocol.
 impl Protocol {
     fn available(self) -> bool {
         !matches!(self, Self::Nfs3 | Self::Smb | Self::S3)

@@ -1,12 +1,12 @@
-//! Job files of fio: import as a run, export of one.
+//! Job files of fio: import as a run, and export of a run.
 //!
-//! Not here: running fio (calibrate).
+//! `calibrate` runs fio.
 //!
 //! Invariants:
-//! - the import reads each word of a job as fio does, names it as skipped, or refuses it with its
-//!   line: a job never silently becomes another one;
-//! - where fio and we differ on purpose (fill, rates, repeated addresses), `assume` or a trap
-//!   says it.
+//! - the import reads each option of a job as fio does, reports it as skipped, or refuses it with
+//!   its line number; it never changes the load silently;
+//! - `assume` or a trap reports each deliberate difference from fio: fill, rates, repeated
+//!   addresses.
 
 mod export;
 mod import;

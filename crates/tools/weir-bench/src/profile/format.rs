@@ -1,9 +1,9 @@
-//! The keys of a profile file, as they stand in it.
+//! The keys of a profile file.
 //!
-//! Not here: reading the text (read), what cannot be (check), what comes of it (expand).
+//! `read` parses the text, `check` validates the values, `expand` makes the run.
 //!
 //! Invariants: a key that is not listed here is an error; `dataset`, `content` and `durability` are
-//! mandatory; what can contradict something else keeps its place in the text.
+//! mandatory; a value that can contradict another one keeps its span in the text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ pub(super) struct Profile {
     pub(super) schema: Spanned<u32>,
     pub(super) name: String,
     pub(super) title: Option<String>,
-    /// A file of `profiles/reference`.
+    /// File name in `profiles/reference`.
     pub(super) reference: Option<Spanned<String>>,
-    /// Those the source used; empty: any.
+    /// Protocols that the source used; empty: any.
     #[serde(default)]
     pub(super) protocols: Vec<Protocol>,
     pub(super) clients: Option<Spanned<u32>>,
@@ -50,18 +50,18 @@ pub(super) struct Profile {
     pub(super) sizing: Option<Spanned<SizingSpec>>,
     pub(super) cost: Option<CostSpec>,
     pub(super) target: Option<Target>,
-    /// Counters of the target to be shown on the same time axis.
+    /// Counters to watch on the target during the run; the assumptions list them.
     #[serde(default)]
     pub(super) observe: Vec<String>,
     #[serde(default)]
     pub(super) variant: Vec<Variant>,
 }
 
-/// Cache, protection and features of the target that the profile is for.
+/// Cache, protection and features of the target that the profile was written for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
-    /// A size; `0` where it has no cache.
+    /// Size of its cache; `0` if it has none.
     cache: Option<Size>,
     protection: Option<String>,
     #[serde(default)]
@@ -78,7 +78,8 @@ impl Target {
     }
 }
 
-/// `files` times `file_size`; the other names say what a file stands for in the source.
+/// `files` times `file_size`. The other keys name the unit of the source that a file represents,
+/// such as a volume or a database.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {
@@ -97,7 +98,7 @@ pub(super) struct Dataset {
     pub(super) hot_data_pct: Option<f64>,
 }
 
-/// Where random operations go.
+/// Address distribution of random operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Where {
@@ -120,7 +121,7 @@ pub(super) struct Content {
 #[serde(deny_unknown_fields)]
 pub(super) struct Durability {
     pub(super) writes: Writes,
-    /// Bytes between two flushes, at the largest block.
+    /// Bytes between two flushes, for operations of the largest block size.
     pub(super) commit_every: Option<Size>,
     /// Writes of one worker between two flushes.
     pub(super) every_writes: Option<u32>,
@@ -157,16 +158,16 @@ pub(super) enum ArrivalName {
     Poisson,
 }
 
-/// How load is offered: for a matrix, and for tests that do not say it themselves.
+/// Load of a matrix, and of tests without a load of their own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Load {
     #[serde(default)]
     pub(super) mode: Mode,
     pub(super) workers: Option<u32>,
-    /// In flight, of each worker.
+    /// Operations in flight of each worker.
     pub(super) window: Option<u32>,
-    /// In flight, of all workers of a client together.
+    /// Operations in flight of all workers of a client.
     pub(super) qd: Option<u32>,
     pub(super) rate: Option<f64>,
     pub(super) arrival: Option<ArrivalName>,
@@ -214,13 +215,13 @@ pub(super) enum Pattern {
     Seq,
 }
 
-/// Every combination, block sizes turning fastest.
+/// All combinations; the block size changes fastest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Matrix {
     pub(super) pattern: Vec<Pattern>,
     pub(super) read_pct: Vec<Spanned<f64>>,
-    /// Where sequential rows come in another order, or not all.
+    /// Values for sequential rows, if they differ in order or number.
     pub(super) seq_read_pct: Option<Vec<Spanned<f64>>>,
     pub(super) block: Vec<Spanned<Size>>,
 }
@@ -238,7 +239,7 @@ pub(super) struct Phases {
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) block: Size,
-    /// A fill is sequential; the word is there to say so.
+    /// Only `seq` is valid: a fill is sequential. The key documents it.
     pub(super) pattern: Option<Spanned<Pattern>>,
     pub(super) in_flight: Option<u32>,
 }
@@ -259,7 +260,7 @@ pub(super) struct Measure {
     pub(super) warmup: Option<Time>,
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
-    /// There is no other; the word is there to say so.
+    /// Only `interleaved` is valid. The key documents the order.
     #[serde(rename = "order")]
     pub(super) _order: Option<Order>,
     pub(super) headline: Option<Headline>,
@@ -281,9 +282,9 @@ pub(super) enum Headline {
 /// `"full"`, or a table with `sample_pct`.
 #[derive(Debug)]
 pub(super) enum Verify {
-    /// Every byte of every read, and of every block after the last run.
+    /// Compares every byte of every read, and of every block after the last run.
     Full,
-    /// Stamps of reads, and a share of the blocks after the last run.
+    /// Checks the stamps of reads, and a share of the blocks after the last run.
     Sample(Sample),
 }
 
@@ -312,7 +313,7 @@ impl<'de> Deserialize<'de> for Verify {
     }
 }
 
-/// Reads [`Verify`]: an untagged enum would not say which word is wrong.
+/// Deserializes [`Verify`]. The error of an untagged enum would not name the wrong word.
 struct VerifyVisitor;
 
 impl<'de> Visitor<'de> for VerifyVisitor {
@@ -335,7 +336,7 @@ impl<'de> Visitor<'de> for VerifyVisitor {
     }
 }
 
-/// Operations of one kind; those of a profile share each test that has no pattern of its own.
+/// Operations of one kind. A test without a pattern uses all streams of the profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stream {
@@ -343,14 +344,14 @@ pub(super) struct Stream {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) pattern: Pattern,
-    /// Not with `op`.
+    /// Excludes `op`.
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Operations of the target's own, instead of reads and writes.
+    /// Offloaded operations, instead of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
     pub(super) share: u32,
 }
 
-/// What targets do by themselves.
+/// Offloaded operations: the target executes them without data from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OwnOp {
@@ -388,11 +389,11 @@ pub(super) struct Test {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Operations of the target's own, instead of reads and writes.
+    /// Offloaded operations, instead of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
-    /// A row for each: in flight, of all workers of a client together.
+    /// One row for each value: operations in flight of all workers of a client.
     pub(super) qd: Option<Vec<Spanned<u32>>>,
-    /// A row for each: workers with one operation in flight.
+    /// One row for each value: workers with one operation in flight each.
     pub(super) threads: Option<Vec<Spanned<u32>>>,
     pub(super) workers: Option<u32>,
     pub(super) mode: Option<Mode>,
@@ -403,9 +404,9 @@ pub(super) struct Test {
     pub(super) duration: Option<Time>,
     pub(super) runs: Option<u32>,
     pub(super) clients: Option<u32>,
-    /// Of the bonnie engine: a multiple of the memory (`3xRAM`) or a size.
+    /// Bonnie engine only: size of the large file, a multiple of the memory (`3xRAM`) or bytes.
     pub(super) size: Option<Spanned<String>>,
-    /// Of the bonnie engine.
+    /// Bonnie engine only: number of small files.
     pub(super) files: Option<u32>,
 }
 
@@ -426,7 +427,7 @@ pub(super) enum RateOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Search {
-    /// There is no other; the word is there to say so.
+    /// Only `require` is valid. The key documents the bound of the search.
     #[serde(rename = "slo")]
     pub(super) _slo: Slo,
     pub(super) tolerance_pct: f64,
@@ -467,14 +468,14 @@ pub(super) struct CurveStop {
     pub(super) or_p99_above: Time,
 }
 
-/// A named way to differ. `set` is applied to the text before it is read as a profile.
+/// A named variant. `read` applies `set` to the TOML table before it deserializes the profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Variant {
     pub(super) name: String,
     #[serde(default, rename = "set")]
     pub(super) _set: BTreeMap<String, toml::Value>,
-    /// How the target is to be set up; the generator cannot do it.
+    /// Settings of the target for this variant; the generator cannot apply them.
     #[serde(default)]
     pub(super) target: BTreeMap<String, toml::Value>,
     pub(super) cache: Option<CacheState>,

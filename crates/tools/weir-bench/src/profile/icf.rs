@@ -1,6 +1,6 @@
 //! Configuration files of Iometer (`.icf`): import as a run.
 //!
-//! Not here: cycles through workers, targets or queue depths; the import refuses them.
+//! The import refuses cycles through workers, targets or queue depths.
 //!
 //! A file is a list of keys that begin with `'`, each with lines of values below it; a key with a
 //! blank behind the `'` is a comment.
@@ -9,7 +9,7 @@
 //! - each access specification of a worker is one row; its lines are streams;
 //! - as in Iometer, a sequential operation begins at the end of the one before, and each worker
 //!   uses the whole dataset;
-//! - the import refuses each key that would make another load, with its line, and reads or names
+//! - the import refuses each key that would change the load, with its line, and reads or reports
 //!   every other key.
 
 mod parse;
@@ -29,8 +29,8 @@ use super::imported::{self, Imported, Said};
 use super::lint::{Trap, trap};
 use parse::{Config, Line, Spec};
 
-/// Makes a configuration of Iometer into a run; `file` is its name in errors. Where it means the
-/// whole disk, the options must say how much that is.
+/// Imports a configuration of Iometer as a run; `file` is its name in errors. If the file uses the
+/// whole disk, the options must give its size.
 pub fn import_icf(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut config = parse::parse(file, text)?;
     let (mut traps, skipped) =
@@ -86,7 +86,7 @@ fn cell(config: &Config, name: &str, spec: &Spec) -> CellSpec {
     }
 }
 
-/// Lines of the same mix, order and alignment are one stream of several sizes.
+/// Groups lines of the same mix, order and alignment into one stream with several sizes.
 fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut mixes: BTreeMap<(u32, u32, u32), Vec<BlockShare>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.share_pct > 0) {
@@ -115,7 +115,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     let mut names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
     names.dedup();
     if names.len() < streams.len() {
-        // The same mix at several alignments.
+        // Number the streams: the same mix occurs with several alignments.
         for (number, stream) in (1..).zip(&mut streams) {
             stream.name = format!("{} ({number})", stream.name);
         }
@@ -127,7 +127,7 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
     streams
 }
 
-/// Finds differences between the row and Iometer.
+/// Reports differences between the row and Iometer as traps.
 fn find(file: &str, name: &str, spec: &Spec, traps: &mut Vec<Trap>) {
     let lines = spec.lines.iter().filter(|line| line.share_pct > 0);
     if let Some(line) = lines.clone().find(|line| line.align == 0) {

@@ -1,6 +1,6 @@
-//! Runs made of the files of other generators: the part that all of them have in common.
+//! Runs imported from files of other generators: the code that all imports share.
 //!
-//! Not here: reading the files (fio, icf), traps of any run (lint).
+//! `fio` and `icf` read the files, `lint` finds the traps of any run.
 //!
 //! Invariant: an import reports each changed word as a trap and as an assumption of the run, and
 //! each skipped word with its line.
@@ -23,16 +23,16 @@ pub struct Imported {
     pub spec: RunSpec,
     /// Differences between the run and the file. `lint` finds the traps of any run.
     pub traps: Vec<Trap>,
-    /// Words that change nothing here, in the order of the file.
+    /// Words that do not change the load, in the order of the file.
     pub skipped: Vec<Skipped>,
 }
 
-/// A word of a file that changes nothing here.
+/// A word of a file that does not change the load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Skipped {
     /// The file.
     pub file: String,
-    /// Line in it, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// The word itself.
     pub word: String,
@@ -43,7 +43,7 @@ pub struct Skipped {
 /// Contents of a file.
 pub(super) struct Said {
     pub(super) file: String,
-    /// The program the file is for, and the kind of the file.
+    /// Title of the run: the generator and the path of the file.
     pub(super) title: String,
     pub(super) cells: Vec<CellSpec>,
     pub(super) dataset: DatasetSpec,
@@ -56,13 +56,13 @@ pub(super) struct Said {
 
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
 const FILL_IN_FLIGHT: u32 = 32;
-/// A fill with smaller blocks is slow.
+/// Smallest block that a fill uses if it can; smaller blocks are slow.
 const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// Makes a run from the contents of a file.
 ///
 /// # Errors
-/// Words for the line of the size: the data holds no block.
+/// The data is too small for its blocks. The message belongs to the line that sets the size.
 pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> {
     let Said { file, mut cells, content, mut assume, mut traps, skipped, .. } = said;
     let files = u64::from(said.dataset.files.max(1));
@@ -123,15 +123,15 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
     Ok(Imported { spec, traps, skipped })
 }
 
-/// Makes streams walk whose size does not divide the parts of the data: a walk leaves the rest of a
-/// part out, as fio does, so that the data keeps its size.
+/// Turns a random or sequential stream into a walk if its block size does not divide the parts of
+/// the data. A walk skips the remainder of a part, as fio does, so the data keeps its size.
 fn walk_odd_sizes(cell: &mut CellSpec, part_bytes: u64) {
     let workers = cell.load.workers();
     for stream in &mut cell.streams {
         let [BlockShare { bytes, .. }] = stream.blocks[..] else { continue };
         let random_pct = match stream.access {
             Access::Random => 100.0,
-            // Several workers have a part each, and a walk goes over all of them.
+            // Several sequential workers have a part each; a walk would take each over all parts.
             Access::Sequential if workers == 1 => 0.0,
             _ => continue,
         };
@@ -151,9 +151,9 @@ fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
 struct Sizes {
     smallest: u64,
     largest: u64,
-    /// Stamped blocks of the content: every size is a multiple.
+    /// Bytes of a stamped block of the content; it divides every size.
     stamped: u64,
-    /// Common multiple of the sizes that parts of the data must be multiples of.
+    /// Common multiple of the sizes that must divide each part of the data.
     unit: u64,
 }
 
@@ -164,7 +164,7 @@ impl Sizes {
         let sizes: Vec<u64> = streams().flat_map(bytes).map(u64::from).collect();
         let is_stamped = sizes.iter().all(|bytes| bytes.is_multiple_of(STAMPED_BYTES));
         let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
-        // A walk needs no whole number of its operations.
+        // A walk skips the remainder, so its size need not divide a part.
         let is_walk = |it: &&StreamSpec| matches!(it.access, Access::Walk { .. });
         let placed = streams().filter(|it| !is_walk(it)).flat_map(bytes).map(u64::from);
         let unit = placed.chain([stamped]).try_fold(1, multiple);
@@ -176,8 +176,8 @@ impl Sizes {
         }
     }
 
-    /// The largest block that fills files of so many bytes without a rest: a power of two if that
-    /// is not small.
+    /// Largest block that fills files of this size without a remainder: a power of two of at least
+    /// 64 KiB, if there is one.
     fn fill_block(&self, file_bytes: u64) -> u32 {
         let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
         let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);
@@ -188,7 +188,7 @@ impl Sizes {
     }
 }
 
-/// The smallest number that both divide.
+/// Least common multiple; `None` on overflow.
 fn multiple(one: u64, other: u64) -> Option<u64> {
     let (mut a, mut b) = (one, other);
     while b > 0 {
@@ -202,13 +202,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fill_divides_the_file_and_is_large_where_it_can_be() {
+    fn fill_block_is_the_largest_that_divides_the_file() {
         let block =
             |stamped, bytes| Sizes { smallest: 1, largest: 1, stamped, unit: 1 }.fill_block(bytes);
         assert_eq!(block(4096, 1 << 30), 1 << 20);
-        // 25000 blocks of 4 KiB: 8 x 3125.
+        // 25,000 blocks of 4 KiB; 25,000 is 8 x 3125.
         assert_eq!(block(4096, 102_400_000), 1_024_000);
-        // 25001 is 23 x 1087, and 1009 is a prime.
+        // 25,001 is 23 x 1087, and 1009 is a prime.
         assert_eq!(block(4096, 4096 * 25_001), 4096 * 23);
         assert_eq!(block(4096, 4096 * 1009), 4096);
         assert_eq!(block(512, 512 * 1009), 512 * 1009);

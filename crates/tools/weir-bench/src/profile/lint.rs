@@ -1,9 +1,9 @@
-//! Traps in what is to be measured, named before it is.
+//! Traps of a run: legal settings that make its results misleading, reported before it starts.
 //!
-//! Not here: contradictions, which are errors (check); judging what was measured (verdict).
+//! Contradictions are errors (`check`); `verdict` judges results.
 //!
-//! Invariants: a trap says what, why it misleads and what to do; each kind is named once, with the
-//! rows it is in; no trap stops a run.
+//! Invariants: a trap has a description, a reason and a remedy; each kind of trap is reported once,
+//! with its rows; no trap stops a run.
 
 #[cfg(test)]
 mod tests;
@@ -16,37 +16,37 @@ use crate::spec::{
     Scale, StreamSpec,
 };
 
-/// The machine that serves the data, and the one that offers the load, where they are the same;
-/// otherwise the memory of the first and the cores of the second.
+/// The machine that runs target and generator. If they have a machine each: the memory of the
+/// target's machine and the cores of the generator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Bytes of memory that can cache the data.
     pub memory_bytes: u64,
-    /// Cores that offer load.
+    /// Cores that the generator can use.
     pub cores: u32,
 }
 
-/// Something that makes a number mean other than it seems to.
+/// A setting that makes a result misleading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trap {
-    /// What it is, with its figures.
+    /// Description, with figures.
     pub what: String,
-    /// Why it misleads.
+    /// Reason why it misleads.
     pub why: String,
-    /// What to do about it.
+    /// Remedy.
     pub action: String,
 }
 
-/// Runs shorter than this end before caches, logs and garbage collection show.
+/// Runs shorter than this end before caches, logs and garbage collection affect them.
 const SHORT_MS: u64 = 10_000;
-/// Fewer runs have no confidence interval.
+/// Fewer runs give no confidence interval.
 const RUNS_MIN: u32 = 3;
-/// Samples beyond a percentile for it to be printed.
+/// Samples beyond a percentile that a report needs to print it.
 const BEYOND_MIN: f64 = 10.0;
-/// Operations per second that a core of the generator can offer at most.
+/// Operations per second that a core of the generator can send at most.
 const CORE_OPS_S: f64 = 1_000_000.0;
 
-/// Names the traps in what is to be measured on a machine.
+/// Finds the traps of a run on a machine.
 pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
     let mut traps = Vec::new();
     scale(spec, &mut traps);
@@ -71,7 +71,7 @@ pub(super) fn trap(
     Trap { what: what.into(), why: why.into(), action: action.into() }
 }
 
-/// Names of the rows for which something holds, shortened; `None` where there are none.
+/// Names of the rows that meet a condition, shortened; `None` if no row does.
 fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
     let names: Vec<&str> =
         spec.cells.iter().filter(|cell| holds(cell)).map(|cell| cell.name.as_str()).collect();
@@ -102,11 +102,11 @@ fn tenths(pct: f64) -> u64 {
     (pct * 10.0).round() as u64
 }
 
-/// Bytes that most operations of a cell go to.
+/// Working set: bytes that receive most operations of a cell.
 fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
     let total = spec.dataset.total_bytes();
     let part = |access: Access| match access {
-        // In tenths of a percent, so that no float becomes a size.
+        // Tenths of a percent keep the sizes in integers.
         Access::Hotspot { data_pct, .. } => total / 1000 * tenths(data_pct),
         Access::Sequential | Access::Random | Access::Zipf { .. } | Access::Walk { .. } => total,
     };
@@ -184,7 +184,7 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
     }
 }
 
-/// Share of all operations of a cell that a bound looks at.
+/// Share of a cell's operations that a bound covers.
 fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     let all: f64 = cell.streams.iter().map(|stream| f64::from(stream.share)).sum();
     let chosen = cell.streams.iter().filter(|it| stream.is_none_or(|name| name == it.name));
@@ -198,7 +198,7 @@ fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     chosen.map(|it| f64::from(it.share) * part(it)).sum::<f64>() / all.max(1.0)
 }
 
-/// Operations per second of a cell, as far as they are known before: those offered, or required.
+/// Operations per second of a cell, if known before the run: the offered or the required rate.
 fn expected_rate(spec: &RunSpec, cell: &CellSpec) -> Option<f64> {
     match cell.load {
         LoadSpec::Open { rate, .. } => Some(rate),
@@ -223,7 +223,7 @@ fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
 }
 
 fn sampling(spec: &RunSpec, traps: &mut Vec<Trap>) {
-    // The length of a run that ends after a number of bytes is not known before.
+    // The length of a run that ends after a number of bytes is unknown before it.
     let has_length = |cell: &CellSpec| cell.worker_bytes.is_none();
     let short =
         |cell: &CellSpec| has_length(cell) && cell.duration_ms < SHORT_MS && cell.search.is_none();

@@ -1,10 +1,10 @@
-//! Sizes and times as profiles write them: `4KiB`, `20GB`, `10m`, `500ms`.
+//! Sizes and times in profiles: `4KiB`, `20GB`, `10m`, `500ms`.
 //!
-//! Not here: `weir_base::size`, in which KB means 1024: published documents mean both, so a profile
-//! says which one.
+//! In `weir_base::size` KB is 1024 bytes. Published documents use both meanings, so a profile
+//! states which one.
 //!
-//! Invariants: GB is 10^9 and GiB is 2^30; a unit is always written, and `K`, `M`, `G` alone are
-//! refused; no sign, no overflow, no part of a byte or millisecond.
+//! Invariants: GB is 10^9 and GiB is 2^30; a unit is mandatory, and `K`, `M`, `G` alone are
+//! refused; so are signs, overflow, and fractions of a byte or millisecond.
 
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ pub(super) struct Size(pub(super) u64);
 #[serde(try_from = "String")]
 pub(super) struct Time(pub(super) u64);
 
-/// Why a quantity could not be read.
+/// Reason why a quantity cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} {why}; write {example}")]
 pub(super) struct QuantityError {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_misread_is_refused() {
+    fn ambiguous_or_malformed_quantity_is_refused() {
         for text in ["", "4K", "10G", "4096", "-1B", "KiB", "0.3B", "1.2.3GB", "99999999TiB", "1X"]
         {
             let error = Size::try_from(text.to_owned()).expect_err(text).to_string();

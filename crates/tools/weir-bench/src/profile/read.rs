@@ -1,9 +1,9 @@
-//! The text of a profile, read strictly.
+//! Strict parser of a profile's text.
 //!
-//! Not here: what its values mean together (check).
+//! `check` validates the values together.
 //!
-//! Invariant: every error names a line; of an unknown word it says what is known in its place, and
-//! what was probably meant.
+//! Invariant: every error names a line; for an unknown word it also lists the valid words and the
+//! most similar one.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -15,10 +15,11 @@ use super::format::Profile;
 /// Version of the format.
 const SCHEMA: u32 = 1;
 
-/// Reads a profile, changed as one of its variants says.
+/// Reads a profile and applies one of its variants.
 pub(super) fn read(source: Source<'_>, variant: Option<&str>) -> Result<Profile, ProfileError> {
     let mut table = DeTable::parse(source.text).map_err(|error| explain(source, &error))?;
-    // As it stands first: a wrong key is told as such, not as what a variant made of it.
+    // Deserialize the unchanged profile first: a wrong key is then reported as such, before a
+    // variant can replace its value.
     let plain = typed(source, table.clone())?;
     let Some(name) = variant else { return Ok(plain) };
     apply(source, table.get_mut(), name, &plain)?;
@@ -38,7 +39,7 @@ fn typed(source: Source<'_>, table: Spanned<DeTable<'_>>) -> Result<Profile, Pro
     Ok(profile)
 }
 
-/// Puts the values of a variant's `set` in their places.
+/// Applies the values of a variant's `set` to the profile.
 fn apply<'a>(
     source: Source<'_>,
     root: &mut DeTable<'a>,
@@ -66,7 +67,7 @@ fn apply<'a>(
     Ok(())
 }
 
-/// Puts a value in the place of another that is there: `matrix.block`.
+/// Replaces an existing value, named by a path such as `matrix.block`.
 fn put<'a>(
     source: Source<'_>,
     root: &mut DeTable<'a>,
@@ -98,12 +99,13 @@ fn put<'a>(
     Ok(())
 }
 
-/// An error of the TOML library with its line, and with what was probably meant.
+/// Converts an error of the TOML library: adds the line and, for an unknown word, the most similar
+/// valid one.
 fn explain(source: Source<'_>, error: &toml::de::Error) -> ProfileError {
     let place = error.span().unwrap_or_default();
     let (file, line) = (source.file.to_owned(), source.line(&place));
     let message = error.message();
-    // serde gives what it knows only in words, the names in backticks.
+    // serde lists the valid words only in its message, each in backticks.
     let mut quoted = message.split('`').skip(1).step_by(2);
     let first = quoted.next().unwrap_or_default().to_owned();
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {

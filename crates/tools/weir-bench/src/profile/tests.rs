@@ -1,6 +1,6 @@
-//! Profiles: those that come along, and those that are refused.
+//! Tests of built-in profiles and of refused ones.
 //!
-//! Not here: published rows (reference), traps (lint).
+//! `reference` tests published rows, `lint` tests traps.
 
 mod bad_input;
 
@@ -57,7 +57,7 @@ fn every_profile_can_be_run_at_every_scale_in_every_variant() {
     }
 }
 
-/// What a generator may rely on.
+/// Checks the properties of a run that the generator relies on.
 fn sound(spec: &RunSpec, scale: Scale) {
     let what = format!("{} {:?} {scale:?}", spec.name, spec.cells[0].variant);
     let distinct: BTreeSet<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
@@ -87,7 +87,7 @@ fn sound(spec: &RunSpec, scale: Scale) {
 }
 
 #[test]
-fn the_quick_profile_takes_about_a_minute() {
+fn quick_profile_takes_about_a_minute() {
     let spec = seed("quick", None);
     let ms =
         |cell: &crate::spec::CellSpec| u64::from(cell.runs) * (cell.warmup_ms + cell.duration_ms);
@@ -96,9 +96,10 @@ fn the_quick_profile_takes_about_a_minute() {
     assert_eq!(load("quick", &Options::default()).unwrap().cells, spec.cells);
 }
 
-/// Only profiles that come along have scales.
+/// A user's file runs in full unless the user gives a scale; built-in profiles default to standard
+/// scale.
 #[test]
-fn profile_of_a_user_is_done_as_it_is_written() {
+fn user_profile_runs_in_full_by_default() {
     let large = SMALL.replacen("1GiB", "100GiB", 1).replacen(
         "[[test]]",
         "phases = { measure = { duration = \"1h\", warmup = \"5m\", runs = 7 } }\n[[test]]",
@@ -122,7 +123,7 @@ fn profile_of_a_user_is_done_as_it_is_written() {
 }
 
 #[test]
-fn the_matrix_comes_in_the_order_of_the_published_tables() {
+fn matrix_has_the_order_of_the_published_tables() {
     let spec = seed("s000-nexenta-vm", None);
     let names: Vec<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
     assert_eq!(names.len(), 54, "the sequential table has no rows with a quarter of reads");
@@ -145,7 +146,7 @@ fn the_matrix_comes_in_the_order_of_the_published_tables() {
 }
 
 #[test]
-fn every_test_of_the_documents_is_there() {
+fn profiles_contain_every_published_test() {
     let storpool = seed("s001-storpool", None);
     assert_eq!(storpool.cells.len(), 3 * 4 + 2 * 6 + 2 * 4 + 2);
     assert!(storpool.cells[..32].iter().all(|cell| cell.clients == 3));
@@ -178,7 +179,7 @@ fn every_test_of_the_documents_is_there() {
 }
 
 #[test]
-fn a_variant_changes_what_it_names_and_nothing_else() {
+fn variant_changes_only_the_values_it_sets() {
     let plain = parse("small.toml", SMALL, &at(Scale::Seed)).unwrap();
     let deep = Options { variant: Some("deep".to_owned()), seed: Some(7), ..at(Scale::Seed) };
     let deep = parse("small.toml", SMALL, &deep).unwrap();
@@ -192,7 +193,7 @@ fn a_variant_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn the_title_says_what_is_used_instead_of_a_protocol_that_is_missing() {
+fn title_names_the_substitute_for_a_missing_protocol() {
     let title =
         |name: &str, protocol| load(name, &Options { protocol, ..at(Scale::Seed) }).unwrap().title;
     assert!(title("s000-nexenta-vm", Some(Protocol::Nbd)).ends_with("(on nbd instead of nfs3)"));
@@ -202,7 +203,7 @@ fn the_title_says_what_is_used_instead_of_a_protocol_that_is_missing() {
 }
 
 #[test]
-fn blocks_that_the_target_cannot_do_are_raised_and_told() {
+fn small_blocks_are_rounded_up_and_reported() {
     let options = Options { block_min_bytes: Some(4096), ..at(Scale::Seed) };
     let spec = load("s002-vlab", &options).unwrap();
     assert_eq!(spec.cells[0].streams[0].blocks[0].bytes, 4096);
@@ -217,7 +218,7 @@ fn access_follows_the_dataset() {
     assert_eq!(seed("vm", None).cells[0].streams[0].access, hot);
 }
 
-/// What is put in the place of what, the line of the error, and words that must be in it.
+/// Text to replace, its replacement, line of the error, words of the error.
 const REFUSED: &[(&str, &str, usize, &str)] = &[
     ("block = \"1MiB\"", "blok = \"1MiB\"", 11, "`blok` is not known here, did you mean `block`?"),
     ("writes = \"none\"", "writes = \"fuaa\"", 5, "did you mean `fua`?"),
@@ -270,7 +271,7 @@ const REFUSED: &[(&str, &str, usize, &str)] = &[
 ];
 
 #[test]
-fn what_cannot_be_is_refused_with_its_line() {
+fn invalid_value_is_refused_with_its_line() {
     let options = Options { variant: Some("deep".to_owned()), ..at(Scale::Seed) };
     parse("small.toml", SMALL, &options).unwrap();
     for (old, new, line, words) in REFUSED {
@@ -285,7 +286,7 @@ fn what_cannot_be_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_name_that_is_no_profile_and_no_file_is_told_apart() {
+fn unknown_profile_and_unreadable_file_are_different_errors() {
     let error = load("s000", &Options::default()).unwrap_err();
     assert!(matches!(&error, ProfileError::Unknown { known, .. } if known.contains("quick")));
     let error = load("./none.toml", &Options::default()).unwrap_err();

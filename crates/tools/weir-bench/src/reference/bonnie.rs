@@ -1,16 +1,16 @@
 //! A published row of bonnie++ 1.96, in its own fields.
 //!
-//! Not here: our file test with the same fields (bonnie).
+//! `bonnie` of the crate is Weir's test with the same fields.
 //!
-//! Invariant: output is writing and input is reading; the names of bonnie++ are kept, because a
-//! summary that renamed them has swapped them before.
+//! Invariant: output means write and input means read. The fields keep the names of bonnie++,
+//! because a summary that renamed them swapped the two.
 
 use serde::Deserialize;
 
 use crate::bonnie::Phase;
 
-/// One run. KiB per second or operations per second, processor in percent of one core, longest
-/// latency; `None`: too fast to be timed.
+/// One run: KiB per second or operations per second, processor time in percent of one core, longest
+/// latency. `None`: the phase was too fast to time.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "bonnie++ defines its fields; the names carry the units")]
@@ -56,19 +56,19 @@ pub struct BonnieRow {
     pub random_delete_latency_us: Option<f64>,
 }
 
-/// What a row says of one phase.
+/// Figures of one phase in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BonnieFigure {
     /// KiB per second, or operations per second.
     pub rate: Option<f64>,
-    /// In percent of one core.
+    /// Processor time in percent of one core.
     pub cpu_pct: Option<f64>,
     /// Longest operation.
     pub latency_us: Option<f64>,
 }
 
 impl BonnieRow {
-    /// What it says of a phase.
+    /// The figures of a phase.
     pub fn figure(&self, phase: Phase) -> BonnieFigure {
         let (rate, cpu_pct, latency_us) = match phase {
             Phase::OutChar => {

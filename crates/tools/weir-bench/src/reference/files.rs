@@ -1,14 +1,14 @@
-//! The files of published rows, embedded, and their reading.
+//! Embedded files of published rows, and their parser.
 //!
-//! Not here: what the columns mean (the row types).
+//! The row types define the columns.
 //!
-//! Invariant: a column that the row type does not know is an error, not left out.
+//! Invariant: a column that the row type does not define is an error; none is ignored.
 
 use serde::de::DeserializeOwned;
 
 use super::ReferenceError;
 
-/// The texts of one document; empty where it has no such table.
+/// The texts of one document; a table that it does not have is empty.
 pub(super) struct File {
     pub(super) name: &'static str,
     pub(super) rows: &'static str,
@@ -45,12 +45,12 @@ pub(super) const FILES: [File; 5] = [
     File { name: "s004-exchange.csv", rows: text!("s004-exchange.csv"), bonnie: "", sizing: "" },
 ];
 
-/// What must be known of all rows.
+/// Notes that apply to all rows.
 pub(super) fn notes(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("# ")).map(str::to_owned).collect()
 }
 
-/// Rows of a text.
+/// Parses the rows of a text.
 pub(super) fn rows<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, ReferenceError> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
     let rows: Result<Vec<T>, csv::Error> = reader.deserialize().collect();

@@ -1,6 +1,6 @@
-//! The published rows hold together, and each has a cell that repeats it.
+//! Tests: the published rows are consistent, and a profile has a cell for each.
 //!
-//! Not here: our own figures.
+//! No test uses figures of Weir.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn every_file_can_be_read_and_is_the_reference_of_a_profile() {
     assert!(load("s005.csv").unwrap_err().to_string().contains("s004-exchange.csv"));
 }
 
-/// Every row is found again: in its variant by name, and among the rows beside that cell.
+/// Each row has a cell of its name in the profile's variant, and that cell finds the row.
 #[test]
 fn every_row_names_a_cell_of_its_profile() {
     for file in names() {
@@ -67,7 +67,7 @@ fn every_row_names_a_cell_of_its_profile() {
 }
 
 #[test]
-fn the_147_rows_of_the_matrix_obey_little_and_their_mix() {
+fn matrix_rows_obey_littles_law_and_their_mix() {
     let published = published("s000-nexenta-vm.csv");
     assert_eq!(published.rows.len(), 147);
     let (fills, rows): (Vec<&Row>, Vec<&Row>) =
@@ -78,7 +78,7 @@ fn the_147_rows_of_the_matrix_obey_little_and_their_mix() {
             rows.iter().filter(in_flight).map(|row| row.in_flight().unwrap()).collect();
         assert!(in_flight.iter().all(|count| (lowest..=highest).contains(count)), "{in_flight:?}");
     }
-    // Latency is printed to 0.1 ms: even at its lowest, one worker per file (120) is too few.
+    // Latency is printed to 0.1 ms: even at its lowest, one worker per file (120) would be too few.
     let low = |row: &&&Row| row.cell == "random 64KiB read 0%" && row.window == Some(1);
     let low = rows.iter().find(low).unwrap();
     assert!(low.total_ops_s.unwrap() * (low.latency_ms.unwrap() - 0.05) / 1000.0 > 125.0);
@@ -110,7 +110,7 @@ fn bandwidth_of_the_matrix_is_mib_on_the_wire() {
 }
 
 #[test]
-fn output_is_writing_and_the_means_are_means() {
+fn bonnie_output_is_write_and_the_published_means_match() {
     let published = published("s002-vlab.csv");
     assert_eq!(published.bonnie.len(), 8);
     let mean = |figure: fn(&super::BonnieRow) -> Option<f64>| {
@@ -126,7 +126,7 @@ fn output_is_writing_and_the_means_are_means() {
 }
 
 #[test]
-fn sizes_are_throughput_by_block_size_and_the_compression_test_more_than_doubles() {
+fn sizing_and_compression_rows_match_their_documents() {
     let softnas = published("s003-softnas.csv");
     assert_eq!(softnas.sizing.len(), 6);
     let cap = |row: &super::SizingRow| row.mb_s_to * 1024.0 / row.block_kib;

@@ -1,10 +1,10 @@
-//! Published rows of the document that a profile repeats, beside ours.
+//! Published rows of the document that a profile repeats, next to the rows of this run.
 //!
-//! Not here: the published rows (reference), how a table looks (html, markdown).
+//! `reference` reads the published rows; `html` and `markdown` format the tables.
 //!
 //! Invariants:
-//! - rows keep the order of the document; ours stand with their verdict;
-//! - every table says that it is of other hardware: a ratio shows a shape, not a rank.
+//! - rows keep the order of the document; each row of this run has its verdict;
+//! - every table states that the hardware differs: a ratio shows a shape, not a rank.
 
 use std::slice;
 
@@ -14,16 +14,16 @@ use crate::summary::CellSummary;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// What stands in the title of every table.
+/// Caveat in the title of every table.
 const SHAPE: &str = "other hardware: shape, not rank";
 
-/// Published rows beside ours, and what must be known of them.
+/// Tables of published rows next to this run's rows, and notes on the published rows.
 pub(super) struct Beside {
     pub(super) tables: Vec<Table>,
     pub(super) notes: Vec<String>,
 }
 
-/// Ours, as a published row sees it.
+/// Result of this run for a published row.
 struct Ours {
     name: String,
     cell: Option<usize>,
@@ -31,11 +31,11 @@ struct Ours {
     summary: CellSummary,
 }
 
-/// Nothing where the run repeats no document, or none of its rows.
+/// Has no tables if the run repeats no document, or none of its rows.
 pub(super) fn beside(run: &JudgedRun) -> Beside {
     let nothing = Beside { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
-    // A result of another version may name a document that does not come along.
+    // A result of another version may name a document that this version lacks.
     let Ok(published) = reference::load(name) else { return nothing };
     let mut tables: Vec<Table> = Vec::new();
     let mut left_out = 0;
@@ -122,7 +122,7 @@ fn line(row: &reference::Row, ours: &Ours) -> Row {
     Row { name: ours.name.clone(), cell: ours.cell, verdict: ours.verdict, figures }
 }
 
-/// What must be known of the row, and its latencies by kind where it has those instead of a mean.
+/// The note of a row, and its latencies by kind if it has those instead of a mean.
 fn note(row: &reference::Row) -> String {
     let kinds = [
         ("database reads", row.db_read_ms),
@@ -139,7 +139,7 @@ fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// What the document says of the row's setting.
+/// Configuration of the row in its document.
 fn variant(row: &reference::Row) -> String {
     let counted = |what: &str, count: Option<u32>| count.map(|count| format!("{count} {what}"));
     let parts = [

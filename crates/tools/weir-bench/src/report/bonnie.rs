@@ -1,9 +1,9 @@
-//! The table of the file test, with the published rows beside.
+//! The table of the bonnie test, with columns for the published rows.
 //!
-//! Not here: figures and verdicts (bonnie), how a table looks (html, markdown).
+//! `bonnie` computes figures and verdicts; `html` and `markdown` format the table.
 //!
-//! Invariants: phases stand in the order of bonnie++, each with its verdict; a ratio to what was
-//! published is called shape, not rank.
+//! Invariants: phases have the order of bonnie++, each with its verdict; a ratio to published rows
+//! is labelled as a shape, not a rank.
 
 use super::rows::{Row, Table};
 use crate::bonnie::{BonnieResult, Column, Phase};
@@ -21,7 +21,7 @@ const PUBLISHED_HEADS: [&str; 5] = [
     "ratio (shape, not rank)",
 ];
 
-/// `None`: there was no such test.
+/// The table; `None` if the run has no bonnie test.
 pub(super) fn table(run: &JudgedRun) -> Option<Table> {
     let result = run.result().bonnie.as_ref()?;
     let published = run.result().spec.reference.as_deref().and_then(|name| {
@@ -89,7 +89,7 @@ fn range(rate: &Spread) -> String {
     format!("{} to {}", words::number(rate.min), words::number(rate.max))
 }
 
-/// What must be known of ours, what is wrong with it, and what must be known of theirs.
+/// Notes on the run, remarks on its phases, and notes on the published runs.
 fn notes(result: &BonnieResult, columns: &[Column], published: Option<&Published>) -> Vec<String> {
     let mut notes = result.notes.clone();
     notes.extend(result.failure.iter().map(|why| format!("ended early: {why}")));

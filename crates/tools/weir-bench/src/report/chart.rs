@@ -1,11 +1,12 @@
-//! Charts as SVG that takes its colours from the document around it.
+//! Charts as SVG elements that take their colours from the surrounding document.
 //!
-//! Not here: what is drawn (plots), legends (HTML).
+//! `plots` chooses the data, the HTML has the legends.
 //!
 //! Invariants:
-//! - the colours below stand for roles; the style sheet replaces them where the document is dark;
-//! - a chart over time has at most [`POINTS_MAX`] points, which keep every peak and dip;
-//! - what is not a positive number has no place on a logarithmic axis and is left out.
+//! - the colours below represent roles; the style sheet replaces them in a dark document;
+//! - a chart over time has at most [`POINTS_MAX`] points, which keep the highest and lowest value
+//!   of each stretch;
+//! - a logarithmic axis omits values that are not positive.
 
 use std::ops::Range;
 
@@ -21,9 +22,9 @@ use plotters::style::{Color as _, RGBColor, ShapeStyle};
 
 use super::ReportError;
 
-/// Points of all lines of a chart together: it has 550 pixels.
+/// Limit for the points of all lines of a chart together; its plot is 550 pixels wide.
 pub(super) const POINTS_MAX: usize = 600;
-/// Lines that can be told apart; more share colours.
+/// Colours that readers can distinguish; further lines reuse them.
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x5E, 0xA8),
     RGBColor(0xC8, 0x50, 0x00),
@@ -39,39 +40,39 @@ const HEIGHT: u32 = 230;
 
 /// Lines on a common pair of axes.
 pub(super) struct Chart {
-    /// Names it to who cannot see it, and in errors.
+    /// Text for screen readers and for errors.
     pub(super) title: String,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
 }
 
-/// How far apart the values of an axis are.
+/// Spacing of the values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// By their difference; the axis starts at zero.
+    /// Distance by difference; the axis includes zero.
     Linear,
-    /// By their ratio; the axis ends at powers of this.
+    /// Distance by ratio; the axis ends at powers of this base.
     Logarithmic(u8),
 }
 
-/// One direction of a chart.
+/// One axis of a chart.
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
-    /// How its values are written.
+    /// Formats its values.
     pub(super) format: fn(f64) -> String,
 }
 
-/// One line of a chart; its colour is that of its place among the lines.
+/// One line of a chart; its position among the lines decides its colour.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// Whether each point is marked.
+    /// Whether each point has a marker.
     pub(super) marked: bool,
 }
 
-/// The chart as an SVG element; `None` where no point can be shown.
+/// The chart as an SVG element; `None` if it has no point to show.
 pub(super) fn svg(chart: &Chart) -> Result<Option<String>, ReportError> {
     let shown = |point: &(f64, f64)| chart.x.shows(point.0) && chart.y.shows(point.1);
     let lines: Vec<Vec<(f64, f64)>> = chart
@@ -126,7 +127,7 @@ fn draw(
         let colour = COLOURS[index % COLOURS.len()];
         let style = ShapeStyle { color: colour.to_rgba(), filled: false, stroke_width: 2 };
         context.draw_series(LineSeries::new(points.iter().copied(), style))?;
-        // A line of one point would not be seen.
+        // A line with a single point would be invisible.
         if line.marked || points.len() == 1 {
             let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
             context.draw_series(dots)?;
@@ -138,11 +139,12 @@ fn draw(
 
 impl Axis {
     fn shows(&self, value: f64) -> bool {
-        // Beyond this the end of the axis would be no number.
+        // Larger values would overflow the end of the axis.
         value.abs() < 1e300 && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// From zero or a power of ten to what holds every value; `None` of none.
+    /// Ends of the axis that include every value, from zero or a power of the base; `None` without
+    /// values.
     fn range(&self, values: impl Iterator<Item = f64>) -> Option<AxisRange> {
         let ends = |ends: Option<(f64, f64)>, value: f64| {
             Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
@@ -165,7 +167,7 @@ struct AxisRange {
     scale: Scale,
 }
 
-/// An axis of either kind, so that a chart has one type.
+/// An axis of either scale, so that every chart has the same type.
 enum Coordinate {
     Linear(RangedCoordf64),
     Logarithmic(LogCoord<f64>),
@@ -208,7 +210,7 @@ impl Ranged for Coordinate {
     }
 }
 
-/// What every element says again is said once, by the style sheet.
+/// Removes attributes that the style sheet sets once for all elements.
 fn compact(svg: &str) -> String {
     let once = [
         " opacity=\"1\"",
@@ -222,8 +224,8 @@ fn compact(svg: &str) -> String {
     short.lines().collect()
 }
 
-/// The points of one of `lines` lines, in order: where they are too many, of each stretch its
-/// lowest and its highest.
+/// Thins one of `lines` lines: if it has too many points, keeps the lowest and the highest of each
+/// stretch, in order.
 pub(super) fn thin(points: &[(f64, f64)], lines: usize) -> Vec<(f64, f64)> {
     let most = (POINTS_MAX / lines.max(1)).max(2);
     if points.len() <= most {
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_leaves_out_what_has_no_place_on_it() {
+    fn logarithmic_axis_omits_values_that_are_not_positive() {
         let line = Line { name: "a".to_owned(), points: vec![(0.0, 0.0)], marked: false };
         let chart = |line| Chart {
             title: "t".to_owned(),

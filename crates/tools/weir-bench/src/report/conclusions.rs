@@ -1,11 +1,11 @@
-//! Conclusions of a run, in sentences with computed differences: the start of a report.
+//! Conclusions of a run, as sentences with computed differences: the start of a report.
 //!
-//! Not here: verdicts of single rows (judge), comparisons with another run (compare).
+//! `judge` decides the verdicts of single rows, `compare` compares two runs.
 //!
 //! Invariants:
 //! - only rows whose verdict is *valid* are compared;
-//! - two rows are compared only if they differ in one respect: depth, share of reads, size or
-//!   order of the addresses.
+//! - two rows are compared only if they differ in one respect: depth, share of reads, size or order
+//!   of the addresses.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::summary::CellSummary;
 use crate::verdict::{Finding, JudgedRun, Remark};
 use crate::words;
 
-/// Difference from a ratio of 1 that counts as equal.
+/// Two values count as equal if they differ by less than this many percent.
 const EQUAL_PCT: f64 = 5.0;
 
-/// Faults that the conclusions name; the verdicts list all of them.
+/// Limit of faults that the conclusions name; the verdicts list all of them.
 const FAULTS_MAX: usize = 3;
 
 /// The sentences, the most important first.
@@ -103,7 +103,7 @@ fn rows(run: &JudgedRun) -> Vec<Row<'_>> {
     valid.filter_map(|(cell, judged)| Row::of(cell, &judged.summary)).collect()
 }
 
-/// The rows with the most operations and the most data.
+/// The rows with the highest operation rate and the highest throughput.
 fn highest(rows: &[Row<'_>]) -> Vec<String> {
     let most = |figure: &dyn Fn(&Row<'_>) -> f64| {
         rows.iter().max_by(|a, b| figure(a).total_cmp(&figure(b)))
@@ -155,7 +155,7 @@ impl Respect {
         parts.join(", ")
     }
 
-    /// The value in which rows differ, to order them by.
+    /// The value of this respect, to sort rows by.
     fn value(self, row: &Row<'_>) -> f64 {
         match self {
             Self::Depth => row.depth as f64,
@@ -213,12 +213,12 @@ fn difference(rows: &[Row<'_>], respect: Respect) -> Option<String> {
         let differ = respect.value(low) < respect.value(high);
         differ.then(|| (group.len(), respect.sentence(&common, low, high)))
     };
-    // The first of the longest: the order of names does not change from run to run.
+    // Take the first of the longest groups: they are sorted by name, so the choice is stable.
     let found = groups.into_iter().filter_map(ends);
     found.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, said)| said)
 }
 
-/// The row whose slowest operations are furthest from its usual ones.
+/// The row with the largest ratio of 99th percentile to median latency.
 fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     let tail = |row: &Row<'_>| Some(row.summary.latency.p99_us? / row.summary.latency.p50_us?);
     let tails = rows.iter().filter_map(|row| Some((tail(row)?, row)));
@@ -232,7 +232,7 @@ fn slowest_tail(rows: &[Row<'_>]) -> Option<String> {
     ))
 }
 
-/// `3.4 times`, or `as much as` for nearly the same.
+/// `3.4 times`, or `about 1 times` for nearly equal values.
 fn times(ratio: f64) -> String {
     if (ratio - 1.0).abs() * 100.0 < EQUAL_PCT {
         "about 1 times".to_owned()
@@ -281,9 +281,9 @@ mod tests {
     }
 
     #[test]
-    fn row_that_cannot_be_quoted_is_compared_with_no_other() {
+    fn invalid_row_is_not_compared() {
         let one = row("one", 1000, 1000, |cell| depth(cell, 1));
-        // 4,000 per second of 100 us: half an operation in flight instead of 8.
+        // By Little's law, 4,000 per second of 100 us are 0.4 operations in flight instead of 8.
         let wrong = row("wrong", 4000, 100, |cell| depth(cell, 8));
         let told = said(vec![one, wrong]);
         assert!(told.contains("The most operations: one,"), "{told}");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_from_nothing() {
+    fn run_without_cells_states_that_nothing_was_measured() {
         assert_eq!(said(Vec::new()), "No cell was measured.");
     }
 }

@@ -1,8 +1,8 @@
-//! What a report says in words, the same in every format.
+//! Texts of a report, the same in every format.
 //!
-//! Not here: how it looks.
+//! `html` and `markdown` format them.
 //!
-//! Invariant: everything that was assumed or warned of is said.
+//! Invariant: the texts contain every assumption and every warning.
 
 use crate::requirement::{self, Assessment, CellAssessment, Criterion, Outcome};
 use crate::result::{CellResult, RunResult};
@@ -16,15 +16,15 @@ pub(super) const CRITERION_HEADS: [&str; 6] =
 pub(super) const SIZE_HEADS: [&str; 6] =
     ["for", "verdict", "IOPS", "MiB/s", "IOPS with margin", "size"];
 
-/// Facts that stand together, under a title.
+/// Facts under a common title.
 pub(super) type Section = (&'static str, Vec<(String, String)>);
 
-/// With the scale, which says how much of the profile was done.
+/// Title of the run; it names the scale if the run did not do the whole profile.
 pub(super) fn title(run: &JudgedRun) -> String {
     run.result().spec.title.clone()
 }
 
-/// How the requirement was decided, and the least that is left of it.
+/// States how the requirement was decided, and its least headroom.
 pub(super) fn decided(assessment: &Assessment) -> String {
     let chosen = format!("Decided by {}.", assessment.chosen);
     match assessment.least_headroom() {
@@ -42,7 +42,7 @@ pub(super) fn subtitle(run: &JudgedRun) -> String {
     format!("{}, profile {}, {started}{done}", result.target.address, result.spec.name)
 }
 
-/// How many cells have which verdict.
+/// Counts the cells of each verdict.
 pub(super) fn counted(run: &JudgedRun) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for verdict in run.cells().iter().map(JudgedCell::verdict) {
@@ -118,7 +118,7 @@ pub(super) fn beside_headline(run: &JudgedRun) -> Vec<(String, String)> {
     ]
 }
 
-/// Cores that the server's process kept busy.
+/// Cores that the server process kept busy: median of the runs.
 fn target_cpu(result: &RunResult) -> String {
     let runs = result.cells.iter().flat_map(CellResult::measured);
     let cores = runs.filter_map(|run| Some(run.target_cpu_s? / run.seconds.max(1e-9)));
@@ -129,7 +129,7 @@ fn target_cpu(result: &RunResult) -> String {
     }
 }
 
-/// All that must be known to read the numbers, and to get them again.
+/// All facts that a reader needs to interpret the numbers and to repeat the run.
 pub(super) fn facts(run: &JudgedRun) -> Vec<Section> {
     let result = run.result();
     vec![
@@ -212,7 +212,7 @@ fn conditions(result: &RunResult) -> Vec<(String, String)> {
     facts
 }
 
-/// What the latencies of the tables count from, for each kind of load there is.
+/// Start of the latency measurement, for each kind of load in the run.
 fn latencies(spec: &RunSpec) -> Vec<(String, String)> {
     let mut facts: Vec<(String, String)> = Vec::new();
     for load in spec.cells.iter().map(|cell| &cell.load) {

@@ -1,8 +1,8 @@
-//! `report.html`: one file, offline, readable without scripts, light and dark.
+//! `report.html`: one file, readable offline and without scripts, light and dark.
 //!
-//! Not here: what is said (facts), which figures stand where (rows), drawing (chart).
+//! `facts` has the texts, `rows` the figures of the tables; `chart` draws.
 //!
-//! Invariants: everything from a result goes through the template's escaping; nothing is loaded.
+//! Invariants: the template escapes everything from a result; the page loads nothing.
 
 mod cell;
 mod verdicts;
@@ -111,7 +111,7 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
     })
 }
 
-/// What the document that is repeated says, beside ours.
+/// Published rows of the repeated document, next to this run's rows.
 fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
     let beside = beside::beside(run);
     if beside.tables.is_empty() {
@@ -148,7 +148,7 @@ fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
     }
 }
 
-/// A chart with its title, verdict and legend; empty where nothing can be drawn.
+/// A chart with its title, verdict and legend; empty if there is nothing to draw.
 fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     let Some(svg) = chart::svg(chart)? else { return Ok(html! {}) };
     Ok(html! {
@@ -166,7 +166,7 @@ fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
     })
 }
 
-/// A verdict as a word on its colour.
+/// A verdict as a coloured label.
 fn chip(verdict: &str) -> Markup {
     let class = match verdict {
         "valid" => "good",

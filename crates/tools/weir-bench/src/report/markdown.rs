@@ -1,8 +1,8 @@
 //! `report.md`: the report for a terminal, a pull request, a wiki.
 //!
-//! Not here: charts.
+//! It has no charts.
 //!
-//! Invariants: the order of the HTML; what stands in a table cannot break it.
+//! Invariants: sections have the order of the HTML; no text can break a table.
 
 use super::rows::{self, Table};
 use super::{beside, conclusions, facts};
@@ -127,7 +127,8 @@ fn row(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Names come from profiles and systems: a bar, a line's end or a tag in them stays what it is.
+/// Escapes a field. Names come from profiles and systems; a bar, line break or tag in them must not
+/// change the document.
 fn field(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
     escaped.replace(['\n', '\r'], " ")

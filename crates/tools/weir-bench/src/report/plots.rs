@@ -1,8 +1,8 @@
-//! Which charts a cell and a table have.
+//! The charts of a cell and of a table.
 //!
-//! Not here: drawing (chart).
+//! `chart` draws them.
 //!
-//! Invariant: a chart of nothing is not there; what it would have shown is said by the caller.
+//! Invariant: a chart without data is omitted; the caller states its content in words.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::summary::{RunFigures, whole_intervals};
 use crate::verdict::JudgedRun;
 use crate::words;
 
-/// Points of its longest line from which on a chart is drawn.
+/// Fewest points that the longest line of a chart needs; the tables show fewer.
 const POINTS_MIN: usize = 10;
 
-/// Steps of a logarithm in which points of a distribution are told apart.
+/// Steps for each factor of 10; points of a distribution that are closer than a step are omitted.
 const STEPS_PER_DECADE: f64 = 40.0;
 
-/// The charts of a cell: by second, distribution, backlog; of a search latency by rate.
+/// Charts of a cell: by second, distribution, backlog; for a search also latency by rate.
 pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     let latency =
         by_second(cell, "Latency, 99th percentile of each second", |second| second.p99_us);
@@ -40,12 +40,12 @@ pub(super) fn of_cell(cell: &CellResult) -> Vec<Chart> {
     charts
 }
 
-/// Whether a chart shows more than a table does: a line of fewer points is read in the table.
+/// Whether a chart shows more than a table: one of its lines has [`POINTS_MIN`] points.
 fn is_worth_drawing(chart: &Chart) -> bool {
     chart.lines.iter().any(|line| line.points.len() >= POINTS_MIN)
 }
 
-/// The rounds of a precondition, which were done until they were steady.
+/// Operations per second in each round of the preconditioning.
 pub(super) fn rounds(phase: &PhaseResult) -> Option<Chart> {
     let point = |(index, iops): (usize, &f64)| ((index + 1) as f64, *iops);
     let points: Vec<(f64, f64)> = phase.rounds_iops.iter().enumerate().map(point).collect();
@@ -76,7 +76,7 @@ fn by_second(cell: &CellResult, title: &str, figure: fn(&Interval) -> f64) -> Ch
     }
 }
 
-/// Share of operations that took longer, by latency: the tail is as wide as the body.
+/// Share of slower operations by latency. Logarithmic axes give the tail as much space as the body.
 fn distribution(cell: &CellResult) -> Chart {
     let best = cell.best_or_lowest().filter(|_| cell.runs.is_empty());
     let runs = cell.runs.iter().chain(best);
@@ -105,7 +105,8 @@ fn latency_axis(label: &'static str) -> Axis {
     Axis { label, scale: Scale::Logarithmic(10), format: words::axis_us }
 }
 
-/// Latency, and how many percent took longer; points that would fall together are left out.
+/// Latencies with the percentage of slower operations; omits points that are too close to each
+/// other.
 fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     let smallest = 100.0 / (all.count().max(1) as f64);
     let points = all.points().into_iter().map(|(us, up_to)| (us, (1.0 - up_to) * 100.0));
@@ -121,7 +122,7 @@ fn slower(all: &Latencies) -> Vec<(f64, f64)> {
             Some(_) => {}
         }
     }
-    // The slowest operation ends the line, also where all took the same time.
+    // End the line at the slowest operation, also if all operations took the same time.
     let max_us = all.max_us();
     if kept.is_empty() && all.count() > 0 {
         kept.push((max_us, 100.0));
@@ -132,7 +133,7 @@ fn slower(all: &Latencies) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Latency by rate, of a search.
+/// Latency by rate, for a search.
 fn curve(cell: &CellResult) -> Chart {
     let figures: Vec<RunFigures> =
         cell.points.iter().map(|point| RunFigures::of(&point.run)).collect();
@@ -150,7 +151,7 @@ fn curve(cell: &CellResult) -> Chart {
     }
 }
 
-/// Operations per second by operations in flight, where some cells of a table differ in that alone.
+/// Operations per second by operations in flight, for cells of a table that differ in that alone.
 pub(super) fn sweep(run: &JudgedRun, cells: &[usize]) -> Option<Chart> {
     let mut lines: Vec<(usize, Line)> = Vec::new();
     for index in cells {

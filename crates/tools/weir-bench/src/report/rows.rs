@@ -1,11 +1,11 @@
-//! The tables of a report: which cells stand in which, and in what columns.
+//! The tables of a report: their cells and columns.
 //!
-//! Not here: how a table looks (html, markdown).
+//! `html` and `markdown` format them.
 //!
 //! Invariants:
 //! - tables and rows keep the order of the profile, preparation first;
-//! - the columns of the references come first, in their order: size, share of reads, throughput,
-//!   operations, mean latency, reads, writes; what they leave out stands behind;
+//! - the columns of the published references come first, in their order: size, share of reads,
+//!   throughput, operations, mean latency, reads, writes; the other columns follow;
 //! - every row has its verdict.
 
 use std::collections::BTreeSet;
@@ -19,35 +19,35 @@ use crate::summary::{CellSummary, LatencySummary, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-/// Said of phases, which prepare and are not judged.
+/// Verdict of the phases, which prepare the target.
 pub(super) const NOT_JUDGED: &str = "not judged";
 
-/// Rows that stand together.
+/// Rows under a common title.
 pub(super) struct Table {
     pub(super) title: String,
-    /// Heads of the columns of figures.
+    /// Headings of the columns of figures.
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<Row>,
-    /// Cells of the rows, for charts; empty where rows are none.
+    /// Cells of the rows, for charts; empty if the rows are no cells.
     pub(super) cells: Vec<usize>,
-    /// What must be known of it.
+    /// Notes for the reader.
     pub(super) notes: Vec<String>,
 }
 
-/// Columns that say what was asked for, which is known without any run.
+/// Columns of settings, which are known without a run.
 const ASKED: [&str; 3] = ["IO size", "read %", "load"];
 
 /// A row of a table.
 pub(super) struct Row {
     pub(super) name: String,
-    /// Index of its cell; `None`: a phase, or a part of the file test.
+    /// Index of its cell; `None`: a phase, or a part of the bonnie test.
     pub(super) cell: Option<usize>,
     pub(super) verdict: &'static str,
-    /// One for each head.
+    /// One figure for each heading.
     pub(super) figures: Vec<String>,
 }
 
-/// What a row is made of.
+/// Data of a row.
 struct Source<'a> {
     name: String,
     cell: Option<(usize, &'a CellResult)>,
@@ -60,7 +60,7 @@ struct Source<'a> {
 
 type Column<'a> = (String, Box<dyn Fn(&Source<'_>) -> String + 'a>);
 
-/// All tables: preparation, one for each table and variant of the profile, the file test.
+/// All tables: preparation, one for each table and variant of the profile, the bonnie test.
 pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     let result = run.result();
     let mut tables = Vec::new();
@@ -88,7 +88,8 @@ pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     tables
 }
 
-/// The figures that stand for a cell: of a search those of the highest rate that was met.
+/// The figures that represent a cell; for a search, the figures of the highest rate that met its
+/// bounds, or of the lowest rate if no rate did.
 pub(super) fn headline(cell: &CellResult, judged: &JudgedCell) -> CellSummary {
     let best = cell.best_or_lowest().filter(|_| judged.summary.runs == 0);
     best.map_or_else(|| judged.summary.clone(), |run| CellSummary::of_runs(slice::from_ref(run)))
@@ -142,7 +143,7 @@ fn table(title: String, sources: &[Source<'_>], spec: &RunSpec) -> Table {
     }
 }
 
-/// What was not measured is not zero.
+/// A figure that was not measured is `-`, because it is not zero.
 fn field((head, figure): &Column<'_>, source: &Source<'_>) -> String {
     let known = source.summary.runs > 0 || ASKED.contains(&head.as_str());
     if known { figure(source) } else { "-".to_owned() }
@@ -168,7 +169,7 @@ fn column<'a>(head: &str, figure: impl Fn(&Source<'_>) -> String + 'a) -> Column
     (head.to_owned(), Box::new(figure))
 }
 
-/// As the references have them.
+/// Columns of the published references.
 fn leading() -> Vec<Column<'static>> {
     vec![
         column("IO size", |source| source.block.clone()),
@@ -181,7 +182,7 @@ fn leading() -> Vec<Column<'static>> {
     ]
 }
 
-/// What they leave out.
+/// Columns that the references lack.
 fn behind() -> Vec<Column<'static>> {
     let p = |latency: &LatencySummary, us: Option<f64>| words::percentile_ms(us, latency.count);
     vec![
@@ -208,7 +209,7 @@ fn mean_ms(latency: &LatencySummary) -> String {
     if latency.count == 0 { "n/a".to_owned() } else { words::ms(latency.mean_us) }
 }
 
-/// Where cells have several streams: operations and mean latencies of each, as `004` has them.
+/// If cells have several streams: operations and mean latencies of each, as in reference `004`.
 fn of_streams(sources: &[Source<'_>]) -> Vec<Column<'static>> {
     let cells = || sources.iter().filter_map(|source| source.cell.map(|(_, cell)| cell));
     if !cells().any(|cell| cell.spec.streams.len() > 1) {
@@ -264,7 +265,7 @@ fn stream_ms(source: &Source<'_>, stream: &str, op: OpKind) -> String {
     mean_ms(&LatencySummary::of(&merged(own)))
 }
 
-/// Throughput by the lowest limit at this size of operations, in percent.
+/// Throughput as a percentage of the lowest limit at this size of operations.
 fn of_limit(limits: &Limits, source: &Source<'_>) -> String {
     let (iops, mib_s) = (source.summary.iops.median, source.summary.mib_s.median);
     let binding = limits.share_pct(iops, mib_s);

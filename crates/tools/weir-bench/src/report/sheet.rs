@@ -1,9 +1,9 @@
-//! `cells.csv`: one line per cell and run, for other programs.
+//! `cells.csv`: one line for each cell and run, for other programs.
 //!
-//! Not here: medians over runs, which the tables have.
+//! The tables have the medians over runs.
 //!
-//! Invariants: every line carries the verdict of its cell; a figure that does not exist is an empty
-//! field; units stand in the head.
+//! Invariants: every line has the verdict of its cell; a figure that does not exist is an empty
+//! field; column names contain the units.
 
 use super::ReportError;
 use crate::result::{CellResult, CellRun};
@@ -77,7 +77,7 @@ pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
     Ok(String::from_utf8(bytes).expect("every field is text"))
 }
 
-/// A line for each phase and run of the file test.
+/// A line for each phase and run of the bonnie test.
 fn bonnie(run: &JudgedRun) -> Vec<Vec<String>> {
     let (columns, mut lines) = (run.bonnie(), Vec::new());
     let runs = run.result().bonnie.iter().flat_map(|result| &result.runs);
@@ -190,7 +190,7 @@ fn of_run(run: &CellRun) -> Vec<String> {
     ]
 }
 
-/// With three decimals at most, which is a nanosecond of a microsecond.
+/// At most three decimals; for microseconds this is a nanosecond.
 fn figure(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! Reports of results as a run would give them.
+//! Tests of reports, made from results as real runs give them.
 
 use super::*;
 use crate::fixture;
@@ -14,7 +14,7 @@ fn remark() -> Remark {
     }
 }
 
-/// A valid cell, one that is not, and a search.
+/// A valid cell, a cell with a remark, and a search.
 fn judged() -> JudgedRun {
     let run = |iops| fixture::closed_run(iops, 10, 75, 800, 2500);
     let cells = vec![
@@ -80,7 +80,7 @@ fn every_table_row_and_chart_has_its_verdict() {
 }
 
 #[test]
-fn what_a_target_is_called_cannot_become_markup() {
+fn target_name_is_escaped_in_reports() {
     let mut result = judged().result().clone();
     result.target.address = "<script>alert(1)</script>|".to_owned();
     let judged = JudgedRun::with_remarks(result, vec![Vec::new(); 3]);
@@ -107,7 +107,7 @@ fn markdown_has_tables_of_equal_width_with_verdicts() {
 }
 
 #[test]
-fn a_cell_without_any_run_says_why() {
+fn cell_without_runs_states_the_reason() {
     let failed = CellResult {
         failure: Some("the target went away".to_owned()),
         ..fixture::cell("lost cell", Vec::new())
@@ -125,7 +125,7 @@ fn a_cell_without_any_run_says_why() {
 
 /// The columns of reference `004`: operations and latencies of each stream.
 #[test]
-fn several_streams_have_columns_of_their_own() {
+fn each_stream_has_its_own_columns() {
     let mut cell = fixture::cell("jetstress", vec![fixture::closed_run(1100, 10, 60, 5900, 3400)]);
     let log = StreamSpec { name: "log".to_owned(), read_pct: 0.0, ..cell.spec.streams[0].clone() };
     cell.spec.streams[0].name = "db".to_owned();
@@ -154,7 +154,7 @@ fn several_streams_have_columns_of_their_own() {
 }
 
 #[test]
-fn rounds_of_a_precondition_are_listed_and_drawn_from_ten_on() {
+fn ten_preconditioning_rounds_give_a_chart() {
     let mut result = judged().result().clone();
     let mut phase = result.phases[0].clone();
     phase.name = "precondition".to_owned();
@@ -172,9 +172,9 @@ fn rounds_of_a_precondition_are_listed_and_drawn_from_ten_on() {
     assert!(many.contains("by round of precondition") && many.contains("(steady after 5 rounds)"));
 }
 
-/// `result.json` may have been changed by hand: whatever numbers it holds, a report is made.
+/// `result.json` may have been edited by hand: any number in it gives a report.
 #[test]
-fn absurd_numbers_end_in_a_report() {
+fn absurd_numbers_still_give_a_report() {
     for absurd in [1e308, -1e308, 5e-324, 0.0, -1.0] {
         let mut result = judged().result().clone();
         for run in result.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
@@ -193,15 +193,15 @@ fn absurd_numbers_end_in_a_report() {
     }
 }
 
-/// Issue 4: a report of 60 cells weighs less than 3 MB.
+/// Issue 4: a report of 60 cells is smaller than 3 MB.
 #[test]
-fn sixty_long_cells_stay_small() {
+fn report_of_sixty_cells_stays_below_3_mb() {
     let cell = |index: u64| {
         let run = |base: u64| {
             let mut run = fixture::closed_run(10, 600, 50, 800, 2500);
             run.offered_iops = Some(100.0);
             for (second, interval) in run.intervals.iter_mut().enumerate() {
-                // Anything that does not lie on one line.
+                // Noise, so that the points do not lie on one line.
                 let noise = (second as u64 * 7919 + base * 104_729) % 101;
                 interval.ops = 1000 + noise * 7;
                 interval.p99_us = 500.0 + (noise * noise) as f64;
@@ -212,7 +212,7 @@ fn sixty_long_cells_stay_small() {
             }
             run
         };
-        // Ten are the most that are done to make an interval narrow.
+        // A cell has at most ten runs to narrow its confidence interval.
         fixture::cell(&format!("cell {index}"), (index..index + 10).map(run).collect())
     };
     let result = fixture::result((0..60).map(cell).collect());
@@ -222,7 +222,7 @@ fn sixty_long_cells_stay_small() {
 }
 
 #[test]
-fn files_are_written_or_it_is_said_which_was_not() {
+fn error_names_the_file_that_was_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let paths = write(&judged(), directory.path()).unwrap();
     assert!(paths.len() == 3 && paths.iter().all(|path| path.is_file()), "{paths:?}");
@@ -231,7 +231,7 @@ fn files_are_written_or_it_is_said_which_was_not() {
 }
 
 #[test]
-fn the_file_test_stands_beside_the_published_rows() {
+fn bonnie_table_includes_the_published_rows() {
     use crate::bonnie::{BonnieResult, BonnieRun, Figure, Phase};
     let figure =
         |phase| Figure { phase, rate: 191_266.0, cpu_pct: 12.5, latency_us: 2500.0, seconds: 30.0 };
@@ -250,7 +250,7 @@ fn the_file_test_stands_beside_the_published_rows() {
     });
     let run = JudgedRun::of(result);
     let markdown = markdown(&run);
-    // Output is the write: the median of the eight published runs is twice ours.
+    // Output means write: the published median of eight runs is twice the median of this run.
     let line = "| sequential output block (write) | valid | KiB/s | 191,266 | 191,266 to 191,266 | \
                 0 | 12.50 | 2.50 | 3 | 381,614 | 379,416 to 387,046 | 85.00 | 370.0 | 0.501 |";
     assert!(markdown.contains(line), "{markdown}");

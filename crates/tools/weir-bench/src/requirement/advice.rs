@@ -1,8 +1,8 @@
-//! What it costs, and what size of node carries it.
+//! Cost figures, and the node size for a rate.
 //!
-//! Not here: prices and sizes themselves, which the profile states.
+//! The profile states prices and sizes.
 //!
-//! Invariants: a size is advised only with its margin kept free; beyond the largest there is none.
+//! Invariants: an advised size keeps its margin free; above the largest size there is no advice.
 
 use serde::Serialize;
 
@@ -12,22 +12,22 @@ use crate::verdict::JudgedRun;
 /// A row of the sizing table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizeRow {
-    /// What needs it: a cell, or the requirement.
+    /// Name of the cell, or `requirement`.
     pub name: String,
-    /// Verdict of the cell; `None`: the requirement, which is stated and not measured.
+    /// Verdict of the cell; `None`: the requirement, which is stated and has no measurement.
     pub verdict: Option<&'static str>,
     /// Operations per second.
     pub iops: f64,
-    /// Payload in MiB per second, where it was measured.
+    /// Payload in MiB per second, if it was measured.
     pub mib_s: Option<f64>,
-    /// With what must be kept free.
+    /// Operations per second plus the margin to keep free.
     pub with_margin_iops: f64,
-    /// The smallest size that carries that; `None`: more than the largest.
+    /// The smallest size for that rate; `None`: above the largest.
     pub size: Option<String>,
 }
 
-/// The sizing table: the requirement first, then each cell that was measured; empty where the spec
-/// names no sizes.
+/// The sizing table: the requirement first, then each measured cell; empty if the spec names no
+/// sizes.
 pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     let spec = &run.result().spec;
     let Some(sizing) = &spec.sizing else { return Vec::new() };
@@ -49,19 +49,19 @@ pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
     need.map(|need| row("requirement", None, need, None)).into_iter().chain(measured).collect()
 }
 
-/// The smallest size that carries `iops` with its margin free.
+/// The smallest size that supports `iops` and keeps its margin free.
 pub fn size_for(sizing: &SizingSpec, iops: f64) -> Option<&str> {
     let needed = with_margin(sizing, iops);
     let mut sizes = sizing.bins_iops.iter().zip(&sizing.labels);
     sizes.find(|(bin, _)| needed <= **bin).map(|(_, label)| label.as_str())
 }
 
-/// Dollars per GB of usable space; `None` without any.
+/// Dollars per GB of usable space; `None` if the space is 0.
 pub fn usd_per_gb(cost: &CostSpec) -> Option<f64> {
     (cost.usable_gb > 0.0).then(|| cost.hardware_usd / cost.usable_gb)
 }
 
-/// Dollars per operation per second; `None` without any.
+/// Dollars per operation per second; `None` if the rate is 0.
 pub fn usd_per_iops(cost: &CostSpec, iops: f64) -> Option<f64> {
     (iops > 0.0).then(|| cost.hardware_usd / iops)
 }

@@ -1,8 +1,8 @@
-//! Each bound of a requirement against what was measured.
+//! Compares each bound of a requirement with the measurement.
 //!
-//! Not here: which measurement is taken, and what its verdict does to the outcome.
+//! `requirement` chooses the measurement and applies its verdict to the outcome.
 //!
-//! Invariant: a percentile without enough operations beyond it is not proven, never passed.
+//! Invariant: a percentile with too few operations beyond it is not proven, never passed.
 
 use super::{Criterion, Measured, Outcome, RATE_TOLERANCE_PCT};
 use crate::histogram::Latencies;
@@ -23,7 +23,7 @@ pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<C
     found
 }
 
-/// The bounds of latency alone.
+/// Only the latency bounds.
 pub(super) fn latencies(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
     requirement.latency.iter().map(|bound| latency(bound, measured)).collect()
 }
@@ -34,8 +34,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     let Some(offered) = measured.offered_iops.filter(just_offered) else {
         return at_least(name, "iops", need, measured.iops);
     };
-    // The rate that came is that which was drawn: a short run may have drawn less than was needed,
-    // whatever the target does.
+    // An open loop can only reach the arrivals that were drawn. A short run may have drawn fewer
+    // than were needed, whatever the target's speed.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);
@@ -94,7 +94,7 @@ fn figure_us(all: &Latencies, figure: LatencyFigure) -> Option<f64> {
     }
 }
 
-/// `db read mean`, `p99 latency`.
+/// Name of a bound, such as `db read mean latency` or `p99 latency`.
 fn bound_name(bound: &LatencyBound) -> String {
     let op = bound.op.map(OpKind::name);
     let figure = match bound.figure {

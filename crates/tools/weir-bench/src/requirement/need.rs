@@ -1,14 +1,14 @@
-//! What must be reached, as people write it on a command line: `216iops,p99=20ms`.
+//! Requirements in the syntax of the command line: `216iops,p99=20ms`.
 //!
-//! Not here: the requirement of a profile (profile/expand/require), judging it.
+//! `profile/expand/require` reads the requirement of a profile, `requirement` evaluates it.
 //!
-//! Invariant: a bound that is not understood is refused; nothing is left out silently.
+//! Invariant: a bound that is not understood is refused; none is omitted silently.
 
 use std::time::Duration;
 
 use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
 
-/// Why a requirement could not be read.
+/// Reason why a requirement cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bad requirement {part:?}: {why}; write bounds such as 216iops, 100MiB/s, p99=20ms or \
@@ -19,11 +19,11 @@ pub struct NeedError {
     why: &'static str,
 }
 
-/// Reads bounds with commas between: `Niops`, `NMiB/s`, and `[STREAM_][read_|write_]FIGURE=TIME`
-/// with a figure of mean, p50, p95, p99 and p999.
+/// Parses bounds separated by commas: `Niops`, `NMiB/s`, and `[STREAM_][read_|write_]FIGURE=TIME`
+/// with a figure of mean, p50, p95, p99 or p999.
 ///
 /// # Errors
-/// A bound that is none, or nothing at all.
+/// A part is no valid bound, or the text is empty.
 pub fn parse_need(text: &str) -> Result<Requirement, NeedError> {
     let mut need = Requirement::default();
     for part in text.split(',').map(str::trim) {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_bound() {
+    fn refuses_invalid_bounds() {
         let bad = ["", "216", "0iops", "-1iops", "1iops,2iops", "p98=1ms", "p99=1", "p99=0ms"];
         for text in bad.into_iter().chain(["1iops,", "naniops", "p99=", "=1ms"]) {
             let error = parse_need(text).expect_err(text).to_string();

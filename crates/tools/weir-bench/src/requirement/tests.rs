@@ -1,4 +1,4 @@
-//! Requirements against results, with the figures of reference `004`.
+//! Tests: requirements evaluated on results with the figures of reference `004`.
 
 use super::*;
 use crate::fixture;
@@ -6,7 +6,7 @@ use crate::result::RunResult;
 use crate::spec::{Arrival, CostSpec, LatencyBound, LatencyFigure, LoadSpec, OpKind, SizingSpec};
 use crate::verdict::Remark;
 
-/// What reference `004` needs: 216 operations per second, reads within 20 ms.
+/// Requirement of reference `004`: 216 operations per second, reads within 20 ms.
 fn exchange() -> Requirement {
     let bound = |op, figure, max_us| LatencyBound { stream: None, op, figure, max_us };
     Requirement {
@@ -34,7 +34,7 @@ fn judged(result: RunResult, findings: &[Option<Finding>]) -> JudgedRun {
     JudgedRun::with_remarks(result, remarks)
 }
 
-/// 751.3 operations per second for 40 s in a closed loop, reads of 5.9 ms and writes of 3.4 ms.
+/// Closed loop of 751.3 operations per second for 40 s, reads of 5.9 ms and writes of 3.4 ms.
 fn seventh_test() -> CellResult {
     let mut run = fixture::closed_run(7513, 4, 60, 5900, 3400);
     run.seconds = 40.0;
@@ -56,7 +56,7 @@ fn published_test_passes_with_its_headroom() {
 }
 
 #[test]
-fn the_first_published_test_fails() {
+fn first_published_test_fails() {
     let mut run = fixture::closed_run(2007, 4, 60, 19_000, 3400);
     run.seconds = 40.0;
     let result = fixture::result(vec![fixture::cell("test 1", vec![run])]);
@@ -66,7 +66,7 @@ fn the_first_published_test_fails() {
 }
 
 #[test]
-fn a_verdict_that_is_not_valid_proves_nothing_good() {
+fn invalid_verdict_never_passes_a_requirement() {
     let outcome = |need: f64, finding| {
         let require = Requirement { iops: Some(need), ..exchange() };
         let result = requiring(fixture::result(vec![seventh_test()]), require);
@@ -79,9 +79,9 @@ fn a_verdict_that_is_not_valid_proves_nothing_good() {
     assert_eq!(outcome(216.0, Finding::Overload), Outcome::Fail);
 }
 
-// A cell that failed and was corrupt proved nothing, as if its data were right.
+// A cell that failed and had corrupt data was once *not proven*, as if its data were right.
 #[test]
-fn corrupt_data_fails_a_requirement_whatever_else_is_wrong() {
+fn corrupt_data_always_fails_a_requirement() {
     let remarks = [Finding::Invalid, Finding::Corrupt].map(remark).concat();
     let result = requiring(fixture::result(vec![seventh_test()]), exchange());
     let found = assess(&JudgedRun::with_remarks(result.clone(), vec![remarks.clone()])).unwrap();
@@ -94,7 +94,7 @@ fn corrupt_data_fails_a_requirement_whatever_else_is_wrong() {
 }
 
 #[test]
-fn cells_that_test_the_requirement_decide() {
+fn cells_at_the_needed_rate_decide() {
     let mut at_need = fixture::cell("at requirement", Vec::new());
     at_need.spec.load = LoadSpec::Open {
         workers: 1,
@@ -106,7 +106,7 @@ fn cells_that_test_the_requirement_decide() {
     let mut run = fixture::closed_run(215, 10, 60, 5000, 3000);
     run.offered_iops = Some(216.0);
     at_need.runs = vec![run];
-    // Alone, this slow cell would fail; it is not there to test the requirement.
+    // This slow cell would fail, but it does not test the requirement.
     let sweep = fixture::cell("1 thread", vec![fixture::closed_run(50, 10, 60, 9000, 9000)]);
     let result = requiring(fixture::result(vec![sweep.clone(), at_need]), exchange());
     let found = assess(&judged(result, &[None, None])).unwrap();
@@ -117,10 +117,10 @@ fn cells_that_test_the_requirement_decide() {
     assert_eq!(assess(&judged(result, &[None])).unwrap().outcome, Outcome::Fail);
 }
 
-/// A requirement failed because a short run had drawn 4 % fewer operations than were needed, all of
-/// which the target did at once.
+/// A requirement once failed because a short run had drawn 4 % fewer operations than were needed,
+/// although the target completed all of them at once.
 #[test]
-fn what_chance_did_not_offer_is_not_missed() {
+fn random_shortfall_of_arrivals_is_tolerated() {
     let outcome = |arrival: Arrival, iops: u64| {
         let mut run = fixture::closed_run(iops, 10, 60, 5000, 3000);
         run.offered_iops = Some(216.0);
@@ -130,17 +130,17 @@ fn what_chance_did_not_offer_is_not_missed() {
         let result = requiring(fixture::result(vec![cell]), exchange());
         assess(&judged(result, &[None])).unwrap().outcome
     };
-    // Three standard deviations of 2,160 arrivals are 6.5 %, beside the one that is let pass.
+    // Three standard deviations of 2,160 arrivals are 6.5 %, in addition to the tolerated 1 %.
     let poisson = |iops| outcome(Arrival::Poisson, iops);
     assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
-    // Constant arrivals leave nothing to chance.
+    // Constant arrivals do not vary.
     let constant = |iops| outcome(Arrival::Constant, iops);
     assert_eq!((constant(215), constant(205)), (Outcome::Pass, Outcome::Fail));
 }
 
 #[test]
-fn a_search_gives_the_highest_rate_within_the_bounds() {
-    // Latency of reads is 1 ms and half a microsecond more per offered operation.
+fn search_gives_the_highest_rate_within_the_bounds() {
+    // Read latency is 1 ms plus half a microsecond for each offered operation per second.
     let cell = fixture::searched("knee", &[200, 400, 800, 1600], 900);
     let mut require = exchange();
     require.latency[0].max_us = 1250.0;
@@ -151,7 +151,7 @@ fn a_search_gives_the_highest_rate_within_the_bounds() {
 }
 
 #[test]
-fn without_operations_beyond_it_a_percentile_proves_nothing() {
+fn percentile_with_too_few_operations_is_not_proven() {
     let mut run = fixture::closed_run(90, 10, 60, 5900, 3400);
     run.seconds = 1.0;
     let result = fixture::result(vec![fixture::cell("short", vec![run])]);
@@ -167,7 +167,7 @@ fn without_operations_beyond_it_a_percentile_proves_nothing() {
 }
 
 #[test]
-fn an_unfinished_run_does_not_pass() {
+fn unfinished_run_does_not_pass() {
     let mut result = requiring(fixture::result(vec![seventh_test()]), exchange());
     result.complete = false;
     assert_eq!(assess(&judged(result, &[None])).unwrap().outcome, Outcome::NotProven);

@@ -1,41 +1,41 @@
-//! A profile cut down to the question whether a requirement is met.
+//! Reduces a profile to the cells that test a requirement.
 //!
-//! Not here: the answer ([`super::assess`]).
+//! [`super::assess`] evaluates the result.
 //!
 //! Invariants:
-//! - whether it is met is measured in an open loop at just the needed rate: what can be reached at
-//!   most is another question, and asked apart;
-//! - dataset, content and durability stay those of the profile.
+//! - an open loop at exactly the needed rate tests whether the requirement is met; a separate
+//!   search measures the limit;
+//! - dataset, content and durability are taken from the profile unchanged.
 
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
-/// Half the distance at which the search for the limit ends.
+/// The search ends when it knows the limit to within plus or minus this many percent.
 const TOLERANCE_PCT: f64 = 1.0;
-/// Where the search begins by the needed rate.
+/// Start of the search, as a share of the needed rate.
 const SEARCH_FROM: f64 = 0.5;
 
-/// Why a profile cannot answer.
+/// Reason why a profile cannot test a requirement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValidationError {
-    /// There is no rate to offer.
+    /// The requirement has no rate to offer.
     #[error("the requirement names no operations per second; add some, such as 216iops")]
     NoRate,
-    /// A bound of a stream that is not measured.
+    /// A bound names a stream that the profile does not have.
     #[error("the profile has no stream {name:?}; it has {known}")]
     Stream {
-        /// As asked for.
+        /// Name in the bound.
         name: String,
-        /// Those that there are.
+        /// Streams of the profile.
         known: String,
     },
 }
 
-/// `spec` with two cells: the needed rate, and the highest at which the latencies are kept.
-/// `need` replaces the requirement of the profile; `None` keeps it.
+/// Replaces the cells of `spec` by two: the needed rate, and a search for the highest rate that
+/// keeps the latency bounds. `need` replaces the requirement of the profile; `None` keeps it.
 ///
 /// # Errors
-/// There is no rate, or a stream is unknown.
+/// The requirement has no rate, or a bound names an unknown stream.
 pub fn validation(spec: RunSpec, need: Option<Requirement>) -> Result<RunSpec, ValidationError> {
     let need = need.or_else(|| spec.require.clone()).unwrap_or_default();
     let rate = need.iops.ok_or(ValidationError::NoRate)?;
@@ -92,7 +92,7 @@ mod tests {
     use crate::requirement::parse_need;
 
     #[test]
-    fn any_profile_is_asked_at_just_the_needed_rate() {
+    fn every_profile_is_validated_at_the_needed_rate() {
         for name in profile::names() {
             let spec = profile::load(name, &Options::default()).expect(name);
             let need = parse_need("500iops,p99=20ms").expect("it is right");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_or_for_an_unknown_stream_nothing_is_asked() {
+    fn missing_rate_and_unknown_stream_are_refused() {
         let spec = || profile::load("quick", &Options::default()).expect("it comes along");
         assert_eq!(validation(spec(), None), Err(ValidationError::NoRate));
         let need = parse_need("1iops,db_p99=1ms").expect("it is right");

@@ -1,8 +1,8 @@
-//! What caches hold when a run begins, as far as it can be brought about from here.
+//! Establishes the cache state of a cell before a run, as far as this process can.
 //!
-//! Not here: what a profile declares (profile), judging it (judge).
+//! Not here: the declared state (profile), its effect on the verdict (judge).
 //!
-//! Invariant: a state that was declared and not brought about stands among the warnings.
+//! Invariant: a declared state that could not be established appears in the warnings.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::load::{Offer, offer};
 use crate::spec::{CacheState, CellSpec, LoadSpec};
 use crate::words;
 
-/// Reads in flight while the dataset is read into caches.
+/// Queue depth while reading the dataset into caches.
 const DEPTH: u32 = 8;
 
 impl Runner<'_> {
-    /// Brings about the state of a cell before one of its runs.
+    /// Establishes the cache state of a cell before one of its runs.
     pub(super) fn prepare_caches(&mut self, cell: &CellSpec) {
         let missed = match cell.cache {
             CacheState::AsIs => None,
             CacheState::Cold => self.drop_caches(),
-            // What holds metadata alone cannot be told apart from here.
+            // This process cannot read metadata alone.
             CacheState::WarmMetadata => {
                 let dropped = self.drop_caches();
                 dropped.or(Some("metadata cannot be read without data".to_owned()))
@@ -60,7 +60,8 @@ impl Runner<'_> {
         match read {
             Ok(run) => {
                 let why = refused(std::iter::once(&run));
-                // The fill wrote these blocks; its phase is judged with every cell.
+                // The fill wrote these blocks, and every cell's verdict includes the phase of the
+                // fill.
                 if let Some(fill) = self.result.phases.first_mut() {
                     fill.run.add_faults(run);
                 }

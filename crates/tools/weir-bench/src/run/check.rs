@@ -1,18 +1,18 @@
-//! Whether a spec can be run on a target at all.
+//! Checks that a target can run a spec.
 //!
-//! Not here: what a profile may say (profile: check).
+//! Not here: limits of a profile (profile: check).
 //!
-//! Invariant: a checked run has operations of whole blocks within one part of the dataset.
+//! Invariant: operations of a checked run are whole blocks within one file of the dataset.
 
 use super::RunError;
 use crate::spec::{Access, BlockShare, OpKind, RunSpec, StreamSpec};
 use crate::target::{Target, TargetError};
 
-/// Whether every operation fits the target and the dataset.
+/// Checks that every operation fits the target and the dataset.
 pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     let info = target.info();
     let (address, block_bytes) = (info.address.clone(), info.block_bytes);
-    // Operations of a walk begin anywhere in a part; all others at multiples of their size.
+    // Operations of a walk start anywhere in a file, all others at multiples of their size.
     let fits = |access: &Access, bytes: u32| match access {
         Access::Walk { .. } => u64::from(bytes) <= spec.dataset.file_bytes,
         _ => spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)),
@@ -41,7 +41,7 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
     Ok(())
 }
 
-/// Whether the target has the operations, and of their sizes.
+/// Checks that the target supports the operations at their sizes.
 fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     for cell in &spec.cells {
         for stream in &cell.streams {
@@ -60,7 +60,7 @@ fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
     Ok(())
 }
 
-/// Whether it is known what blocks hold, where they are to be compared with it.
+/// Checks that block contents are known if a cell uses COMPARE AND WRITE.
 pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError> {
     let compares = |stream: &StreamSpec| stream.op == Some(OpKind::CompareAndWrite);
     let cell = spec.cells.iter().find(|cell| cell.streams.iter().any(compares));
@@ -70,7 +70,7 @@ pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError
     }
 }
 
-/// Bytes of the blocks that are stamped: no operation is smaller.
+/// Size of a stamped block; every operation is a multiple of it.
 pub(super) fn content_block(spec: &RunSpec) -> u32 {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
     let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);

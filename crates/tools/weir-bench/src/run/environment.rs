@@ -1,8 +1,8 @@
-//! The machine of the generator.
+//! The machine that runs the generator.
 //!
-//! Not here: what it was doing meanwhile (load).
+//! Not here: its CPU use during the load (load).
 //!
-//! Invariant: what the system does not tell is left empty or 0, never guessed.
+//! Invariant: values that the system does not report are empty or 0, never guessed.
 
 use std::fs::read_to_string;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::result::Environment;
 
-/// How long the core's speed is measured.
+/// Duration of the core benchmark.
 const SCORE_TIME: Duration = Duration::from_millis(300);
 
 pub(crate) fn look() -> Environment {
@@ -36,7 +36,7 @@ pub(crate) fn look() -> Environment {
     }
 }
 
-/// The first field of /proc/loadavg; 0 if there is none.
+/// Returns the first field of /proc/loadavg; 0 if it is missing.
 fn load_average(text: &str) -> f64 {
     text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0.0)
 }

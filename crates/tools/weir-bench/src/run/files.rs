@@ -1,21 +1,23 @@
 //! The file test of a run, after its cells.
 //!
-//! Not here: doing it (bonnie).
+//! Not here: the test itself (bonnie).
 //!
-//! Invariants: where it cannot be done the run says why, and is whole without it; each of its runs
-//! is handed out when it is done, and one that was done before is not done again.
+//! Invariants: if the target does not support the file test, the run warns and still counts as
+//! complete; the observer receives each run of the test when it ends; completed runs are not
+//! repeated.
 
 use super::{Observer, Runner};
 use crate::bonnie::{self, BonnieError, BonnieResult, Job};
 use crate::result::{RunResult, TargetInfo};
 use crate::spec::RunSpec;
 
-/// For the time it will take: what a disk moves, and what small files and single bytes need.
+/// Assumptions for the estimate: throughput, passes over the large file, and seconds for small
+/// files and single bytes.
 const BYTES_PER_S: f64 = 200e6;
 const PASSES: f64 = 5.0;
 const OTHERS_S: f64 = 20.0;
 
-/// Seconds that the file test of a run will take, about; 0 where there is none.
+/// Expected duration of the file test in seconds; 0 if there is none.
 pub(super) fn expected_s(spec: &RunSpec, target: &TargetInfo, memory_bytes: u64) -> f64 {
     let bonnie = spec.bonnie.as_ref().filter(|_| bonnie::directory_of(target).is_ok());
     bonnie.map_or(0.0, |bonnie| {
@@ -25,7 +27,7 @@ pub(super) fn expected_s(spec: &RunSpec, target: &TargetInfo, memory_bytes: u64)
 }
 
 impl Runner<'_> {
-    /// Does it; false if the user ended it.
+    /// Runs the file test; returns false if the user stopped it.
     pub(super) fn files(&mut self) -> bool {
         let Some(spec) = &self.spec.bonnie else { return true };
         if !self.observer.goes_on() {
@@ -63,16 +65,16 @@ impl Runner<'_> {
     }
 }
 
-/// Tells the observer of a run how far its file test is.
+/// Reports the progress of the file test to the observer of the run.
 struct Watch<'a> {
     observer: &'a mut dyn Observer,
     result: &'a mut RunResult,
-    /// Seconds of the whole run before it, and of all of it.
+    /// Seconds of the whole run before the file test, and in total.
     gone: f64,
     planned: f64,
     expected_s: f64,
     runs: u32,
-    /// The run that was told last.
+    /// Last run reported.
     told: u32,
 }
 

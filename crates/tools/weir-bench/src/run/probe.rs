@@ -1,12 +1,12 @@
-//! Probes of the target, one operation at a time, before anything is measured: the cost of durable
-//! writes, and whether a second read of a place is quicker than the first.
+//! Probes the target with one operation at a time before any measurement: the cost of durable
+//! writes, and whether a second read of an address is faster than the first.
 //!
-//! Not here: caches that are told or found on this machine (target/caches).
+//! Not here: caches stated by the user or found on this machine (target/caches).
 //!
 //! Invariants:
-//! - a probe writes blocks as a run does, so that verification finds what it expects;
-//! - durability is believed, as no client can see it: the report says that the target says so;
-//! - a probe that fails tells nothing, and the run goes on.
+//! - a probe writes blocks as a run does, so that verification finds the expected contents;
+//! - no client can test durability, so the report calls it a statement of the target;
+//! - a failed probe adds no fact, and the run continues.
 
 use std::time::{Duration, Instant};
 
@@ -17,21 +17,21 @@ use crate::stats::median;
 use crate::target::{Lane, Op, Wait};
 use crate::words;
 
-/// An operation without an answer for this long ends its probe.
+/// An operation without a completion for this long ends its probe.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Times that each kind of write is done; the median counts.
+/// Repetitions of each kind of write; the median counts.
 const WRITES: usize = 9;
-/// Places that are read twice.
+/// Number of addresses that are read twice.
 const PLACES: u64 = 32;
-/// A second read by this factor quicker than the first is a cache's.
+/// A second read that is faster by this factor came from a cache.
 const QUICKER: f64 = 3.0;
-/// Reads below this are a cache's, or nothing that a cache would better.
+/// First reads faster than this already came from a cache, or need none.
 const READ_US_MIN: f64 = 50.0;
-/// A flush that takes less than so many writes does not wait for a medium.
+/// A flush that takes less than this multiple of a write does not wait for a medium.
 const FREE_FLUSH: f64 = 1.2;
 
 impl Runner<'_> {
-    /// Adds to the target's facts what the probes show.
+    /// Adds the results of the probes to the target's facts.
     pub(super) fn probe(&mut self) {
         if !self.ground.target.keeps_data() {
             return;
@@ -46,7 +46,7 @@ impl Runner<'_> {
     }
 }
 
-/// One lane with one operation at a time.
+/// A lane with one operation at a time.
 struct Probe<'a> {
     ground: &'a Ground<'a>,
     lane: Box<dyn Lane>,
@@ -60,7 +60,7 @@ impl<'a> Probe<'a> {
         Some(Self { ground, lane, block_bytes: block_bytes as u32 })
     }
 
-    /// Does one operation and returns its time in microseconds.
+    /// Executes one operation and returns its time in microseconds.
     fn time(&mut self, kind: OpKind, offset: u64, durable: bool) -> Option<f64> {
         let len_bytes = if kind == OpKind::Flush { 0 } else { self.block_bytes };
         let sent = Instant::now();
@@ -74,7 +74,7 @@ impl<'a> Probe<'a> {
         Some(answer.at.saturating_duration_since(sent).as_secs_f64() * 1e6)
     }
 
-    /// Writes a block as its next generation.
+    /// Writes a block with its next generation.
     fn write(&mut self, offset: u64, durable: bool) -> Option<f64> {
         let known = self.ground.generations?;
         let len = self.block_bytes;
@@ -93,7 +93,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Median times of a write, of one that is durable when it is answered, and of a flush after one.
+/// Median times of a write, of a durable write, and of a flush after a write.
 fn durability(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let (mut plain, mut durable, mut flush) = (Vec::new(), Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ fn durability(ground: &Ground<'_>) -> Option<String> {
     ))
 }
 
-/// Places all over the dataset, read once and then once more.
+/// Reads addresses across the dataset, each once and then all a second time.
 fn second_reads(ground: &Ground<'_>) -> Option<String> {
     let mut probe = Probe::new(ground)?;
     let block = u64::from(probe.block_bytes);

@@ -1,12 +1,14 @@
-//! Looking for a limit by changing the rate: curves and knees.
+//! Searches for a limit by varying the offered rate: latency curves and knees.
 //!
-//! Not here: measuring one rate.
+//! Not here: measuring one rate (run).
 //!
 //! Invariants:
-//! - every measurement is among the points, and there are no more than 65;
-//! - a rate of a knee is reached only if it is twice, one time after the other: one good run says
-//!   little at a rate near the limit;
-//! - a run with one stall that misses a rate is repeated once, so that one stall ends no search.
+//! - every measurement is a point of the result; a search tries no new rate after `POINTS_MAX`
+//!   points, except in the refinement of a curve;
+//! - a rate of a knee is met only if two consecutive runs meet it: one good run proves little near
+//!   the limit;
+//! - a run with one stall that misses a rate is repeated once, so that a single stall does not end
+//!   the search.
 
 use super::MeasureError;
 use crate::requirement;
@@ -15,44 +17,44 @@ use crate::spec::{Arrival, SearchSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
-/// Points of a search at which it tries no other rate.
+/// Number of points at which a search tries no further rate.
 const POINTS_MAX: usize = 64;
-/// How often a rate of a knee must be reached, one time after the other (design 4.3).
+/// Consecutive runs that must meet a rate of a knee (design 4.3).
 const KNEE_TIMES: u32 = 2;
-/// Less than this share of a rate is not reaching it (design 4.3).
+/// Percentage of a rate below which the rate is missed (design 4.3).
 const REACHED_PCT: f64 = 99.0;
 
-/// Measurements that a search makes, about: for the time it will take.
+/// Expected number of measurements of a search, for the estimate of its duration.
 pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
     match search {
         SearchSpec::Curve { .. } => 20,
-        // Most that are reached twice.
+        // Most rates are measured twice.
         SearchSpec::Knee { .. } => 30,
     }
 }
 
-/// Measures one rate; `None`: the run is to end.
+/// Measures one rate; `None`: the run is being stopped.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Whether a run of some seconds reached a share of a rate, in percent. Poisson arrivals in a time
-/// may be fewer than the mean by three standard deviations, in one case of a thousand.
+/// Whether a run of `seconds` achieved `pct` percent of a rate. Poisson arrivals may fall short by
+/// three standard deviations, as they do in one case of a thousand.
 pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
     let chance = match arrival {
         Arrival::Poisson => stats::CHANCE_DEVIATIONS * (rate / seconds.max(1e-3)).sqrt(),
-        // The first is due after one gap.
+        // The first operation is due after one interval.
         Arrival::Constant => 1.0 / seconds.max(1e-3),
     };
     iops >= rate * pct / 100.0 - chance
 }
 
-/// Whether more and more operations waited for their turn: the middle of the slopes between the two
-/// halves of the run, so that a stall in a single second is none.
+/// Whether the backlog grew: the median slope between the two halves of the run, so that a stall in
+/// a single second does not count.
 fn backlog_grows(run: &CellRun) -> bool {
     let waiting: Vec<f64> = whole_intervals(run).map(|second| second.backlog as f64).collect();
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Every rate that was tried, ascending.
+/// Runs the search; returns every rate tried, ascending.
 pub(super) fn points(
     start: f64,
     search: &SearchSpec,
@@ -110,16 +112,16 @@ pub(super) fn points(
     Ok(points)
 }
 
-/// When a rate is reached.
+/// Criterion for meeting a rate.
 struct Rule<'a> {
-    /// What a run must keep to.
+    /// Condition on a single run.
     met: &'a dyn Fn(f64, &CellRun) -> bool,
-    /// Runs in a row that must.
+    /// Number of consecutive runs that must meet it.
     times: u32,
 }
 
 impl Rule<'_> {
-    /// Whether a rate is reached; `None`: the run is to end, and that is not known.
+    /// Whether a rate is met; `None`: the run is being stopped before that is known.
     fn try_one(
         &self,
         rate: f64,
@@ -144,18 +146,18 @@ impl Rule<'_> {
                 break Some(true);
             }
         };
-        // Only a rate that is reached has runs that met it.
+        // Only runs of a rate that is met count as met.
         reached.iter().for_each(|index| points[*index].met = met == Some(true));
         Ok(met)
     }
 }
 
-/// Whether the target stood still exactly once.
+/// Whether the target stalled exactly once.
 fn has_one_stall(run: &CellRun) -> bool {
     CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }
 
-/// Rates that grow until one is not met; the last that was (0: none) and the first that was not.
+/// Raises the rate until one is missed. Returns the last rate met (0: none) and the first missed.
 fn climb(
     start: f64,
     step: f64,
@@ -180,14 +182,14 @@ mod tests {
     use crate::fixture;
     use crate::spec::{LatencyBound, LatencyFigure, Requirement};
 
-    /// A target that does 6,000 per second in 1 ms, and lets wait for a second what is more.
+    /// A target that completes 6,000 per second in 1 ms, and takes 1 s above that rate.
     fn simulated(rate: f64) -> CellRun {
         let us = if rate <= 6_000.0 { 1_000 } else { 1_000_000 };
         fixture::closed_run(crate::content::whole(rate), 1, 100, us, us)
     }
 
     #[test]
-    fn a_knee_is_found_within_its_tolerance() {
+    fn knee_search_is_within_its_tolerance() {
         let bound =
             LatencyBound { stream: None, op: None, figure: LatencyFigure::P99, max_us: 50_000.0 };
         let slo = Requirement { latency: vec![bound], ..Requirement::default() };
@@ -204,8 +206,7 @@ mod tests {
         }
     }
 
-    /// The highest rate that a knee search calls reached on a target, and how often each rate was
-    /// measured.
+    /// Highest rate that a knee search calls met on a target, and all points measured.
     fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
         let points =
@@ -215,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_a_knee_is_reached_only_if_it_is_twice() {
-        // Above 3,000 every other run goes wrong, the second of each rate at first.
+    fn knee_rate_needs_two_consecutive_good_runs() {
+        // Above 3,000 every other run fails, initially the second run of each rate.
         let mut runs = 0;
         let (best, points) = knee(|rate| {
             runs += 1;
@@ -235,7 +236,7 @@ mod tests {
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
     }
 
-    // One stall ended the search: the highest rate was the one before it.
+    // One stall used to end the search, at the rate before it.
     #[test]
     fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
         let stalled = |all: bool| {
@@ -266,8 +267,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_at_which_more_and_more_wait_is_not_reached() {
-        // So little that neither the rate nor the latency shows it.
+    fn rate_with_a_growing_backlog_is_missed() {
+        // Too little for the rate or the latency to show it.
         let waits = |each: fn(u64) -> u64| {
             knee(move |rate| {
                 let mut run = fixture::closed_run(crate::content::whole(rate), 10, 100, 10, 10);
@@ -280,13 +281,13 @@ mod tests {
             .0
         };
         assert!((4_400.0..=4_500.0).contains(&waits(|second| second * 5)));
-        // A queue that does not grow, and a second of stall at the end, are no slope.
+        // A constant queue, and a stall in the last second, have no slope.
         assert!(waits(|_| 40) > 15_000.0);
         assert!(waits(|second| if second == 9 { 900 } else { 0 }) > 15_000.0);
     }
 
     #[test]
-    fn a_search_that_is_ended_keeps_what_it_has() {
+    fn stopped_search_keeps_its_points() {
         let mut left = 3;
         let mut measure = |rate: f64| {
             left -= 1;

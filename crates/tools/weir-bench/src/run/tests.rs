@@ -1,6 +1,6 @@
-//! Whole runs: phases, verdicts, searches, going on after an end.
+//! Complete runs: phases, verdicts, searches, resumption after a stop.
 //!
-//! Not here: how exact the figures are on a quiet machine (selftest).
+//! Not here: accuracy of the figures on an idle machine (selftest).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ use crate::target::shaped::Shaped;
 use crate::target::{Lane, Op};
 use crate::verdict::{Finding, JudgedRun};
 
-/// Watches nothing, and ends when so many runs of cells are kept.
+/// An observer without output that stops after a number of cell runs.
 struct Quiet {
     runs: usize,
     runs_max: usize,
@@ -96,7 +96,7 @@ fn findings(result: RunResult, cell: usize) -> Vec<Finding> {
 }
 
 #[test]
-fn a_run_fills_measures_verifies_and_is_whole() {
+fn run_fills_measures_and_verifies_all_cells() {
     let spec = spec(vec![cell("reads", 100.0, FOUR), cell("mix", 70.0, FOUR)]);
     let result = do_run(&spec, &Memory::new(8 << 20));
     assert!(result.complete && result.cells.len() == 2);
@@ -110,7 +110,7 @@ fn a_run_fills_measures_verifies_and_is_whole() {
     assert_eq!(again.spec_hash, spec_hash(&spec));
 }
 
-// The run dropped the faults that reads before the first row found.
+// The run used to drop faults that reads before the first row found.
 #[test]
 fn corrupt_reads_before_the_first_row_make_it_corrupt() {
     let misread = |is_wrong: fn(u32, &Op) -> bool| {
@@ -137,7 +137,7 @@ fn corrupt_reads_before_the_first_row_make_it_corrupt() {
 }
 
 #[test]
-fn what_goes_wrong_is_found() {
+fn faults_of_a_target_become_findings() {
     let one = |target: &dyn Target, load| {
         findings(do_run(&spec(vec![cell("mix", 50.0, load)]), target), 0)
     };
@@ -172,9 +172,9 @@ fn what_goes_wrong_is_found() {
     assert!(found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// Errors of the fill were ignored, and blocks that were never written became corrupt.
+// Errors of the fill used to be ignored, and blocks that were never written counted as corrupt.
 #[test]
-fn fill_that_the_target_refuses_ends_the_run() {
+fn refused_fill_ends_the_run() {
     let every = |kind| {
         Memory::twisted(8 << 20, move |op| match op.offset {
             0x10_0000..0x20_0000 if op.kind == kind => Action::Fails,
@@ -193,10 +193,10 @@ fn fill_that_the_target_refuses_ends_the_run() {
     assert!(found[0] == Finding::Invalid && !found.contains(&Finding::Corrupt), "{found:?}");
 }
 
-// A bad block that the verification found spoiled only rows that write.
+// A bad block found by verification used to affect only rows that write.
 #[test]
-fn bad_block_spoils_rows_that_only_read() {
-    // Behind the stamp, in blocks that no quick look compares byte by byte.
+fn bad_block_invalidates_read_only_rows() {
+    // Behind the stamp, in a block that reads rarely compare byte by byte.
     let rotten = Memory::twisted(8 << 20, |op| match op.kind {
         OpKind::Write if op.offset == 0x10_0000 => Action::BitFlipped,
         _ => Action::Right,
@@ -207,7 +207,7 @@ fn bad_block_spoils_rows_that_only_read() {
 }
 
 #[test]
-fn a_knee_is_looked_for_on_both_sides_of_it() {
+fn knee_search_brackets_the_limit() {
     let slo = Requirement {
         latency: vec![LatencyBound {
             stream: None,
@@ -229,15 +229,15 @@ fn a_knee_is_looked_for_on_both_sides_of_it() {
     let points = &result.cells[0].points;
     let best = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
     let best = best.fold(0.0, f64::max);
-    // How near is for the selftest to say: a machine that is busy for the length of the bound takes
-    // from it. Above it by more than the bound is impossible anywhere.
+    // The selftest checks the accuracy: a machine busy for the length of the latency bound lowers
+    // the result. No machine can exceed the limit by more than the bound allows.
     assert!((1.0..=9_000.0).contains(&best), "{best}");
     assert!(points.iter().any(|point| !point.met));
     assert!(points.is_sorted_by(|a, b| a.offered_iops <= b.offered_iops));
 }
 
 #[test]
-fn a_run_that_is_ended_keeps_what_is_there_and_goes_on_later() {
+fn stopped_run_keeps_its_results_and_resumes() {
     let spec = spec(vec![cell("a", 100.0, FOUR), cell("b", 100.0, FOUR)]);
     let memory = Memory::new(8 << 20);
     let mut short = Quiet { runs: 0, runs_max: 2 };
@@ -266,7 +266,7 @@ fn operations_that_do_not_fit_are_refused() {
     assert!(matches!(refused, Err(RunError::Block { .. })));
 }
 
-/// A target in memory that says it is a file.
+/// An in-memory target that claims to be a file.
 struct Placed {
     memory: Memory,
     info: TargetInfo,
@@ -282,7 +282,7 @@ impl Target for Placed {
 }
 
 #[test]
-fn a_file_test_is_done_beside_a_file_and_left_out_elsewhere() {
+fn file_test_runs_next_to_a_file_and_is_skipped_elsewhere() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("target.dat");
     let size = BonnieSize::Bytes { bytes: 256 << 10 };
@@ -306,11 +306,11 @@ fn a_file_test_is_done_beside_a_file_and_left_out_elsewhere() {
 }
 
 #[test]
-fn caches_are_as_declared_or_it_is_said() {
+fn cache_state_is_established_or_warned_about() {
     let reads = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&reads);
     let memory = Memory::twisted(8 << 20, move |op| {
-        // Only what reads everything reads so much at a time.
+        // Only the pass that warms the cache uses reads this large.
         let large = op.kind == OpKind::Read && op.len_bytes > 4096;
         count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
         Action::Right

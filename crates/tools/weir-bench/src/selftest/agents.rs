@@ -1,8 +1,9 @@
-//! Two agents in this process: do they begin together, and is what comes out all that both did?
+//! Checks two agents in this process: they start together, and the result has the operations of
+//! both.
 //!
-//! Not here: agents on other hosts; the skew of those is printed with each cell.
+//! Reports print the start skew of agents on other hosts with each cell.
 //!
-//! Invariant: both are reached over a socket of loopback, as others would be.
+//! Invariant: the checks connect to both agents over a loopback socket, as to remote agents.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +18,9 @@ use crate::selftest::Scale;
 use crate::spec::CellSpec;
 use crate::target;
 
-/// Start of the last less that of the first.
+/// Limit of the skew: start of the last agent minus start of the first.
 const SKEW_MS_MAX: f64 = 1.0;
-/// Operations per second of each.
+/// Operations per second of each agent.
 const RATE: f64 = 1_000.0;
 
 pub(super) fn items() -> Vec<Item> {

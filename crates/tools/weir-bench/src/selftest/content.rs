@@ -1,8 +1,8 @@
-//! Whether blocks compress as is stated, in the units in which storage compresses.
+//! Checks that blocks compress at the stated ratio, in the units in which storage compresses.
 //!
-//! Not here: making them (the crate's content).
+//! The crate's `content` makes the blocks.
 //!
-//! Invariant: of all compressors and units the one that is farthest off is told.
+//! Invariant: the check reports the compressor and unit with the largest deviation.
 
 use super::kit::{BLOCK_BYTES, content};
 use super::{Item, Scale, Seen};
@@ -13,7 +13,7 @@ use crate::words;
 const RATIOS: [f64; 3] = [1.0, 2.0, 4.0];
 const UNITS_KIB: [usize; 4] = [4, 8, 32, 128];
 const OFF_PCT: f64 = 5.0;
-/// What most storage uses.
+/// Level that most storage uses.
 const ZSTD_LEVEL: i32 = 3;
 
 pub(super) fn items() -> Vec<Item> {
@@ -32,7 +32,7 @@ fn look(ratio: f64, scale: Scale) -> Seen {
     made.fill(&mut data, 0, 1);
     let mut worst: Option<(f64, String)> = None;
     for kib in UNITS_KIB {
-        // Storage keeps a unit as it is if packing makes it no smaller.
+        // Storage keeps a unit uncompressed if compression does not make it smaller.
         let packed = |pack: &dyn Fn(&[u8]) -> usize| -> f64 {
             let units = data.chunks(kib << 10);
             units.map(|unit| pack(unit).min(unit.len())).sum::<usize>() as f64

@@ -1,9 +1,10 @@
-//! Whether verification tells what a storage did to a block, and whether data of others is seen
-//! before it is overwritten.
+//! Checks that verification identifies the damage to a block, and that a run finds data of other
+//! owners before it overwrites it.
 //!
-//! Not here: telling what is wrong with a block (content), reading them again (verify).
+//! `content` classifies a bad block, `verify` reads the blocks again.
 //!
-//! Invariant: a fault passes only if as many blocks are told as it spoils, each for what it is.
+//! Invariant: a fault passes only if verification reports as many blocks as it damages, each with
+//! the right kind of damage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use crate::target::memory::{Action, Memory};
 use crate::target::{Holds, Op, Target, Wait, what_it_holds};
 use crate::verify::verify;
 
-/// Two blocks to which something happens.
+/// Two blocks that the faults affect.
 const VICTIM: u64 = 1 << 20;
 const OTHER: u64 = 2 << 20;
 
@@ -49,8 +50,8 @@ pub(super) fn items() -> Vec<Item> {
     ]
 }
 
-/// Writes everything, twice where the second time matters, and verifies all of it. `twist` is told
-/// whether it is the second time.
+/// Fills the dataset, a second time if the fault needs it, and verifies all of it. `twist` receives
+/// whether this is the second fill.
 fn fault(
     name: &str,
     wanted: &str,
@@ -67,8 +68,8 @@ fn fault(
         });
         let kit = Kit::new();
         kit.fill(&memory)?;
-        // A write that is lost the second time leaves what the first one wrote; one that is lost
-        // the first time is made good by the second.
+        // A write lost in the second fill leaves the block of the first one. After a write lost in
+        // the first fill, a second fill would repair the block.
         if words.contains("generation") {
             is_second.store(true, Ordering::Release);
             kit.fill(&memory)?;
@@ -90,7 +91,7 @@ fn guard() -> Result<Seen, RunError> {
     let empty = what_it_holds(&memory)?;
     Kit::new().fill(&memory)?;
     let ours = what_it_holds(&memory)?;
-    // As a file system or a partition table would: a few bytes at the start.
+    // Like a file system or a partition table: a few bytes at the start.
     let mut lane = memory.lane(1, BLOCK_BYTES as usize)?;
     lane.buffer(0)[..16].copy_from_slice(b"data of somebody");
     let len_bytes = BLOCK_BYTES;

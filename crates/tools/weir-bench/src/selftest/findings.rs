@@ -1,9 +1,9 @@
-//! Each verdict, provoked by a target that deserves it.
+//! Checks each verdict with a target that provokes it.
 //!
-//! Not here: what a verdict is decided by (judge).
+//! `judge` decides the verdicts.
 //!
-//! Invariant: every finding there is has a check, and every one of them comes from a run, none from
-//! made-up figures.
+//! Invariant: every finding has a check, and each check measures a real run instead of invented
+//! figures.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +54,7 @@ pub(super) fn items() -> Vec<Item> {
     items
 }
 
-/// Runs an open loop for three seconds at `share` of the 2,000 operations per second that the
-/// target can do.
+/// Runs an open loop for 3.2 s at `share` of the target's limit of 2,000 operations per second.
 fn offered_share(share: f64, is_too_much: bool) -> Result<Seen, RunError> {
     let offered = cell(100.0, open(2_000.0 * share, 256, 100_000), 3_200, 1);
     let found = remarks(&offered, &Shaped::rate(2_000.0))?;
@@ -94,8 +93,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
         Finding::Inconsistent => {
-            // The worker sends 32 operations in 1.6 ms, far longer than it needs for their content
-            // and their answers. On average little more than half of them are in flight.
+            // The worker takes 1.6 ms to send 32 operations, far longer than for their content and
+            // completions. On average little more than half of them are in flight.
             let slow_to_send = Shaped::new("slow to send", |now| {
                 while now.elapsed() < Duration::from_micros(50) {
                     std::hint::spin_loop();
@@ -105,7 +104,7 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&mixed(closed(32)), &slow_to_send)?
         }
         Finding::MixOff => {
-            // The fill comes in larger pieces, which are taken.
+            // The fill uses larger writes, which succeed.
             let memory = Memory::twisted(DATASET_BYTES as usize, |op| match op.kind {
                 OpKind::Write if op.len_bytes == super::kit::BLOCK_BYTES => Action::Fails,
                 _ => Action::Right,
@@ -133,8 +132,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
     Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("said was {found:?}"))))
 }
 
-/// Does something while this process computes on every core: twice as many threads as there are, so
-/// that its share is large whatever else the machine does.
+/// Runs `what` while this process computes on every core. It has twice as many threads as cores, so
+/// that its CPU share is large whatever else the machine does.
 fn beside_busy_threads<T>(what: impl FnOnce() -> T) -> T {
     let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
     let is_over = AtomicBool::new(false);
@@ -156,7 +155,7 @@ fn mixed(load: crate::spec::LoadSpec) -> CellSpec {
     cell(50.0, load, RUN_MS, RUNS)
 }
 
-/// Memory of which the first half does something else with operations of one kind.
+/// Memory whose first half applies `action` to operations of one kind.
 fn twisted(kind: OpKind, action: Action) -> Memory {
     Memory::twisted(DATASET_BYTES as usize, move |op| {
         let is_hit = op.kind == kind && op.offset < DATASET_BYTES / 2;
@@ -164,11 +163,11 @@ fn twisted(kind: OpKind, action: Action) -> Memory {
     })
 }
 
-/// What is said of a cell: findings and why.
+/// The remarks on a cell: findings and reasons.
 fn remarks(spec: &CellSpec, target: &dyn Target) -> Result<Vec<String>, RunError> {
     let judged = JudgedRun::of(whole_run(spec.clone(), target)?);
     let said = judged.cells().iter().flat_map(|cell| &cell.remarks);
-    // Of several examples the first will do.
+    // The first of several examples is enough.
     let first = |detail: &str| detail.split(';').next().unwrap_or_default().to_owned();
     Ok(said.map(|r| format!("{}: {}", r.finding.name(), first(&r.detail))).collect())
 }

@@ -1,8 +1,8 @@
-//! Runs and loads as checks need them: small, and told from few words.
+//! Small runs and loads for the checks, described in few words.
 //!
-//! Not here: what is checked with them.
+//! The other modules of `selftest` have the checks.
 //!
-//! Invariant: the same seed every time: a check offers the same operations today and tomorrow.
+//! Invariant: the seed never changes, so each check always offers the same operations.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ use crate::target::Target;
 pub(super) const BLOCK_BYTES: u32 = 4096;
 /// Bytes of every dataset.
 pub(super) const DATASET_BYTES: u64 = 8 << 20;
-/// The seed of all checks: they are to find the same today and tomorrow.
+/// Seed of all checks, so that their operations repeat.
 const SEED: u64 = 11;
 
-/// Operations of 4 KiB in one stream.
+/// A stream of 4 KiB operations.
 pub(super) fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }];
     StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
-/// One worker with so many in flight.
+/// A closed loop of one worker with `depth` operations in flight.
 pub(super) fn closed(depth: u32) -> LoadSpec {
     LoadSpec::Closed { workers: 1, depth }
 }
 
-/// One worker, evenly.
+/// An open loop of one worker with constant arrivals.
 pub(super) fn open(rate: f64, in_flight_max: u32, backlog_max: u64) -> LoadSpec {
     let arrival = Arrival::Constant;
     LoadSpec::Open { workers: 1, rate, arrival, in_flight_max, backlog_max }
 }
 
-/// Random operations for some time, as often as `runs` says.
+/// A cell of random operations: `runs` runs of `duration_ms` each.
 pub(super) fn cell(read_pct: f64, load: LoadSpec, duration_ms: u64, runs: u32) -> CellSpec {
     CellSpec {
         name: format!("random 4KiB read {read_pct}%"),
@@ -91,7 +91,7 @@ fn spec(cell: CellSpec) -> RunSpec {
     }
 }
 
-/// Watches nothing.
+/// An observer that ignores every event.
 struct Silent;
 
 impl Observer for Silent {
@@ -108,7 +108,7 @@ pub(super) fn whole_run(cell: CellSpec, target: &dyn Target) -> Result<RunResult
     whole_run_with(cell, target, &Clients::none())
 }
 
-/// The same with agents.
+/// A whole run of one cell with agents.
 pub(super) fn whole_run_with(
     cell: CellSpec,
     target: &dyn Target,
@@ -132,7 +132,7 @@ impl Kit {
         Self { dataset, content, generations: generations.expect("it is small") }
     }
 
-    /// `duration`: `None` ends when every address was written or read once.
+    /// Offers a load. If `duration` is `None`, it ends after one access to every address.
     pub(super) fn offer(
         &self,
         target: &dyn Target,

@@ -1,14 +1,14 @@
-//! Whether the published rows of the largest reference still hold together: they are what ours are
-//! laid beside.
+//! Checks that the published rows of the largest reference are consistent, because reports compare
+//! results with them.
 //!
-//! Not here: reading them (reference).
+//! `reference` reads them.
 //!
-//! Invariant: every row but the fills is looked at; figures that are missing are a fault.
+//! Invariant: the check covers every row except the fills; missing figures are a fault.
 //!
-//! Theory. 128 workers (the profile) of a window of w have no more than 128 w operations in flight,
-//! and operations by mean latency is how many they had. Latencies are printed to 0.1 ms, so half of
-//! that is taken off before a row is called impossible. How much less than their window they had is
-//! not known; published are 35 to 100 % of it.
+//! Theory. 128 workers (the profile) with a window of w have at most 128 w operations in flight,
+//! and rate times mean latency is the number that was in flight (Little's law). Latencies are
+//! printed to 0.1 ms, so the check tolerates half of that before it calls a row impossible. How far
+//! a run stays below its window is not known; the published rows have 35 to 100 % of it.
 
 use super::{Item, Seen};
 use crate::reference::{self, Row};
@@ -44,7 +44,7 @@ fn look() -> Seen {
     Seen::of(count == ROWS, text)
 }
 
-/// What is wrong with a row.
+/// The fault of a row, if it has one.
 fn fault(row: &Row) -> Option<String> {
     let name = format!("{}, {}", row.table, row.cell);
     let figures = (row.total_ops_s, row.latency_ms, row.window, row.mix_pct(), row.read_pct);

@@ -1,12 +1,13 @@
-//! What the generator costs, and whether latencies and rates are those of targets that have known
-//! ones.
+//! Checks the generator's cost, and the latencies and rates that it measures on targets where they
+//! are known.
 //!
-//! Not here: what it costs beside another program (calibrate).
+//! `calibrate` compares the cost with another program.
 //!
-//! Theory of the stall: frozen 1 s in every 5 s, an operation that is due at a random time waits
-//! for longer than x with probability (1 - x) / 5; that is 1 % at x = 0.95 s, the 99th percentile.
+//! Theory of the stall: a target freezes for 1 s in every 5 s. An operation that is due at a random
+//! time waits for longer than x s with probability (1 - x) / 5; that is 1 % at x = 0.95 s, the 99th
+//! percentile.
 //!
-//! Invariant: all of it can be spoiled by a busy machine, none of it bettered.
+//! Invariant: a busy machine can make each figure worse, never better.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ const MEAN_PCT: f64 = 2.0;
 const P99_PCT: f64 = 5.0;
 const STALL_P99_US: f64 = 950_000.0;
 const STALL_PCT: f64 = 10.0;
-/// Operations per second of the target whose knee is looked for; no rate that bisection hits.
+/// Limit of the target in the knee search, in operations per second; the bisection never tries
+/// exactly this rate.
 const KNEE_RATE: f64 = 5_300.0;
 const KNEE_PCT: f64 = 3.0;
 
@@ -86,7 +88,7 @@ fn null(read_pct: f64, scale: Scale) -> Result<Seen, RunError> {
 fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
     let latency = Duration::from_millis(u64::from(latency_ms));
     let wanted_us = latency.as_secs_f64() * 1e6;
-    // A thousand operations are needed for a 99th percentile; here are several thousand.
+    // A 99th percentile needs a thousand operations; this run has several thousand.
     let time = scale.pick(Duration::from_secs(1), Duration::from_secs(20));
     let depth = latency_ms * 4;
     let stream = stream(100.0, Access::Random);
@@ -107,7 +109,7 @@ fn known_latency(latency_ms: u32, scale: Scale) -> Result<Seen, RunError> {
 }
 
 fn stall(scale: Scale) -> Result<Seen, RunError> {
-    // Whole periods, so that it does not matter when they begin.
+    // Whole periods, so that their phase has no effect.
     let duration_ms = scale.pick(5_000, 60_000);
     let run = |load: LoadSpec| {
         let period = Duration::from_secs(5);
@@ -115,7 +117,7 @@ fn stall(scale: Scale) -> Result<Seen, RunError> {
         let spec = cell(100.0, load, duration_ms, 1);
         Ok::<_, RunError>(JudgedRun::of(whole_run(spec, &target)?))
     };
-    // Both sleep nearly all the time, so they need not wait for each other.
+    // Both runs sleep nearly all the time, so they can run concurrently.
     let (opened, waited) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| run(open(1_000.0, 2_000, 100_000)));
         let waited = run(closed(1));
@@ -142,7 +144,8 @@ fn knee() -> Result<Seen, RunError> {
     let latency =
         LatencyBound { stream: None, op: None, figure: LatencyFigure::P99, max_us: 15_000.0 };
     let slo = Requirement { latency: vec![latency], ..Requirement::default() };
-    // A second above the limit by 1.5 % ends 15 ms late: longer runs would find it more sharply.
+    // At 1.5 % above the limit, a second of load ends 15 ms late. Longer runs would be more
+    // precise.
     let spec = CellSpec {
         search: Some(SearchSpec::Knee { tolerance_pct: 1.0, slo }),
         ..cell(100.0, open(4_000.0, 256, 100_000), 1_000, 1)

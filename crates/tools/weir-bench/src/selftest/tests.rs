@@ -1,6 +1,6 @@
-//! The list of checks is whole, and those that time cannot spoil pass here as well.
+//! Tests: the list of checks is complete, and checks that do not depend on timing pass.
 //!
-//! Not here: figures of time, which only the command asserts.
+//! Only the command asserts timing figures.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ fn every_check_has_its_own_name_and_every_verdict_its_check() {
     for finding in Finding::ALL {
         assert!(names.contains(format!("verdict: {}", finding.name()).as_str()));
     }
-    // They are there, though their figures are not asserted beside other tests.
+    // The timing checks are in the list; their figures would not hold while other tests run.
     for part in ["null target", "known latency", "stall of", "knee of", "content that", "147"] {
         assert!(names.iter().any(|name| name.contains(part)), "{part}");
     }
 }
 
-/// What a busy machine cannot spoil passes beside any other test.
+/// Checks that do not depend on timing pass while other tests run.
 #[test]
-fn what_does_not_depend_on_time_passes() {
+fn checks_without_timing_pass() {
     let items: Vec<Item> = items().into_iter().filter(|item| !item.by_time).collect();
     let mut told = 0;
     let report = run_items(&items, Scale::Short, &mut |_| told += 1);
@@ -43,9 +43,9 @@ fn failing(off: [f64; 3]) -> Item {
 }
 
 #[test]
-fn the_best_of_several_tries_is_told_and_no_more_are_made_than_need_be() {
+fn retries_stop_at_success_and_report_the_best() {
     let mut check = make(&failing([9.0, 7.0, 8.0]).by_time(), Scale::Short);
-    // Other tests may use the processor.
+    // Other tests may have used the processor.
     check.not_judged = None;
     assert_eq!((check.passed, check.found.as_str(), check.tries), (false, "7", 3));
     assert!(check.text().starts_with("FAILED clock: 7 (wanted: 0; 0.0 s, 3 tries)"));
@@ -63,6 +63,6 @@ fn the_best_of_several_tries_is_told_and_no_more_are_made_than_need_be() {
 }
 
 #[test]
-fn few_percent_of_others_excuse_nothing() {
+fn small_load_of_others_excuses_no_failure() {
     assert_eq!(busy(OTHERS_PCT_MAX), None);
 }

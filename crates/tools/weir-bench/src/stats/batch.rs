@@ -1,43 +1,45 @@
-//! Means of batches: seconds of one run made independent enough to count as samples.
+//! Batch means: averages over batches of seconds of one run, so that the samples are nearly
+//! independent.
 //!
 //! Not here: intervals over runs (interval).
 //!
-//! Theory. Neighbouring seconds of a run are alike (caches, flushes, background work), so their
-//! number overstates what is known. Means of longer batches are less alike; the batches grow until
-//! neighbours have no correlation worth the name.
+//! Theory. Neighbouring seconds of a run are correlated (caches, flushes, background work), so
+//! their number overstates the information in them. Means of longer batches are less correlated;
+//! the batch length grows until the correlation of neighbours is negligible.
 //!
-//! Invariants: every batch has the same length; a rest at the end that fills none is left out.
+//! Invariants: all batches have the same length; values at the end that do not fill a batch are
+//! dropped.
 
 use super::{ConfidenceInterval, mean, runs_interval};
 
-/// Correlation of neighbours below which batches count as independent.
+/// Lag-1 autocorrelation below which batches count as independent.
 const LAG1_MAX: f64 = 0.1;
-/// Batches below which a correlation says nothing.
+/// Minimum number of batches for a meaningful correlation.
 const BATCHES_MIN: usize = 10;
 
-/// Means of batches of one run.
+/// Batch means of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchMeans {
-    /// Values in a batch.
+    /// Values in each batch.
     pub length: usize,
-    /// Mean of each, in order.
+    /// Mean of each batch, in order.
     pub means: Vec<f64>,
-    /// Correlation of neighbouring means.
+    /// Lag-1 autocorrelation of the means.
     pub lag1: f64,
-    /// Whether it is below 0.1; where it is not, the run was too short to tell.
+    /// Whether `lag1` is below 0.1; otherwise the run was too short for independent batches.
     pub independent: bool,
 }
 
 impl BatchMeans {
-    /// The 95 % interval of the run's mean or median; `None` where the batches are not independent.
+    /// The 95 % interval of the run's mean or median; `None` if the batches are not independent.
     pub fn interval(&self) -> Option<ConfidenceInterval> {
         self.independent.then(|| runs_interval(&self.means)).flatten()
     }
 }
 
-/// Means of the shortest batches of `values`, such as the operations of each second, whose lag-1
-/// autocorrelation is below 0.1; where there are none such, the longest that leave ten batches.
-/// `None` of fewer than ten values.
+/// Averages `values`, such as the operations of each second, over the shortest batches whose lag-1
+/// autocorrelation is below 0.1. If no batch length reaches that, returns the longest batches of
+/// which there are ten. `None` for fewer than ten values.
 pub fn batch_means(values: &[f64]) -> Option<BatchMeans> {
     let longest = values.len() / BATCHES_MIN;
     let mut last = None;
@@ -54,7 +56,7 @@ pub fn batch_means(values: &[f64]) -> Option<BatchMeans> {
     last
 }
 
-/// Correlation of each value with the next; 0 where all are equal, `None` of fewer than two.
+/// Lag-1 autocorrelation; 0 if all values are equal, `None` for fewer than two.
 pub fn lag1(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -70,7 +72,7 @@ mod tests {
     fn correlation_of_known_series() {
         assert_eq!(lag1(&[5.0]), None);
         assert_eq!(lag1(&[5.0; 9]), Some(0.0));
-        // Alternating: n - 1 products of -1 by n squares of 1.
+        // Alternating: n - 1 products of -1, divided by n squares of 1.
         let alternating: Vec<f64> = (0..10).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
         assert!((lag1(&alternating).unwrap() + 0.9).abs() < 1e-12);
         // 1 2 3 4 5: products 2 + 0 + 0 + 2 = 4, squares 10.
@@ -78,8 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn batches_grow_over_what_repeats() {
-        // Five seconds fast, five slow: single seconds are alike, ten of them are all the same.
+    fn batches_grow_until_periodic_values_are_independent() {
+        // Five fast seconds, five slow ones: single seconds are correlated, batches of ten are
+        // equal.
         let seconds: Vec<f64> = (0..600).map(|i| if i % 10 < 5 { 100.0 } else { 200.0 }).collect();
         let batches = batch_means(&seconds).unwrap();
         assert!(batches.independent && batches.length > 1, "{batches:?}");
@@ -89,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_never_becomes_independent() {
+    fn drifting_series_has_no_independent_batches() {
         let drift: Vec<f64> = (0..200).map(f64::from).collect();
         let batches = batch_means(&drift).unwrap();
         assert!(!batches.independent && batches.means.len() == BATCHES_MIN, "{batches:?}");

@@ -1,38 +1,38 @@
-//! How many times one set of runs is another.
+//! Ratio of two sets of runs, with its 95 % confidence interval.
 //!
-//! Not here: what may be compared at all (compare).
+//! Not here: which results may be compared (compare).
 //!
-//! Theory. The interval is that of the percentile bootstrap: runs are drawn again, with putting
-//! back, 10,000 times, and the middle 95 % of the ratios of medians is kept. Of fewer than six runs
-//! this promises too much, since no drawn median can lie beyond the runs, and three runs enclose
-//! their true median in only 75 of 100 cases. There the interval is widened to hold Welch's
-//! interval for the difference of the logarithms as well.
+//! Theory. The interval is a percentile bootstrap: the runs are resampled with replacement 10,000
+//! times, and the middle 95 % of the ratios of medians form the interval. With fewer than six runs
+//! this interval is too narrow: no resampled median lies outside the range of the runs, and three
+//! runs enclose their true median in only 75 of 100 cases. With so few runs the interval is
+//! therefore widened to include Welch's interval for the difference of the logarithms.
 //!
-//! Invariants: the same runs and seed give the same interval; it holds the ratio itself.
+//! Invariants: the same runs and seed give the same interval; the interval contains the ratio.
 
 use serde::Serialize;
 
 use super::interval::{ORDER_RUNS_MIN, welch_interval};
 use super::{median, sorted};
 
-/// Times that runs are drawn again.
+/// Number of resamples.
 const DRAWS: usize = 10_000;
-/// Drawn ratios that lie beyond each end: 2.5 %.
+/// Resampled ratios beyond each end of the interval: 2.5 %.
 const BEYOND: usize = DRAWS / 40;
 
-/// A ratio and what it may as well be.
+/// A ratio with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RatioInterval {
-    /// Median of the new runs by that of the old.
+    /// Median of the new runs divided by the median of the old runs.
     pub ratio: f64,
-    /// Lower end of the 95 % interval.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// Median of `new` by median of `old`, with its 95 % interval. `None` with fewer than two runs on
-/// either side, or where a run is not positive.
+/// Divides the median of `new` by the median of `old` and computes the 95 % interval. `None` if
+/// either side has fewer than two runs or a run is not positive.
 pub fn ratio_of_medians(new: &[f64], old: &[f64], seed: u64) -> Option<RatioInterval> {
     let positive = new.iter().chain(old).all(|run| *run > 0.0);
     if !positive || new.len() < 2 || old.len() < 2 {
@@ -71,40 +71,42 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_interval() {
+    fn equal_seeds_give_equal_intervals() {
         let (new, old) = ([9.0, 10.0, 11.0, 10.5, 9.5, 10.2], [8.0, 9.0, 10.0, 8.5, 9.5, 9.1]);
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert_eq!(ratio_of_medians(&new, &old, 7), Some(found));
         assert!(found.low < found.ratio && found.ratio < found.high, "{found:?}");
-        // No drawn median lies beyond the runs.
+        // No resampled median lies outside the range of the runs.
         assert!(found.low >= 9.0 / 10.0 && found.high <= 11.0 / 8.0, "{found:?}");
     }
 
     #[test]
-    fn three_runs_show_less_than_their_medians_seem_to() {
-        // Every new run is above every old one, but with a spread like the difference.
+    fn three_runs_with_a_large_spread_show_no_difference() {
+        // Every new run is above every old one, but the spread is as large as the difference.
         let (new, old) = ([103.0, 108.0, 118.0], [90.0, 101.0, 102.0]);
         let found = ratio_of_medians(&new, &old, 7).unwrap();
         assert!(found.low < 1.0 && found.high > 1.0, "{found:?}");
-        // With ten times less spread it is shown.
+        // With a tenth of the spread the difference is significant.
         let (new, old) = ([109.0, 110.0, 111.0], [99.0, 100.0, 101.0]);
         assert!(ratio_of_medians(&new, &old, 7).unwrap().low > 1.0);
     }
 
     #[test]
-    fn what_cannot_be_told_is_not() {
+    fn too_few_or_zero_runs_have_no_ratio() {
         assert_eq!(ratio_of_medians(&[1.0], &[1.0, 2.0], 7), None);
         assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 2.0], 7), None);
     }
 
-    /// A 95 % interval must hold the truth about 95 times in 100, with three runs as with eight.
+    /// A 95 % interval must contain the true value about 95 times in 100, with three runs as with
+    /// eight.
     #[test]
-    fn the_interval_holds_the_truth_as_often_as_it_says() {
+    fn interval_contains_the_true_ratio_in_at_least_90_percent() {
         const SEED: u64 = 20_261;
         let mut random = fastrand::Rng::with_seed(SEED);
         for runs in [3, 8] {
             let held = (0..200).filter(|trial| {
-                // Sums of twelve uniform numbers are all but normal; a tenth of spread.
+                // A sum of twelve uniform numbers is close to normal; the standard deviation is a
+                // tenth.
                 let mut noisy = |middle: f64| {
                     let sum: f64 = (0..12).map(|_| random.f64()).sum();
                     middle * (1.0 + 0.1 * (sum - 6.0))

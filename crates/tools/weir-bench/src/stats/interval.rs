@@ -1,28 +1,28 @@
-//! 95 % confidence intervals of a few runs.
+//! 95 % confidence intervals over a small number of runs.
 //!
 //! Not here: intervals of a ratio (bootstrap).
 //!
-//! Theory. Throughputs of runs are positive and vary by factors, so their logarithms are nearer to
-//! a normal distribution than they are. Of 3 to 5 runs the interval is that of Student's t on the
-//! logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it needs no assumption of a
-//! shape: the k-th lowest and k-th highest run enclose the median with probability
-//! `1 - 2 P(Bin(n, 1/2) < k)`, and k is the largest that leaves at least 95 %. Five runs cannot:
-//! their extremes enclose it with 93.75 %.
+//! Theory. Throughputs of runs are positive and vary by factors, so their logarithms are closer to
+//! a normal distribution than the values themselves. For 3 to 5 runs the interval is Student's t on
+//! the logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it uses order statistics,
+//! which assume no distribution: the k-th lowest and k-th highest run enclose the median with
+//! probability `1 - 2 P(Bin(n, 1/2) < k)`, with the largest k that leaves at least 95 %. Five runs
+//! are too few: their extremes enclose the median with 93.75 %.
 //!
-//! Invariants: `low <= middle <= high`; nothing is said of fewer than three runs.
+//! Invariants: `low <= middle <= high`; fewer than three runs have no interval.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{mean, median, sorted, variance};
 
-/// Runs below which no interval is given.
+/// Minimum number of runs for an interval.
 const RUNS_MIN: usize = 3;
-/// Runs from which the order of the runs alone gives 95 %.
+/// Minimum number of runs for a 95 % interval from order statistics.
 pub(super) const ORDER_RUNS_MIN: usize = 6;
-/// Share that may lie beyond each end.
+/// Probability beyond each end of the interval.
 const TAIL: f64 = 0.025;
 
-/// An interval that holds the true value with 95 % confidence.
+/// An interval that contains the true value with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConfidenceInterval {
     /// Lower end.
@@ -32,14 +32,14 @@ pub struct ConfidenceInterval {
 }
 
 impl ConfidenceInterval {
-    /// Half the width by a value in it, in percent; `None` if that is not positive.
+    /// Half the width of the interval in percent of `middle`; `None` if `middle` is not positive.
     pub fn half_width_pct(&self, middle: f64) -> Option<f64> {
         (middle > 0.0).then(|| (self.high - self.low) / 2.0 / middle * 100.0)
     }
 }
 
-/// The interval for the throughput of `runs`: Student's t on logarithms of 3 to 5, order statistics
-/// from 6. `None` of fewer, or where one is not positive.
+/// Confidence interval of the throughput of `runs`: Student's t on the logarithms for 3 to 5 runs,
+/// order statistics from 6. `None` for fewer runs or if a run is not positive.
 pub fn throughput_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     if runs.iter().any(|run| *run <= 0.0) {
         return None;
@@ -52,13 +52,13 @@ pub fn throughput_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     Some(ConfidenceInterval { low: of_logs.low.exp(), high: of_logs.high.exp() })
 }
 
-/// The interval for any figure of `runs`: as [`throughput_interval`], but Student's t is on the
-/// figures themselves, which may be zero or negative.
+/// Confidence interval of any figure of `runs`. Unlike [`throughput_interval`], it applies
+/// Student's t to the figures themselves, which may be zero or negative.
 pub fn runs_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
     if runs.len() >= ORDER_RUNS_MIN { median_interval(runs) } else { t_interval(runs) }
 }
 
-/// The interval for the median by order statistics; `None` of fewer than six values.
+/// Confidence interval of the median by order statistics; `None` for fewer than six values.
 pub fn median_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let sorted = sorted(values);
     let length = sorted.len();
@@ -81,12 +81,12 @@ fn t_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let count = values.len() as f64;
     let half = student_t(count - 1.0) * (variance(values)? / count).sqrt();
     let mean = mean(values)?;
-    // By rounding, the mean of equal values may lie beyond all of them.
+    // By rounding, the mean of equal values can lie outside their range.
     let middle = median(values)?;
     Some(ConfidenceInterval { low: (mean - half).min(middle), high: (mean + half).max(middle) })
 }
 
-/// Welch's interval for the difference of the means of two samples; `None` where one has fewer than
+/// Welch's interval for the difference of the means of two samples; `None` if either has fewer than
 /// two values.
 pub(super) fn welch_interval(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
     let (n1, n2) = (first.len() as f64, second.len() as f64);
@@ -94,12 +94,12 @@ pub(super) fn welch_interval(first: &[f64], second: &[f64]) -> Option<Confidence
     let difference = mean(first)? - mean(second)?;
     let both = share1 + share2;
     let within = share1.powi(2) / (n1 - 1.0) + share2.powi(2) / (n2 - 1.0);
-    // Without any spread there is nothing to widen the interval by.
+    // Samples without any spread give an interval of zero width.
     let half = if within > 0.0 { student_t(both.powi(2) / within) * both.sqrt() } else { 0.0 };
     Some(ConfidenceInterval { low: difference - half, high: difference + half })
 }
 
-/// What 97.5 % of Student's distribution lie below.
+/// The 97.5 % quantile of Student's distribution.
 pub(super) fn student_t(freedom: f64) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, freedom);
     distribution.expect("degrees of freedom are positive").inverse_cdf(1.0 - TAIL)
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn student_is_that_of_the_tables() {
+    fn student_t_matches_published_tables() {
         for (freedom, table) in [(1.0, 12.706), (2.0, 4.303), (3.0, 3.182), (4.0, 2.776)] {
             assert!((student_t(freedom) - table).abs() < 5e-4, "{freedom}");
         }
@@ -133,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn order_gives_the_ranks_of_the_tables() {
-        // Ranks of the 95 % interval of the median, as tables of the sign test have them.
+    fn median_interval_matches_published_ranks() {
+        // Ranks of the 95 % interval of the median, from tables of the sign test.
         for (count, rank) in [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (25, 8)] {
             let values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
             let interval = median_interval(&values).unwrap();

@@ -1,16 +1,16 @@
-//! Whether a series rises, whatever single values in it do.
+//! Robust slope of a series, insensitive to outliers.
 //!
-//! Theory. Theil's abbreviated method (1950): each value of the first half is joined with that as
-//! far into the second half, and the middle of those slopes is taken. A quarter of all values can
-//! be anything without moving it far, and it takes no more time than there are values.
+//! Theory. Theil's abbreviated method (1950): each value of the first half is paired with the value
+//! at the same position of the second half; the result is the median of the slopes of the pairs.
+//! Outliers in up to a quarter of all values move it little, and it takes linear time.
 //!
-//! Not here: what a rise means.
+//! Not here: the interpretation of a slope.
 //!
-//! Invariant: nothing is told of too few values to have two halves.
+//! Invariant: a series too short for two halves has no slope.
 
 use super::median;
 
-/// The middle slope per step; `None` of fewer than two values.
+/// Median slope per step; `None` for fewer than two values.
 pub fn middle_slope(values: &[f64]) -> Option<f64> {
     let pairs = values.len() / 2;
     let apart = values.len() - pairs;

@@ -1,40 +1,40 @@
-//! Whether a series has come to rest.
+//! Steady-state detection over a series of rounds.
 //!
-//! Not here: which rounds are run, and on what figures.
+//! Not here: the choice of rounds and figures.
 //!
-//! Theory. SNIA Solid State Storage Performance Test Specification 2.1.24: over a window of rounds
-//! the highest less the lowest is at most `range_pct` of the mean, and the least-squares line rises
-//! or falls over the window by at most `slope_pct` of the mean. Both are needed: the first alone
-//! passes a slow drift, the second alone a swing.
+//! Theory. SNIA Solid State Storage Performance Test Specification 2.1.24: over a window of rounds,
+//! the highest less the lowest value is at most `range_pct` of the mean, and the least-squares line
+//! rises or falls over the window by at most `slope_pct` of the mean. Both conditions are needed:
+//! the first alone accepts a slow drift, the second alone an oscillation.
 //!
-//! Invariant: less than a window of rounds is never steady.
+//! Invariant: fewer rounds than a window are never steady.
 
 use super::mean;
 
-/// What a window must keep to.
+/// Steady-state criteria.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyRule {
-    /// Rounds that are looked at together; at least two.
+    /// Number of rounds in the window; at least two.
     pub window: usize,
-    /// Highest less lowest by the mean, at most.
+    /// Maximum difference between the highest and the lowest value, in percent of the mean.
     pub range_pct: f64,
-    /// Rise or fall of the best-fit line over the window by the mean, at most.
+    /// Maximum rise or fall of the best-fit line over the window, in percent of the mean.
     pub slope_pct: f64,
 }
 
-/// What was found in a window.
+/// Steadiness of one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steadiness {
-    /// Highest less lowest, by the mean.
+    /// Difference between the highest and the lowest value, in percent of the mean.
     pub range_pct: f64,
-    /// Rise of the best-fit line over the window, by the mean; negative where it falls.
+    /// Rise of the best-fit line over the window, in percent of the mean; negative if it falls.
     pub rise_pct: f64,
-    /// Whether both are within the rule.
+    /// Whether both values meet the rule.
     pub steady: bool,
 }
 
-/// Judges the last `rule.window` of `rounds`; `None` where there are fewer, or where their mean is
-/// not positive.
+/// Evaluates the last `rule.window` rounds; `None` if there are fewer or their mean is not
+/// positive.
 pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
     assert!(rule.window >= 2, "a line needs two points");
     let window = &rounds[rounds.len().checked_sub(rule.window)?..];
@@ -51,13 +51,13 @@ pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
     }
     let range_pct = (high - low) / mean * 100.0;
     let rise_pct = products / squares * last / mean * 100.0;
-    // A hair of rounding must not fail a value that is exactly at the limit.
+    // A rounding error must not reject a value exactly at the limit.
     let within = |found: f64, limit: f64| found <= limit + 1e-9;
     let steady = within(range_pct, rule.range_pct) && within(rise_pct.abs(), rule.slope_pct);
     Some(Steadiness { range_pct, rise_pct, steady })
 }
 
-/// After how many of `rounds` the series was steady for the first time.
+/// Number of rounds after which the series was first steady.
 pub fn steady_after(rounds: &[f64], rule: SteadyRule) -> Option<usize> {
     (rule.window..=rounds.len())
         .find(|count| steadiness(&rounds[..*count], rule).is_some_and(|found| found.steady))
@@ -76,10 +76,10 @@ mod tests {
         assert!((found.range_pct - 12.0).abs() < 1e-9);
         assert!((found.rise_pct - 12.0).abs() < 1e-9);
         assert!(!found.steady, "the range would pass, the drift does not");
-        // A swing without a slope: the range fails alone.
+        // An oscillation without slope fails the range alone.
         let found = steadiness(&[88.0, 110.0, 104.0, 110.0, 88.0], PTS).unwrap();
         assert!(found.rise_pct.abs() < 1e-9 && !found.steady, "{found:?}");
-        // Both exactly at their limits.
+        // Both values exactly at their limits.
         let found = steadiness(&[95.0, 95.0, 100.0, 105.0, 105.0], PTS).unwrap();
         assert!(found.range_pct <= 10.0 + 1e-9);
         let edge = SteadyRule { range_pct: 10.0, slope_pct: found.rise_pct, ..PTS };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_falling_disk_is_steady_only_when_it_has_fallen() {
+    fn slowing_disk_is_steady_only_at_its_plateau() {
         let rounds = [900.0, 600.0, 400.0, 300.0, 250.0, 240.0, 245.0, 238.0, 242.0];
         assert_eq!(steady_after(&rounds, PTS), Some(9));
         assert_eq!(steady_after(&rounds[..8], PTS), None);

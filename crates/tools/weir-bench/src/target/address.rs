@@ -1,8 +1,8 @@
-//! Addresses of targets as people write them.
+//! Addresses of targets in the user's notation.
 //!
-//! Not here: opening them.
+//! Not here: opening targets (target).
 //!
-//! Invariant: an address that is printed and parsed again is the same.
+//! Invariant: an address that is printed and parsed again is unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +12,20 @@ use weir_initiator::{InitiatorError, Url};
 
 use super::TargetError;
 
-/// NBD's port (IANA).
+/// Default port of NBD (IANA).
 const NBD_PORT: u16 = 10809;
 
-/// Where a target is.
+/// Location of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// No I/O at all.
+    /// No I/O.
     Null {
-        /// Size; `None`: as large as is asked for.
+        /// Size; `None`: as large as requested.
         bytes: Option<u64>,
     },
-    /// A file, or a block device.
+    /// A file or block device.
     File(PathBuf),
-    /// A directory in which files are made.
+    /// A directory in which the run creates its files.
     Directory(PathBuf),
     /// An NBD export.
     Nbd(NbdAddress),
@@ -33,7 +33,7 @@ pub enum Address {
     Iscsi(Box<Url>),
 }
 
-/// Where an NBD export is.
+/// Location of an NBD export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdAddress {
     /// Server.
@@ -42,20 +42,20 @@ pub struct NbdAddress {
     pub export: String,
 }
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     /// Host and port.
     Tcp(String, u16),
-    /// A unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Reads `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD or an iSCSI URI.
+    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD or an iSCSI URI.
     ///
     /// # Errors
-    /// Another scheme, or an address that names nothing.
+    /// If the scheme is unknown or the address is incomplete.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let bad = |why: &str| TargetError::Address { text: text.to_owned(), why: why.to_owned() };
         if text.is_empty() {
@@ -70,7 +70,7 @@ impl Address {
         if text.starts_with(Url::SCHEME) {
             return match Url::parse(text) {
                 Ok(url) => Ok(Self::Iscsi(Box::new(url))),
-                // Its text may be another: a secret that does not belong there is left out.
+                // This text may differ from `text`: it omits a misplaced secret.
                 Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
                 Err(error) => Err(bad(&error.to_string())),
             };
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_nonsense_is_refused() {
+    fn addresses_are_parsed_and_malformed_ones_refused() {
         let nbd = |text| match Address::parse(text) {
             Ok(Address::Nbd(NbdAddress { server, export })) => (server, export),
             other => panic!("{text}: {other:?}"),

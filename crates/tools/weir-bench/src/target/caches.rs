@@ -1,11 +1,11 @@
-//! Caches between the generator and the medium, as far as they can be known.
+//! Detects caches between the generator and the medium, as far as possible.
 //!
-//! Not here: dropping them (the targets), what a cache does to a verdict (judge).
+//! Not here: dropping caches (the targets), their effect on a verdict (judge).
 //!
 //! Invariants:
-//! - what a person says goes before what was found;
-//! - nothing is guessed: a cache that is neither told nor found is not known, which is not the same
-//!   as none.
+//! - the user's statement takes precedence over detection;
+//! - nothing is guessed: a cache that is neither stated nor found is not known, which differs from
+//!   no cache.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,16 +15,16 @@ use crate::notes;
 use crate::result::TargetInfo;
 use crate::spec::ToldTarget;
 
-/// File systems that keep everything in memory (statfs(2)).
+/// Magic numbers of file systems that keep all data in memory (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
-/// Source of the cache of a server on this machine.
+/// Source of the cache size for a server on this machine.
 pub(crate) const SERVER_HERE: &str =
     "the server runs on this machine, whose page cache may hold its data";
 
-/// Adds to what a target says of itself what is told and what is found on this machine, which has
-/// `memory_bytes`.
+/// Completes the properties of a target with the user's statements and with caches found on this
+/// machine, which has `memory_bytes`.
 pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
     let found = in_memory(info).or_else(|| server_here(info));
     if let Some(found) = found {
@@ -39,7 +39,7 @@ pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
     info.features.extend(told.features.iter().cloned());
 }
 
-/// The reason why a file or device is served from this machine's memory; none if it is not.
+/// Reason why this machine's memory holds a file or device; `None` if it does not.
 fn in_memory(info: &TargetInfo) -> Option<String> {
     if !info.is_local() {
         return None;
@@ -62,7 +62,7 @@ fn server_here(info: &TargetInfo) -> Option<String> {
     notes::is_local(&info.address).then(|| SERVER_HERE.to_owned())
 }
 
-/// Block devices that are memory, or whose file is cached.
+/// Block devices in memory, and loop devices whose file is in the page cache.
 fn device_in_memory(path: &Path) -> Option<String> {
     let rdev = fs::metadata(path).ok()?.rdev();
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_on_tmpfs_is_in_memory_and_a_person_knows_better() {
+    fn tmpfs_file_is_in_memory_unless_the_user_states_otherwise() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").expect("tmpfs is there");
         let of = |told: &ToldTarget| {
             let mut info = TargetInfo {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_of_a_server_is_not_known_and_of_one_here_it_is_the_memory() {
+    fn cache_of_a_local_server_is_the_memory_of_this_machine() {
         let mut info = TargetInfo {
             address: "nbd://store/tank/v".to_owned(),
             kind: "nbd".to_owned(),

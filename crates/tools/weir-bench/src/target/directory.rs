@@ -1,6 +1,6 @@
 //! A directory with one file for each part of the dataset.
 //!
-//! Invariant: no file is touched that is not one of ours by name.
+//! Invariant: only files with our naming scheme are touched.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! Files and block devices.
 //!
-//! Not here: how operations reach the kernel (uring, psync).
+//! Not here: submission to the kernel (uring, psync).
 //!
 //! Invariants:
-//! - a file is opened past the page cache where its file system can do that, and the driver's name
-//!   says so; a file that is made is made as long as the dataset, and nothing is cut off it.
+//! - a file is opened with `O_DIRECT` if its file system supports it, and the name of the driver
+//!   states whether it does; a new file is as long as the dataset; files are never truncated.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -20,46 +20,46 @@ use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// A file that answers nothing for so long is not measured any more, as a server
-/// ([`super::ANSWER_LIMIT`]). It is no shorter in tests: a disk that tests share may be slow.
+/// A file without a completion for this long counts as lost, like a server
+/// ([`super::ANSWER_LIMIT`]). Not shorter in tests, because the tests' disk may be slow.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Block of a file whose file system does not name one.
+/// Block size if the file system reports none.
 const FILE_BLOCK_BYTES: u32 = 512;
 
-/// Some open files that lie one behind the other.
+/// Open files that form one address space.
 pub(super) struct Files {
-    /// Each of `part_bytes`.
+    /// The files, each of `part_bytes`.
     pub(super) files: Vec<Arc<File>>,
     pub(super) part_bytes: u64,
 }
 
 impl Files {
-    /// The file that holds a byte, and where in it.
+    /// Index of the file that holds a byte, and the offset in that file.
     pub(super) fn place(&self, offset: u64) -> (usize, u64) {
         ((offset / self.part_bytes) as usize, offset % self.part_bytes)
     }
 }
 
-/// The files that a lane wrote to since its last flush, which is for those: a flush of one file
-/// says nothing about its neighbours.
+/// Files that a lane wrote to since its last flush. A flush must cover all of them, because a flush
+/// of one file does not affect the others.
 #[derive(Default)]
 pub(super) struct Unflushed(BTreeSet<usize>);
 
 impl Unflushed {
-    /// Notes an operation that is done.
+    /// Records a completed operation.
     pub(super) fn note(&mut self, files: &Files, op: &Op) {
         if matches!(op.kind, OpKind::Write | OpKind::Trim) {
             self.0.insert(files.place(op.offset).0);
         }
     }
 
-    /// What a flush that begins now is for; the first file where nothing was written.
+    /// Takes the files for a flush that starts now; the first file if none was written.
     pub(super) fn take(&mut self) -> Vec<usize> {
         if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
     }
 }
 
-/// Refuses to wait any longer for a file that has answered no operation since `answered`.
+/// Returns an error if the file has completed no operation since `answered` for too long.
 pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), TargetError> {
     if answered.elapsed() < ANSWER_LIMIT {
         return Ok(());
@@ -73,16 +73,16 @@ pub(super) struct FileTarget {
     files: Arc<Files>,
 }
 
-/// Opens a file or device of at least `bytes`; a file that is missing is made.
+/// Opens a file or device of at least `bytes`; creates a missing file.
 pub(super) fn open(path: &Path, bytes: u64) -> Result<FileTarget, TargetError> {
     let (file, direct) = open_file(path, bytes)?;
     FileTarget::of(&path.display().to_string(), vec![file], None, direct)
 }
 
-/// An open file, made and made longer where need be, and whether it is past the page cache.
+/// Opens a file, creates or extends it if needed, and reports whether `O_DIRECT` is in use.
 pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetError> {
     let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    // The kernel refuses that where a file system is mounted from it, or somebody else holds it so.
+    // The kernel refuses `O_EXCL` if the device is mounted or held exclusively.
     let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let open = |flags: OFlags| {
         let mut options = OpenOptions::new();
@@ -92,7 +92,7 @@ pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetE
     };
     let (file, direct) = match open(OFlags::DIRECT) {
         Ok(file) => (file, true),
-        // What tmpfs and some network file systems answer.
+        // tmpfs and some network file systems return `EINVAL` for `O_DIRECT`.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
             (open(OFlags::empty()).map_err(io_error(path, "open"))?, false)
         }
@@ -106,7 +106,7 @@ pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetE
 }
 
 impl FileTarget {
-    /// `part_bytes`: of each file; `None`: there is one, and all of it counts.
+    /// `part_bytes`: size of each file; `None`: a single file, used in full.
     pub(super) fn of(
         address: &str,
         files: Vec<File>,
@@ -137,7 +137,7 @@ impl FileTarget {
     }
 }
 
-/// Unit of direct I/O, as the kernel tells it (statx, Linux 6.1).
+/// Alignment of direct I/O, as reported by the kernel (statx, Linux 6.1).
 fn direct_block(file: &File) -> Option<u32> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let mask = StatxFlags::from_bits_retain(0x2000);
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_is_for_every_file_written_to_since_the_last() {
+    fn flush_covers_every_file_written_since_the_last_flush() {
         let null = || Arc::new(File::open("/dev/null").expect("it is always there"));
         let files = Files { files: vec![null(), null(), null()], part_bytes: 8192 };
         let op = |kind, offset| Op { kind, offset, len_bytes: 4096, durable: false, source: 0 };

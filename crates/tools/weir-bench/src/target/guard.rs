@@ -1,10 +1,9 @@
-//! What a target holds, before anything is written to it.
+//! Checks the contents of a target before the first write.
 //!
 //! Not here: asking the user.
 //!
-//! Invariant: "nothing" and "ours" are said only of what was looked at: both ends and samples
-//! between them. That is enough for file systems, partition tables and databases, which all put
-//! something at an end.
+//! Invariant: "nothing" and "ours" are based on samples: both ends, and positions between them.
+//! That suffices for file systems, partition tables and databases, which all store data at an end.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,29 +17,29 @@ use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;
 use crate::spec::{DatasetSpec, OpKind};
 
-/// Bytes of one look.
+/// Size of one sample.
 const LOOK_BYTES: u64 = 64 << 10;
-/// Looks from each end on, and over all of it.
+/// Number of samples from each end, and of samples spread over the whole target.
 const LOOKS_AT_ENDS: u64 = 16;
 const LOOKS_BETWEEN: u64 = 64;
 
-/// What a target holds.
+/// Contents of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Zeros, as far as it was looked at.
+    /// Zeros in all samples.
     Nothing,
-    /// Blocks of an earlier run of this program, and perhaps zeros.
+    /// Blocks of an earlier run of this program, perhaps with zeros.
     Ours,
-    /// Something else.
+    /// Other data.
     Data,
 }
 
 /// Locks a file, directory or device until this process ends, against other runs, mounts, and
-/// servers with it as a disk. Of a loop device it also locks the file behind it: `flock` does not
-/// pass through. Returns false for a file or directory that does not exist yet.
+/// servers that use it as a disk. For a loop device it also locks the backing file, because `flock`
+/// does not pass through. Returns false for a file or directory that does not exist yet.
 ///
 /// # Errors
-/// `InUse`.
+/// `InUse` if another process holds the lock.
 pub fn take(address: &Address) -> Result<bool, TargetError> {
     let (Address::File(path) | Address::Directory(path)) = address else { return Ok(true) };
     let in_use = || TargetError::InUse { address: path.display().to_string() };
@@ -48,7 +47,7 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::ResourceBusy => return Err(in_use()),
-        // Opening it for the run tells why.
+        // Opening it for the run reports the reason.
         Err(_) => return Ok(false),
     };
     let device = file.metadata().ok().filter(|found| found.file_type().is_block_device());
@@ -57,27 +56,28 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     for file in [Some(file), behind].into_iter().flatten() {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(in_use()),
-            // Any other error: a file system without locks. The lock ends with the process.
+            // Other errors: the file system has no locks. The lock is released when the process
+            // ends.
             Ok(()) | Err(_) => std::mem::forget(file),
         }
     }
     Ok(true)
 }
 
-/// Opens it to lock it. A block device is claimed with `O_EXCL`, which mounts and servers do too.
+/// Opens the path for locking. `O_EXCL` claims a block device, as mounts and servers do.
 fn open_exclusive(path: &Path) -> std::io::Result<File> {
     let is_device = std::fs::metadata(path)?.file_type().is_block_device();
     let flags = if is_device { OFlags::EXCL } else { OFlags::empty() };
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
-/// What is at an address, before it is opened for a run: nothing is made or made longer by this.
+/// Checks the contents at an address before a run opens it. Creates and extends no file.
 ///
 /// # Errors
-/// It cannot be reached or read, or would be made where no files belong.
+/// If the target cannot be reached or read, or if the run would create a file in `/dev`.
 pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
-        // The files in it are ours by name.
+        // Files in the directory are ours by name.
         Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
         Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
@@ -85,7 +85,7 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     if let Some(path) = path
         && !path.exists()
     {
-        // A device that is misspelt must not become a file.
+        // A misspelt device name must not create a file.
         if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
             let address = path.display().to_string();
             let source = ErrorKind::NotFound.into();
@@ -96,10 +96,10 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     what_it_holds(&*super::open(address, &dataset)?)
 }
 
-/// Looks at both ends of a target, and here and there between.
+/// Samples both ends of a target and positions between them.
 ///
 /// # Errors
-/// It cannot be read.
+/// If the target cannot be read.
 pub fn what_it_holds(target: &dyn Target) -> Result<Holds, TargetError> {
     let info = target.info();
     let unit = u64::from(info.block_bytes).max(content::GUARD_BLOCK_BYTES);

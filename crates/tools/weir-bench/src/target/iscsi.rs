@@ -1,14 +1,13 @@
-//! A logical unit over iSCSI: one session per lane, by the initiator of this project.
+//! An iSCSI logical unit: one session per lane, through this project's initiator.
 //!
 //! Not here: the protocol (weir-initiator).
 //!
 //! Invariants:
-//! - what a target says of its blocks, its limits and its commands is known before anything runs;
-//! - data of reads and writes goes between the socket and the slot's buffer;
-//! - an answer that only tells of something else (unit attention) or asks for patience (BUSY, TASK
-//!   SET FULL) is followed by the same command again, a bounded number of times; its latency counts
-//!   from the first;
-//! - a session that failed is never used again, and nothing is waited for without a limit.
+//! - block size, limits and supported commands are queried before a run starts;
+//! - data of reads and writes moves directly between the socket and the slot's buffer;
+//! - after a unit attention, BUSY or TASK SET FULL the lane resends the same command, a bounded
+//!   number of times; its latency counts from the first submission;
+//! - a failed session is never reused, and every wait has a limit.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -29,10 +28,10 @@ mod facts;
 
 use facts::Unit;
 
-/// Longest time before it is looked whether a command waits too long.
+/// Maximum interval between checks for a command without an answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Receives in a row: a target can send what answers no command (NOPs) for ever.
+/// Receives in a row, because a target may send NOPs without end.
 const RECEIVES_MAX: usize = 1024;
 
 /// A logical unit.
@@ -54,7 +53,7 @@ impl Iscsi {
         let mut session = Session::login(url, &options).map_err(failed(&address))?;
         let unit = Unit::ask(&mut session).map_err(failed(&address))?;
         let facts = unit.facts(session.terms());
-        // What was asked is known; how the target takes leave does not matter.
+        // All facts are known, so the outcome of the logout does not matter.
         drop(session.logout());
         let refused = |why: &str| {
             let address = address.clone();
@@ -107,7 +106,7 @@ impl Target for Iscsi {
     }
 }
 
-/// What commands send and bring: the slot's buffer, or a list of parameters.
+/// Command data: the slot's buffer, or a parameter list.
 struct Memory {
     buffers: Buffers,
     lists: Vec<Option<Vec<u8>>>,
@@ -123,7 +122,7 @@ impl weir_initiator::Buffers for Memory {
     }
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy)]
 struct Pending {
     op: Op,
@@ -137,10 +136,10 @@ struct IscsiLane {
     unit: Unit,
     memory: Memory,
     under_way: Vec<Option<Pending>>,
-    /// Slots whose command goes to a busy target again, and when.
+    /// Slots whose command is resent to a busy target, and when.
     later: Vec<(Instant, usize)>,
     ended: Vec<Ended>,
-    /// When it was last looked whether a command waits too long.
+    /// Time of the last check for commands without an answer.
     looked: Instant,
 }
 
@@ -164,7 +163,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Sends again what waited for a busy target.
+    /// Resends commands that waited for a busy target.
     fn send_again(&mut self) -> Result<(), TargetError> {
         let now = Instant::now();
         while let Some(at) = self.later.iter().position(|(when, _)| *when <= now) {
@@ -176,7 +175,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// What becomes of commands that came to their end.
+    /// Processes ended commands: reports or resends them.
     fn take_ended(&mut self, done: &mut Vec<Done>) -> Result<(), TargetError> {
         let at = Instant::now();
         for Ended { slot, answer } in std::mem::take(&mut self.ended) {
@@ -202,7 +201,7 @@ impl IscsiLane {
         Ok(())
     }
 
-    /// Whether a command waits longer than any target takes.
+    /// Returns an error if a command has waited longer than [`ANSWER_LIMIT`].
     fn check_limit(&self) -> Result<(), TargetError> {
         let now = Instant::now();
         let mut pending = self.under_way.iter().flatten();
@@ -214,7 +213,7 @@ impl IscsiLane {
     }
 }
 
-/// A read that was done brought all that it should.
+/// Checks that a completed read returned all its data.
 fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     if op.kind == OpKind::Read && answer.received_bytes != op.len_bytes {
         return Err(io::Error::other("the target answers a read with less than it should"));
@@ -222,7 +221,7 @@ fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a command was not done: in words, without the place, as errors are counted by their words.
+/// Describes a failed command without its LBA, because errors are counted by their text.
 fn refused(answer: &Answer, sense: Option<Sense>) -> io::Error {
     match sense {
         Some(sense) => {
@@ -259,7 +258,7 @@ impl Lane for IscsiLane {
                 self.send_again()?;
             }
             self.send()?;
-            // Until nothing comes any more, or as much as there are slots was taken.
+            // Receive until no data is left or there is one completion for each slot.
             for _ in 0..RECEIVES_MAX {
                 if !self.receive()? || self.ended.len() >= self.under_way.len() {
                     break;
@@ -268,7 +267,7 @@ impl Lane for IscsiLane {
             self.take_ended(done)?;
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
-                // What came with answers, or because of them, may want to be sent.
+                // Send commands and responses that the completions caused.
                 return self.send();
             }
             let now = Instant::now();
@@ -284,7 +283,7 @@ impl Lane for IscsiLane {
                 limit = limit.min(when.saturating_duration_since(now));
             }
             self.send()?;
-            // However often the target sends something: that answers no command.
+            // Check even if the target keeps sending PDUs, because they may answer no command.
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.looked = now;
                 self.check_limit()?;
@@ -296,7 +295,7 @@ impl Lane for IscsiLane {
 
 impl Drop for IscsiLane {
     fn drop(&mut self) {
-        // A session with commands under way, or that failed, just ends with its connection.
+        // A failed session, or one with commands in flight, ends without a logout.
         if self.connection.exchange().under_way() == 0 {
             drop(self.connection.log_out());
         }
@@ -304,8 +303,8 @@ impl Drop for IscsiLane {
 }
 
 impl Unit {
-    /// An operation as a command with its data, or a list of parameters to be sent with it; `None`
-    /// where the unit has no such command, or not of that length.
+    /// Builds the command of an operation with its data, or with a parameter list to send; `None`
+    /// if the unit does not support the command or its length.
     fn command(&self, op: &Op) -> Option<(Cdb, Data, Option<Vec<u8>>)> {
         let block_bytes = self.capacity.block_bytes;
         let lba = |offset: u64| offset / u64::from(block_bytes);

@@ -1,6 +1,6 @@
-//! A target in memory, for tests and for the generator's own check of itself.
+//! An in-memory target for tests and for the generator's selftest.
 //!
-//! Invariant: it answers an operation when the lane is reaped, never before.
+//! Invariant: operations complete only when the lane is reaped.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,25 +12,25 @@ use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// What happens to a write or read in memory; the simplest does what it is told.
+/// Chooses the fault of each operation; the default causes none.
 pub(super) type Twist = dyn Fn(&Op) -> Action + Send + Sync;
 
-/// How an operation is done.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// As it should be.
+    /// Correct.
     Right,
-    /// It is acknowledged and not done.
+    /// Acknowledged but not executed.
     Lost,
-    /// One bit of it is turned over.
+    /// Executed with one bit flipped.
     BitFlipped,
-    /// It is done at another place.
+    /// Executed at another address.
     Misplaced(u64),
-    /// It fails.
+    /// Fails.
     Fails,
 }
 
-/// A target in memory.
+/// An in-memory target.
 #[derive(Clone)]
 pub struct Memory {
     info: TargetInfo,
@@ -39,12 +39,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `bytes` of zeros.
+    /// Creates a target of `bytes`, all zero.
     pub fn new(bytes: usize) -> Self {
         Self::twisted(bytes, |_| Action::Right)
     }
 
-    /// As [`Self::new`], with faults.
+    /// Like [`Self::new`], with faults.
     pub fn twisted(bytes: usize, twist: impl Fn(&Op) -> Action + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: "memory".to_owned(),
@@ -57,7 +57,7 @@ impl Memory {
         Self { info, bytes: Arc::new(RwLock::new(vec![0; bytes])), twist: Arc::new(twist) }
     }
 
-    /// The same, said to have a cache of `bytes` before it.
+    /// Declares a cache of `bytes` in front of the target.
     #[must_use]
     pub fn with_cache(mut self, bytes: u64) -> Self {
         self.info.cache_bytes = Some(bytes);

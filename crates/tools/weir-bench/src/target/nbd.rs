@@ -1,14 +1,14 @@
-//! An NBD client: one connection per lane.
+//! NBD client: one connection per lane.
 //!
 //! Spec: NetworkBlockDevice/nbd doc/proto.md: fixed newstyle, `NBD_OPT_GO`, simple replies.
 //! Not here: TLS, structured replies.
 //!
 //! Invariants:
-//! - what the server sends is checked before it is used: cookies of slots that are not under way,
-//!   and options longer than a few KiB, end the connection;
-//! - a connection that lost its place in the stream is never used again;
-//! - every wait has a limit: connecting and negotiation end within [`ANSWER_LIMIT`], however slowly
-//!   or long the server answers, and so does a lane without an answer to any operation.
+//! - the client validates server data before use: a cookie of a slot that is not in flight, or an
+//!   option reply over `OPTION_BYTES_MAX`, ends the connection;
+//! - a connection that lost its position in the stream is never reused;
+//! - every wait has a limit: connecting and negotiating end within [`ANSWER_LIMIT`], even if the
+//!   server keeps sending slowly, and a lane without a completion for that long is lost.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -49,16 +49,16 @@ const EXPORT_FUA: u16 = 1 << 3;
 const EXPORT_TRIM: u16 = 1 << 5;
 const REQUEST_BYTES: usize = 28;
 const REPLY_BYTES: usize = 16;
-/// Longest text or information of an option reply that is taken.
+/// Maximum length of an option reply's data.
 const OPTION_BYTES_MAX: u32 = 8192;
-/// Time between attempts to connect to a server that accepts nothing.
+/// Interval between connection attempts while the server's backlog is full.
 const CONNECT_AGAIN: Duration = Duration::from_millis(20);
-/// Longest sleep before the lane looks whether the server answers nothing.
+/// Maximum sleep between checks for a server that does not answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Replies and small payloads are received together.
+/// Receive buffer for replies and small payloads.
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// An export of a server.
+/// An NBD export.
 pub(super) struct Nbd {
     address: NbdAddress,
     info: TargetInfo,
@@ -72,8 +72,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// The process that listens at the other end of a unix socket. A process of another PID
-    /// namespace has no number here.
+    /// PID of the server behind a Unix socket. A process of another PID namespace has none here.
     fn server_process(&self) -> Option<u32> {
         let Self::Unix(unix) = self else { return None };
         let peer = rustix::net::sockopt::socket_peercred(unix).ok()?;
@@ -81,7 +80,7 @@ impl Stream {
     }
 }
 
-/// What the server says of an export.
+/// Properties of an export, as sent by the server.
 struct Export {
     bytes: u64,
     flags: u16,
@@ -202,7 +201,7 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
     Err(last)
 }
 
-/// A blocking connect would wait for ever where the server accepts nothing and its queue is full.
+/// A blocking connect would wait without limit if the server's backlog is full.
 fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -221,14 +220,14 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Time until a deadline.
+/// Time left until a deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A socket with one deadline for all sends and receives: a server that sends single bytes, or one
-/// reply after another, gets no more time.
+/// A socket with one deadline for all sends and receives, so that a server cannot extend the limit
+/// by sending single bytes or many replies.
 struct Patient {
     stream: Stream,
     deadline: Instant,
@@ -266,7 +265,7 @@ impl Write for Patient {
     }
 }
 
-/// Inner error: the server said no, or something that is no NBD.
+/// Negotiates the export. The inner error means that the server refused, or does not speak NBD.
 fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Result<Export, String>> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
@@ -330,16 +329,16 @@ struct NbdLane {
     fua: bool,
     buffers: Buffers,
     under_way: Vec<Option<Op>>,
-    /// Slots whose requests are not wholly sent, and how much of each is.
+    /// Slots whose requests are not completely sent, and the bytes sent of each.
     to_send: VecDeque<(usize, usize)>,
     received: Vec<u8>,
-    /// Received and not yet looked at: from here ...
+    /// Received but unprocessed bytes: from here ...
     from: usize,
     /// ... to here.
     to: usize,
-    /// A read whose payload is coming: slot, and how much of it is there.
+    /// Read whose payload is arriving: slot and bytes received.
     payload: Option<(usize, usize)>,
-    /// When the server last answered an operation, or had none to answer.
+    /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
 }
 
@@ -352,7 +351,7 @@ impl NbdLane {
         TargetError::Protocol { address: self.address.clone(), why: why.to_owned() }
     }
 
-    /// Refuses to wait any longer for a server that answers no operation.
+    /// Returns an error if the server has completed no operation for too long.
     fn check_limit(&self) -> Result<(), TargetError> {
         if self.answered.elapsed() < ANSWER_LIMIT {
             return Ok(());
@@ -361,7 +360,7 @@ impl NbdLane {
         Err(TargetError::NoAnswer { address: self.address.clone(), what, seconds })
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self) -> Result<(), TargetError> {
         while let Some((slot, sent)) = self.to_send.front().copied() {
             let op = self.under_way[slot].expect("it was submitted");
@@ -387,10 +386,10 @@ impl NbdLane {
         Ok(())
     }
 
-    /// Receives what is there; false when nothing was.
+    /// Receives available data; false if there was none.
     fn receive(&mut self, done: &mut Vec<Done>) -> Result<bool, TargetError> {
         let got = match self.payload {
-            // The rest of a large payload goes straight to its place.
+            // Receive the rest of a large payload directly into the slot's buffer.
             Some((slot, have)) if self.from == self.to => {
                 let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
                 let got = self.stream.read(&mut self.buffers.of(slot)[have..len]);
@@ -482,7 +481,7 @@ impl Lane for NbdLane {
         let before = done.len();
         loop {
             self.send()?;
-            // Until nothing comes any more, or a full buffer's worth was taken.
+            // Receive until no data is left or there is one completion for each slot.
             while self.receive(done)? && done.len() - before < self.under_way.len() {}
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || none_under_way {

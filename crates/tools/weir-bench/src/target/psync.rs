@@ -1,7 +1,7 @@
-//! Operations on files by threads that block, where there is no io_uring.
+//! File I/O by blocking threads, for kernels without io_uring.
 //!
-//! Invariants: a slot's buffer is with its thread while its operation is under way; every wait has
-//! a limit.
+//! Invariants: a slot's buffer belongs to its thread while the operation is in flight; every wait
+//! has a limit.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
-/// What a thread gets: an operation, its buffer and, of a flush, the files.
+/// Work for a thread: an operation, its buffer and, for a flush, the files.
 type Work = (Op, IoBuf, Vec<usize>);
 
-/// What a thread gives back.
+/// Completion from a thread.
 struct Answer {
     slot: usize,
     op: Op,
@@ -29,12 +29,12 @@ struct Answer {
 
 struct PsyncLane {
     address: String,
-    /// `None` while its thread has it.
+    /// `None` while the slot's thread has the buffer.
     buffers: Vec<Option<IoBuf>>,
     threads: Vec<Sender<Work>>,
     answers: Receiver<Answer>,
     files: Arc<Files>,
-    /// When the last operation was answered, or there was none to answer.
+    /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
     /// Files that this lane wrote to since its last flush.
     unflushed: Unflushed,
@@ -50,7 +50,7 @@ pub(super) fn lane(
     let threads = (0..slots).map(|slot| {
         let (work, works) = channel::<Work>();
         let (files, answer) = (Arc::clone(files), answer.clone());
-        // It ends when the lane drops its sender.
+        // The thread ends when the lane drops its sender.
         std::thread::spawn(move || {
             for (op, mut buffer, written) in works {
                 let result = perform(&files, &op, &mut buffer, &written);

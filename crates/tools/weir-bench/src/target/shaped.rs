@@ -1,6 +1,6 @@
-//! Targets of known behaviour, to measure the generator: a set latency, stalls, a set rate.
+//! Synthetic targets that measure the generator: a fixed latency, stalls, or a fixed rate.
 //!
-//! Invariant: nothing is stored; an operation is done when its time has come, whoever waits.
+//! Invariant: no data is stored; an operation completes at its time, whether or not a worker waits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,21 +13,21 @@ use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 
-/// Sleeping is no more exact than this; the rest is waited for awake.
+/// Inaccuracy of a sleep; the lane spins for the rest.
 const SLEEP_SLACK: Duration = Duration::from_micros(120);
 
-/// When an operation that was submitted now is done.
+/// Completion time of an operation submitted at the given time.
 type DueAt = dyn Fn(Instant) -> Instant + Send + Sync;
 
-/// A target of known behaviour.
+/// A synthetic target.
 pub struct Shaped {
     info: TargetInfo,
     due_at: Arc<DueAt>,
 }
 
 impl Shaped {
-    /// `due_at`: when an operation that is submitted at a time is done; may be called by several
-    /// workers.
+    /// `due_at`: completion time of an operation submitted at the given time. Several workers may
+    /// call it concurrently.
     pub fn new(name: &str, due_at: impl Fn(Instant) -> Instant + Send + Sync + 'static) -> Self {
         let info = TargetInfo {
             address: format!("selftest: {name}"),
@@ -40,12 +40,13 @@ impl Shaped {
         Self { info, due_at: Arc::new(due_at) }
     }
 
-    /// Every operation takes `latency`, any number at the same time.
+    /// Every operation takes `latency`, at any queue depth.
     pub fn latency(latency: Duration) -> Self {
         Self::new("known latency", move |now| now + latency)
     }
 
-    /// Takes `latency`, but for `frozen` in every `period` from now on nothing is done.
+    /// Every operation takes `latency`. No operation completes in the first `frozen` of every
+    /// `period`.
     pub fn stalls(latency: Duration, period: Duration, frozen: Duration) -> Self {
         let start = Instant::now();
         Self::new("stalls", move |now| {
@@ -57,7 +58,7 @@ impl Shaped {
         })
     }
 
-    /// Does `rate` operations per second, one after another.
+    /// Completes `rate` operations per second, one after another.
     pub fn rate(rate: f64) -> Self {
         let (each, free_at) = (Duration::from_secs_f64(1.0 / rate), Mutex::new(Instant::now()));
         Self::new("set rate", move |now| {

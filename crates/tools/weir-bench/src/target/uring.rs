@@ -1,16 +1,16 @@
-//! Operations on files through io_uring, one ring per lane.
+//! File I/O through io_uring, one ring per lane.
 //!
-//! Not here: which files (file, directory).
+//! Not here: the choice of files (file, directory).
 //!
 //! Invariants:
-//! - a ring belongs to the thread that uses it first, which need not be the one that made it: it is
-//!   made disabled, and enabled by that thread;
-//! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
-//! - a short read or write goes on where it stopped, and counts once;
-//! - every wait has a limit: a lane without an answer to any operation is lost, and so is the
-//!   memory that its operations may still use;
+//! - a ring is created disabled, and the thread that first uses it enables it; that thread need not
+//!   be its creator;
+//! - a slot's buffer is not touched while its operation is in flight; the lane's slots ensure that;
+//! - a short read or write continues where it stopped and counts as one operation;
+//! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
+//!   memory that its operations may still use is leaked;
 //! - files and buffers are registered with the ring, so that the kernel need not look them up and
-//!   pin them for every operation; buffers that are too large for that go without.
+//!   pin them for every operation; buffers above `REGISTERED_BYTES_MAX` are not registered.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
@@ -27,45 +27,45 @@ use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
-/// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it is done.
+/// `RWF_DSYNC` of linux/fs.h: the write is on stable media at its completion.
 const DSYNC: i32 = 0x2;
-/// Registered buffers are in memory all the time; more than this of a lane are not registered.
+/// Registered buffers are pinned in memory; a lane with more than this registers none.
 const REGISTERED_BYTES_MAX: usize = 64 << 20;
 
-/// Whether this kernel lets this process use io_uring.
+/// Whether the kernel allows this process to use io_uring.
 pub(super) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| IoUring::new(2).is_ok_and(|ring| ring.params().is_feature_ext_arg()))
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
     op: Op,
-    /// Bytes that are done; of a flush, files.
+    /// Bytes done; for a flush, files done.
     done: u32,
 }
 
 struct UringLane {
-    // Before the buffers: what is under way ends before they go.
+    // Declared before `buffers`: operations in flight end before their buffers are freed.
     ring: IoUring,
     address: String,
     files: Arc<Files>,
     buffers: Buffers,
-    /// Whether the kernel knows them.
+    /// Whether the buffers are registered.
     is_registered: bool,
     under_way: Vec<Option<UnderWay>>,
     /// Files that this lane wrote to since its last flush.
     unflushed: Unflushed,
-    /// By slot, what its flush is for.
+    /// By slot, the files of its flush.
     flushing: Vec<Vec<usize>>,
-    /// How many of them are.
+    /// Number of slots in flight.
     busy: usize,
-    /// When the kernel last answered an operation, or had none to answer.
+    /// Time of the last completion, or of the last submission to an idle lane.
     answered: Instant,
-    /// Whether the ring is enabled: its thread is known.
+    /// Whether the ring is enabled, which binds it to a thread.
     is_enabled: bool,
-    /// Answers on their way from the ring; empty between calls.
+    /// Completions taken from the ring; empty between calls.
     answers: Vec<(usize, i32)>,
 }
 
@@ -83,7 +83,8 @@ pub(super) fn lane(
     let descriptors: Vec<RawFd> = files.files.iter().map(AsRawFd::as_raw_fd).collect();
     ring.submitter().register_files(&descriptors).map_err(failed)?;
     let mut buffers = Buffers::new(slots, buffer_bytes);
-    // A user may not keep so much memory in place; then the kernel pins what each operation needs.
+    // The memlock limit may be too low to register; the kernel then pins the memory of each
+    // operation.
     let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
     Ok(Box::new(UringLane {
         ring,
@@ -101,15 +102,15 @@ pub(super) fn lane(
     }))
 }
 
-/// Tells the kernel of all buffers, if they are few enough to be kept in memory.
+/// Registers all buffers, unless they are too large to pin.
 fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
     let slices: Vec<IoSliceMut<'_>> = buffers.all().map(IoSliceMut::new).collect();
     if slices.iter().map(|slice| slice.len()).sum::<usize>() > REGISTERED_BYTES_MAX {
         return Ok(false);
     }
-    // SAFETY: the standard library promises that `IoSliceMut` is laid out as iovec, which this is
-    // cast to, and they live as long as the call. The memory that they name outlives the ring: in
-    // the lane it is declared after it.
+    // SAFETY: the standard library guarantees that `IoSliceMut` has the layout of iovec, the type
+    // of the cast, and the slices live as long as the call. The memory that they refer to outlives
+    // the ring: the lane declares it after the ring.
     unsafe {
         let vectors = std::slice::from_raw_parts(slices.as_ptr().cast(), slices.len());
         ring.submitter().register_buffers(vectors)?;
@@ -117,8 +118,8 @@ fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// A ring that is not enabled yet. Answers are worked off when the thread asks for them, and not
-/// whenever they come, where the kernel can do that (Linux 6.1).
+/// Creates a disabled ring. Where the kernel supports it (Linux 6.1), completion work runs only
+/// when the thread reaps, instead of interrupting the thread.
 fn ring(entries: u32) -> std::io::Result<IoUring> {
     let mut quick = IoUring::builder();
     quick.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -178,8 +179,8 @@ impl UringLane {
         self.busy += 1;
         let entry = self.entry(slot, work);
         loop {
-            // SAFETY: the buffer is the slot's own, outlives the ring (declared after it), and is
-            // handed to nobody else while `under_way` holds the slot; descriptors live in `files`.
+            // SAFETY: the buffer belongs to the slot, outlives the ring (declared after it), and is
+            // not handed out while `under_way` holds the slot; `files` owns the descriptors.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -204,7 +205,7 @@ impl UringLane {
         };
         match waited {
             Ok(_) => Ok(()),
-            // The time is up, or a signal came.
+            // Timeout, signal or busy ring: ETIME, EINTR, EBUSY.
             Err(error) if matches!(error.raw_os_error(), Some(62 | 4 | 16)) => Ok(()),
             Err(source) => Err(self.lost(source)),
         }
@@ -227,8 +228,8 @@ impl Lane for UringLane {
             self.answered = Instant::now();
         }
         self.push(slot, UnderWay { op: *op, done: 0 })?;
-        // An operation that waits for others to be sent with is not in flight, though it counts as
-        // if it were: storage that is quick would look slower by a tenth.
+        // Submit at once: an operation queued for a batch would count as in flight without being
+        // so, and fast storage would look slower by a tenth.
         self.wait(Wait::No)
     }
 
@@ -280,11 +281,11 @@ impl Lane for UringLane {
 
 impl Drop for UringLane {
     fn drop(&mut self) {
-        // The kernel may still write into the buffers: wait for what is under way.
+        // The kernel may still write into the buffers: wait for the operations in flight.
         while self.busy > 0 {
             let mut done = Vec::new();
             if self.reap(Wait::One, &mut done).is_err() {
-                // It cannot be waited for; rather leak the memory than share it.
+                // The operations do not end; leak the buffers instead of freeing them.
                 self.buffers.leak();
                 return;
             }
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_several_files_is_one_operation() {
+    fn flush_of_several_files_is_one_operation() {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::Directory(directory.path().to_owned());
         let dataset = DatasetSpec { files: 3, file_bytes: 8192 };
@@ -323,9 +324,9 @@ mod tests {
         one(&mut *lane, OpKind::Flush, 0);
     }
 
-    /// As workers do: the lane is made by one thread and used by another.
+    /// As in a run: one thread creates the lane and another uses it.
     #[test]
-    fn a_lane_is_used_by_a_thread_that_did_not_make_it() {
+    fn lane_works_in_a_thread_other_than_its_creator() {
         let directory = tempfile::tempdir().unwrap();
         let address = Address::File(directory.path().join("data"));
         let dataset = DatasetSpec { files: 1, file_bytes: 1 << 20 };

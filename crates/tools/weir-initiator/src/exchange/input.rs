@@ -1,14 +1,14 @@
-//! What comes, taken apart as it comes: header, data to its place, padding and digest.
+//! Input parser: splits received bytes into header, data, padding and digest as they arrive.
 //!
-//! Not here: what a PDU means (`take`).
+//! `take` interprets the PDUs.
 //!
 //! ```text
 //! Head -> Data (of a read, to the slot's memory) -> Tail -> Head
 //!      \-> Own (everything else, kept here)      -/
 //! ```
 //!
-//! Invariants: nothing is believed of a header whose digest is wrong; data is never longer than
-//! this side declared.
+//! Invariants: a header with a wrong digest is never interpreted; a data segment longer than this
+//! side declared ends the session.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use weir_iscsi_wire::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded
 use super::{Buffers, Exchange, Place};
 use crate::error::InitiatorError;
 
-/// Where in a PDU the input stands.
+/// Parser state within a PDU.
 #[derive(Default)]
 enum Stage {
     #[default]
     Head,
-    /// Data of a read: these bytes of the slot's memory are missing.
+    /// Data of a read; the `missing` bytes of the slot's memory are still to come.
     Data { slot: usize, whole: Range<usize>, missing: Range<usize> },
-    /// Data that is kept here: so many bytes are missing.
+    /// Data kept in this parser; this many bytes are still to come.
     Own { missing: usize },
     /// Padding and digest.
     Tail { data: Option<(usize, Range<usize>)> },
@@ -32,9 +32,9 @@ enum Stage {
 
 pub(super) struct Input {
     stage: Stage,
-    /// Of the PDU that is coming.
+    /// Header of the current PDU.
     header: Header,
-    /// Its data, unless that is of a read.
+    /// Data of the current PDU, unless it is read data.
     own: Vec<u8>,
 }
 
@@ -61,14 +61,14 @@ impl Input {
     }
 }
 
-/// Bytes behind data of that length.
+/// Number of bytes after data of this length.
 fn tail_bytes(data_bytes: usize, digests: Digests) -> usize {
     let digest_bytes = if digests.data && data_bytes > 0 { 4 } else { 0 };
     padded(data_bytes) - data_bytes + digest_bytes
 }
 
 impl Exchange {
-    /// Goes on by one stage: how many bytes it took, or `None` where it needs more.
+    /// Advances by one stage: returns the number of bytes used, or `None` if it needs more.
     pub(super) fn step(
         &mut self,
         bytes: &[u8],

@@ -1,9 +1,7 @@
-//! What waits to be sent: headers of our own, and pieces of the caller's memory between them.
+//! Output queue: headers in a buffer of the queue, and between them pieces of the caller's memory.
 //!
-//! Not here: what is in them.
-//!
-//! Invariant: bytes go out in the order in which they were put in; a piece is one data segment, its
-//! padding and digest are ours and stand behind it.
+//! Invariant: bytes are sent in queue order; a piece is one data segment, followed by its padding
+//! and digest from the queue's buffer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -13,15 +11,15 @@ use weir_iscsi_wire::pdu::{Digests, Header, digest, padded};
 
 use super::Buffers;
 
-/// What is sent next.
+/// Entry of the queue.
 enum Item {
-    /// So many bytes of our own.
+    /// This many bytes of the queue's buffer.
     Own(usize),
     /// A part of a slot's memory.
     Piece { slot: usize, range: Range<usize>, ends_r2t: bool },
 }
 
-/// A piece of a slot's memory that is wholly sent.
+/// A completely sent piece of a slot's memory.
 pub(super) struct Sent {
     pub(super) slot: usize,
     pub(super) ends_r2t: bool,
@@ -29,7 +27,7 @@ pub(super) struct Sent {
 
 #[derive(Default)]
 pub(super) struct Output {
-    /// Bytes of our own, and how many of them are sent.
+    /// Header bytes, and the number of them that are sent.
     own: Vec<u8>,
     own_sent: usize,
     items: VecDeque<Item>,
@@ -40,7 +38,7 @@ impl Output {
         self.items.is_empty()
     }
 
-    /// Bytes of our own that wait.
+    /// Header bytes that are not sent yet.
     pub(super) fn own_bytes(&self) -> usize {
         self.own.len() - self.own_sent
     }
@@ -62,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Padding and digest behind data.
+    /// Queues padding and digest after data.
     fn put_tail(&mut self, data: &[u8], digests: Digests) {
         let zeros = [0; 4];
         let padding = zeros.get(..padded(data.len()) - data.len()).unwrap_or_default();
@@ -73,7 +71,7 @@ impl Output {
         }
     }
 
-    /// A whole PDU; what it carries is copied.
+    /// Queues a whole PDU and copies its data.
     pub(super) fn put(&mut self, header: Header, data: &[u8], digests: Digests) {
         self.put_head(header, data.len(), digests);
         if !data.is_empty() {
@@ -82,7 +80,8 @@ impl Output {
         }
     }
 
-    /// A whole PDU with a part of a slot's memory, which `data` is and which stays where it is.
+    /// Queues a whole PDU whose data is a part of a slot's memory. `data` is that part, which is
+    /// not copied.
     pub(super) fn put_piece(
         &mut self,
         header: Header,
@@ -117,7 +116,7 @@ impl Output {
         count
     }
 
-    /// Takes sent bytes from the front; a piece that ends with them.
+    /// Removes sent bytes from the front of the queue; returns a piece that this completes.
     pub(super) fn sent(&mut self, bytes: &mut usize) -> Option<Sent> {
         let Some(item) = self.items.front_mut() else {
             *bytes = 0;
@@ -145,7 +144,7 @@ impl Output {
             }
         };
         self.items.pop_front();
-        // What is sent is given up when all is, or when it is most of what is kept.
+        // Drop sent header bytes when all are sent, or when they are most of the buffer.
         if self.own_sent == self.own.len() {
             self.own.clear();
             self.own_sent = 0;

@@ -1,11 +1,11 @@
-//! Requests beside commands: NOP, text, logout; and what a target tells unasked.
+//! Requests other than commands (NOP, text, logout), and asynchronous messages of the target.
 //!
-//! Not here: what texts say (`discovery`).
+//! `discovery` interprets texts.
 //!
 //! Invariants:
-//! - one text request at a time; its answer is bounded;
-//! - a target that asks for a logout gets it when the commands under way are done; none begins
-//!   after it asked.
+//! - one text request is in progress at a time, and its response is bounded;
+//! - if a target requests a logout, this side logs out after the commands in flight are done and
+//!   sends no new commands.
 //!
 //! Spec: RFC 7143 11.9 to 11.11, 11.14, 11.15, 11.18, 11.19.
 
@@ -15,7 +15,7 @@ use super::Exchange;
 use crate::error::InitiatorError;
 use crate::limits::DISCOVERY_BYTES_MAX;
 
-/// Tags of requests that are no commands: no slot has such a number.
+/// Task tags of requests that are not commands; no slot has these numbers.
 const TEXT_TAG: u32 = 0x8000_ffff;
 const LOGOUT_TAG: u32 = 0x8001_ffff;
 /// Events of asynchronous messages (11.9.1).
@@ -23,26 +23,26 @@ const REQUESTS_LOGOUT: u8 = AsyncEvent::RequestsLogout as u8;
 const DROPS_CONNECTION: u8 = AsyncEvent::DropsConnection as u8;
 const DROPS_SESSION: u8 = AsyncEvent::DropsSession as u8;
 const NEGOTIATE: u8 = 4;
-/// Text that is sent fits into one PDU of what every target takes.
+/// Maximum length of a text request, so that it fits into one PDU for every target.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// A text request under way.
+/// A text request in progress.
 pub(super) struct TextRequest {
     gathered: Vec<u8>,
     is_done: bool,
 }
 
-/// How far the end of the session has come.
+/// Progress of the logout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     No,
-    /// The target asked for a logout; commands are still under way.
+    /// The target requested a logout; commands are still in flight.
     Asked,
     /// A logout was sent.
     Sent {
         asked: bool,
     },
-    /// It was answered.
+    /// The target responded to the logout.
     Over,
 }
 
@@ -62,22 +62,22 @@ impl Exchange {
         self.output.put(header, data, self.terms.digests);
     }
 
-    /// Sends a text request; its answer is [`Self::text_answer`].
+    /// Sends a text request; [`Self::text_answer`] returns the response.
     ///
     /// # Panics
-    /// One is under way, or the text is longer than 512 bytes.
+    /// Another text request is in progress, or the text is longer than 512 bytes.
     pub(crate) fn send_text(&mut self, text: &[u8]) {
         assert!(self.text.is_none() && text.len() <= TEXT_BYTES_MAX, "one short text at a time");
         self.text = Some(TextRequest { gathered: Vec::new(), is_done: false });
         self.request(opcode::TEXT, 0x80, TEXT_TAG, NO_TAG, text);
     }
 
-    /// Takes the whole answer to a text request, when it is there.
+    /// Returns the response to a text request when it is complete.
     pub(crate) fn text_answer(&mut self) -> Option<Vec<u8>> {
         self.text.take_if(|text| text.is_done).map(|text| text.gathered)
     }
 
-    /// Asks the target to end the session.
+    /// Sends a logout request.
     pub(crate) fn log_out(&mut self) {
         if matches!(self.ending, Ending::No | Ending::Asked) {
             let asked = self.ending == Ending::Asked;
@@ -86,21 +86,21 @@ impl Exchange {
         }
     }
 
-    /// Whether the target has ended the session, as this side asked.
+    /// True if the target has responded to the logout of this side.
     pub(crate) fn is_logged_out(&self) -> bool {
         self.ending == Ending::Over
     }
 
-    /// Logs out if the target asked for it and nothing is under way that it could wait for.
+    /// Logs out if the target requested it and no command is in flight.
     pub(super) fn settle(&mut self) {
         if self.ending == Ending::Asked && self.under_way == self.waiting.len() {
             self.log_out();
         }
     }
 
-    /// NOP-In (11.19): with a tag of the target it wants an answer.
+    /// NOP-In (11.19); a target transfer tag requests a response.
     pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
-        // This side asks nothing by NOP-Out, so a tag of ours answers nothing.
+        // This side sends no NOP-Out requests, so no NOP-In can respond to one.
         if header.itt() != NO_TAG {
             return broken("an answer to a NOP-Out that was not sent");
         }
@@ -131,11 +131,11 @@ impl Exchange {
             DROPS_CONNECTION | DROPS_SESSION => {
                 return Err(InitiatorError::Ended { why: "it drops the connection" });
             }
-            // A session that begins anew negotiates too.
+            // A renegotiation ends the session; the caller may log in again.
             NEGOTIATE => {
                 return Err(InitiatorError::Ended { why: "it wants to negotiate anew" });
             }
-            // A SCSI event tells what the next command will tell too; others are the vendor's.
+            // Ignore SCSI events, which the next command reports too, and vendor-specific events.
             _ => {}
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Exchange {
         text.gathered.extend_from_slice(data);
         text.is_done = is_final;
         if !is_final {
-            // Without progress it could go on for ever; the time limit of the caller ends that.
+            // Endless empty responses are possible here; the caller's time limit ends them.
             if ttt == NO_TAG {
                 return broken("a text that goes on without a tag");
             }

@@ -1,9 +1,10 @@
-//! What PDUs of the target mean.
+//! Interprets the PDUs of the target.
 //!
-//! Not here: taking them apart (`input`).
+//! `input` parses them.
 //!
-//! Invariants: a number that is not the next, a tag of nothing under way, or data where none may
-//! be, ends the session. With error recovery level 0 and one connection nothing of that is mended.
+//! Invariants: an unexpected sequence number, a tag that matches no command in flight, or data
+//! where none is allowed ends the session. With error recovery level 0 and one connection, none of
+//! these errors can be recovered.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ fn broken<T>(why: &'static str) -> Result<T, InitiatorError> {
     Err(InitiatorError::Protocol { why })
 }
 
-/// The residual count of a header (11.4.1): at most one of both flags is set.
+/// Residual count of a header (11.4.1): at most one of the two flags is set.
 fn residual(header: &Header) -> Result<Residual, InitiatorError> {
     match (header.flags() & 0x06, header.word(44)) {
         (0x00, _) => Ok(Residual::None),
@@ -31,8 +32,8 @@ fn residual(header: &Header) -> Result<Residual, InitiatorError> {
 }
 
 impl Exchange {
-    /// ExpCmdSN and MaxCmdSN, which every PDU of a target has (4.2.2.1): a window that would be
-    /// smaller than none, or goes back, is not looked at.
+    /// Processes ExpCmdSN and MaxCmdSN, which every PDU of a target has (4.2.2.1). Ignores a window
+    /// below zero and a window that shrinks.
     fn take_window(&mut self, header: &Header, buffers: &impl Buffers) {
         let (exp, max) = (header.word(28), header.word(32));
         if reached(max, exp.wrapping_sub(1)) && reached(max, self.numbers.max_cmd_sn) {
@@ -41,7 +42,7 @@ impl Exchange {
         }
     }
 
-    /// StatSN of a PDU that has a status.
+    /// Checks the StatSN of a PDU with a status.
     fn take_stat_sn(&mut self, header: &Header) -> Taken {
         if header.word(24) != self.numbers.exp_stat_sn {
             return broken("a StatSN that is not the next");
@@ -50,7 +51,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The slot of a task tag; commands whose answer has come are none any more.
+    /// The slot of a task tag; an error if its command is not in flight or has its response.
     fn slot_of(&self, itt: u32) -> Result<usize, InitiatorError> {
         let slot = (itt & 0xffff) as usize;
         let task = self.tasks.get(slot).and_then(Option::as_ref);
@@ -60,7 +61,7 @@ impl Exchange {
         }
     }
 
-    /// Where data of a read belongs (11.7): it comes in order, as was agreed on.
+    /// Destination of read data (11.7); the data must arrive in order.
     pub(super) fn begin_data_in(
         &mut self,
         header: &Header,
@@ -90,7 +91,7 @@ impl Exchange {
         Ok((slot, from..to))
     }
 
-    /// Data of a read is at its place, and its digest was right.
+    /// Records read data whose digest was correct.
     pub(super) fn end_data_in(&mut self, slot: usize, bytes: u32, header: &Header) -> Taken {
         if let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) {
             task.received_bytes += bytes;
@@ -112,7 +113,7 @@ impl Exchange {
         self.finish(slot);
     }
 
-    /// A PDU that brings no data of a read.
+    /// Processes a PDU without read data.
     pub(super) fn take_pdu(
         &mut self,
         header: &Header,
@@ -145,7 +146,7 @@ impl Exchange {
     fn take_response(&mut self, header: &Header, data: &[u8]) -> Taken {
         let slot = self.slot_of(header.itt())?;
         self.take_stat_sn(header)?;
-        // Another response than 0, command completed: there is no status.
+        // Any response other than 0 (command completed) has no status.
         let status = if header.byte(2) == 0 { Status(header.byte(3)) } else { Status::NONE };
         let sense = match data.split_first_chunk::<2>() {
             Some((len, rest)) => {
@@ -161,7 +162,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Ready To Transfer (11.8): in order, within the command's data and what was agreed on.
+    /// Ready To Transfer (11.8): must be in order, within the command's data and the negotiated
+    /// limits.
     fn take_r2t(&mut self, header: &Header, data: &[u8], buffers: &impl Buffers) -> Taken {
         let slot = self.slot_of(header.itt())?;
         let (ttt, sn, offset, len) =

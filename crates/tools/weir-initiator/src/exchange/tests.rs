@@ -1,4 +1,4 @@
-//! Tests of the machine: a target of a few lines on the other side, and bytes that no target sends.
+//! Tests of the exchange: against a minimal target, and against bytes that no target sends.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::cdb;
 
 const KIB: usize = 1 << 10;
 
-/// Memory of slots.
+/// Buffers of the slots.
 struct Memory(Vec<Vec<u8>>);
 
 impl Memory {
@@ -47,7 +47,7 @@ fn terms() -> Terms {
     }
 }
 
-/// Takes at most `at_once` bytes of what is to be sent.
+/// Returns all queued bytes, sent in steps of at most `at_once` bytes.
 fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while exchange.has_outgoing() {
@@ -61,7 +61,7 @@ fn sent(exchange: &mut Exchange, memory: &Memory, at_once: usize) -> Vec<u8> {
     all
 }
 
-/// What a target receives: requests with their data.
+/// Requests with their data, as a target receives them.
 fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     let (mut rest, mut found) = (bytes, Vec::new());
     while !rest.is_empty() {
@@ -75,7 +75,7 @@ fn requests(bytes: &[u8], digests: Digests) -> Vec<(Request, Vec<u8>)> {
     found
 }
 
-/// A PDU of a target; it takes `window` commands from the first on.
+/// A PDU of a target whose command window ends at `max_cmd_sn`.
 fn answer(mut header: Header, stat_sn: u32, max_cmd_sn: u32, data: &[u8], d: Digests) -> Vec<u8> {
     header.set_word(24, stat_sn);
     header.set_word(28, 1);
@@ -131,7 +131,7 @@ fn command_of(requests: &[(Request, Vec<u8>)], at: usize) -> (u32, Vec<u8>, bool
 }
 
 #[test]
-fn a_write_sends_its_data_once_whatever_was_agreed_on() {
+fn write_sends_each_byte_once_with_any_parameters() {
     for case in 0..32_u32 {
         let digests = Digests { header: case & 1 != 0, data: case & 2 != 0 };
         let (initial_r2t, immediate_data) = (case & 4 != 0, case & 8 != 0);
@@ -183,7 +183,7 @@ fn a_write_sends_its_data_once_whatever_was_agreed_on() {
 }
 
 #[test]
-fn reads_come_to_their_place_however_the_stream_is_cut() {
+fn read_data_reaches_its_buffer_however_the_stream_is_split() {
     for case in 0..16_u64 {
         let mut rng = fastrand::Rng::with_seed(case);
         let digests = Digests { header: case & 1 != 0, data: case & 2 != 0 };
@@ -195,7 +195,7 @@ fn reads_come_to_their_place_however_the_stream_is_cut() {
         let bytes = sent(&mut exchange, &memory, usize::MAX);
         let tags: Vec<u32> =
             (0..3).map(|at| command_of(&requests(&bytes, digests), at).0).collect();
-        // The data of the three, interleaved; the status of one with its data.
+        // The data of the three reads, interleaved; the first read has its status with its data.
         let (mut stream, mut at, mut sn) = (Vec::new(), [0_usize; 3], [0; 3]);
         let mut stat_sn = 1;
         while let Some(slot) = (0..3).filter(|slot| at[*slot] < 30_001).min_by_key(|_| rng.u32(..))
@@ -252,7 +252,8 @@ fn no_command_is_sent_beyond_the_window() {
     let first = requests(&bytes, Digests::default());
     assert_eq!((first.len(), exchange.waiting()), (3, 5));
     let tags: Vec<u32> = (0..3).map(|at| command_of(&first, at).0).collect();
-    // One done, and the window stays closed; then it opens by two; an older one closes nothing.
+    // The first response leaves the window closed, the second opens it by two, and the third has an
+    // older MaxCmdSN, which is ignored.
     let mut end = |tag, stat_sn, max| {
         let bytes = answer(response(tag, 0), stat_sn, max, &[], Digests::default());
         take(&mut exchange, &mut memory, &bytes).expect("taken");
@@ -264,7 +265,7 @@ fn no_command_is_sent_beyond_the_window() {
 }
 
 #[test]
-fn a_slot_is_not_free_while_its_data_is_still_to_be_sent() {
+fn slot_stays_busy_while_its_data_is_queued() {
     let mut memory = Memory::new(1, 16 * KIB);
     let mut exchange = Exchange::without_login(terms(), 9, 1);
     exchange.submit(0, cdb::write16(0, 1, false), Data::Out(16 << 10), &memory);
@@ -284,7 +285,7 @@ fn a_slot_is_not_free_while_its_data_is_still_to_be_sent() {
 }
 
 #[test]
-fn what_is_not_next_ends_the_session() {
+fn unexpected_numbers_and_tags_end_the_session() {
     let none = Digests::default();
     let read_and_write = |number: usize, make: &dyn Fn(u32, u32) -> Vec<u8>| {
         let mut memory = Memory::new(2, 64 * KIB);
@@ -312,7 +313,7 @@ fn what_is_not_next_ends_the_session() {
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, 0), 1, 9, &[], none),
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, 33 << 10), 1, 9, &[], none),
         &|_, w| answer(r2t(w, 7, 0, 16 << 10, u32::MAX), 1, 9, &[], none),
-        // Three that are open at the same time, of two that were agreed on.
+        // Three open R2Ts, with a negotiated maximum of two.
         &|_, w| {
             let ask = |n: u32| answer(r2t(w, n, n, (16 << 10) + n * 512, 512), 1, 9, &[], none);
             (0..3).flat_map(ask).collect()
@@ -327,7 +328,7 @@ fn what_is_not_next_ends_the_session() {
 }
 
 #[test]
-fn a_target_is_answered_and_let_go() {
+fn nop_is_answered_and_requested_logout_completes() {
     let none = Digests::default();
     let mut memory = Memory::new(1, 512);
     let mut exchange = Exchange::without_login(terms(), 100, 1);
@@ -338,7 +339,8 @@ fn a_target_is_answered_and_let_go() {
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let [(Request::NopOut(out), _)] = &requests(&bytes, none)[..] else { panic!("no NOP-Out") };
     assert_eq!((out.ttt, out.itt, out.immediate, out.cmd_sn), (0xabcd, NO_TAG, true, 1));
-    // It asks for a logout: the command under way ends first, the next is not sent.
+    // The target requests a logout: the command in flight ends first and the next command is not
+    // sent.
     exchange.submit(0, cdb::test_unit_ready(), Data::None, &memory);
     let bytes = sent(&mut exchange, &memory, usize::MAX);
     let tag = command_of(&requests(&bytes, none), 0).0;
@@ -360,7 +362,7 @@ fn a_target_is_answered_and_let_go() {
 }
 
 #[test]
-fn digests_that_are_wrong_end_the_session() {
+fn wrong_digests_end_the_session() {
     let digests = Digests { header: true, data: true };
     for (at, wanted) in [(20, "header"), (60, "data"), (48, "header"), (564, "data")] {
         let mut memory = Memory::new(1, 512);
@@ -376,9 +378,9 @@ fn digests_that_are_wrong_end_the_session() {
 }
 
 proptest! {
-    /// Whole PDUs with fields out of a small set, so that many checks are passed.
+    /// Whole PDUs with fields from a small set, so that many of them pass the checks.
     #[test]
-    fn no_target_makes_it_panic_or_hold_much(
+    fn arbitrary_pdus_cause_no_panic_and_bounded_output(
         pdus in proptest::collection::vec(
             (0_usize..12, 0_u32..4, 0_u32..5, 0_usize..6, any::<[u8; 6]>()),
             1..60,
@@ -427,9 +429,9 @@ proptest! {
         }
     }
 
-    /// Bytes without any sense.
+    /// Arbitrary bytes.
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut memory = Memory::new(2, 4096);
         let mut exchange = Exchange::without_login(terms(), 9, 2);
         exchange.submit(0, [0; 16], Data::In(4096), &memory);

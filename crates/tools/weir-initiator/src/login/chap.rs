@@ -1,12 +1,13 @@
-//! The security stage: AuthMethod and CHAP, as the side that proves first.
+//! Security stage: AuthMethod and CHAP, as the side that authenticates first.
 //!
-//! Not here: the digests (weir-iscsi), stages (`login`).
+//! weir-iscsi has the digests; `login` has the stages.
 //!
 //! Spec: RFC 7143 12.1.3; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - with mutual CHAP, `Done` is reached only by a right answer to our challenge;
-//! - our own challenge that comes back is not answered, and neither is one challenge twice.
+//! - with mutual CHAP, only a correct response to our challenge enters `Done`;
+//! - this side never responds to its own challenge, sent back by the target, or twice to one
+//!   challenge.
 
 use weir_iscsi_wire::chap::{Algorithm, Challenge};
 use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
@@ -14,29 +15,30 @@ use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
 use crate::error::InitiatorError;
 use crate::options::Chap;
 
-/// Offered, MD5 first: tgt takes the first it knows, and takes 7 for SHA-1. Targets that choose by
-/// themselves, such as this project's, take SHA-256.
+/// Offered algorithms, MD5 first: tgt selects the first that it knows and takes 7 for SHA-1.
+/// Targets with their own preference, such as this project's target, select SHA-256.
 const ALGORITHMS: &str = "5,7";
 
-/// What a step of the target's did.
+/// Result of a step of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// Nothing to speak of.
+    /// No authentication step.
     Nothing,
-    /// This side answered a challenge: the stage may end, if the target proves what it should.
+    /// This side responded to a challenge. The stage may end if the target authenticates where
+    /// required.
     Given,
-    /// The target was to prove something, and did not.
+    /// The target had to authenticate and did not.
     Wanted,
 }
 
 enum State {
-    /// AuthMethod was offered.
+    /// This side offered AuthMethod.
     Offered,
-    /// Algorithms were offered.
+    /// This side offered algorithms.
     Algorithms,
-    /// The target was challenged.
+    /// This side sent a challenge to the target.
     Challenged(Challenge),
-    /// Nothing more to prove on either side.
+    /// Authentication is complete on both sides.
     Done,
 }
 
@@ -55,8 +57,7 @@ impl Security {
         Self { chap, state }
     }
 
-    /// Appends what this side can do. Where the target must prove itself, going without is not
-    /// offered.
+    /// Appends the authentication methods. If the target must authenticate, `None` is not offered.
     pub(super) fn offer(&self, out: &mut Vec<u8>) {
         let methods = match &self.chap {
             None => NONE,
@@ -66,12 +67,12 @@ impl Security {
         text::put(out, "AuthMethod", methods);
     }
 
-    /// Whether the stage may end.
+    /// True if the stage may end.
     pub(super) const fn may_leave(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// Takes the target's keys of authentication and appends the answers.
+    /// Processes the target's authentication keys and appends the responses.
     pub(super) fn take(
         &mut self,
         pairs: &[&(&str, &str)],
@@ -116,7 +117,7 @@ impl Security {
     }
 }
 
-/// Answers the target's challenge; our own, where it must prove itself too.
+/// Responds to the target's challenge; returns our own challenge if the target must authenticate.
 fn respond<'a>(
     chap: &Chap,
     value: &impl Fn(&str) -> Option<&'a str>,
@@ -145,7 +146,7 @@ fn respond<'a>(
     Ok(Some(ours))
 }
 
-/// Checks the target's answer to our challenge.
+/// Checks the target's response to our challenge.
 fn prove<'a>(
     chap: &Chap,
     challenge: &Challenge,

@@ -1,5 +1,5 @@
-//! Tests of the login as a machine: against the project's own target side, and against text that
-//! no target sends.
+//! Tests of the login: against the target side of this project, and against text that no target
+//! sends.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use weir_net::{Peer, PeerKey};
 use super::*;
 use crate::options::Chap;
 
-/// One target that demands a proof, or none.
+/// Target list with one target that requires this authentication.
 struct One {
     sessions: Arc<Sessions>,
     demanded: Authentication,
@@ -80,7 +80,7 @@ fn fed(login: &mut Login, bytes: &[u8]) -> Result<Step, InitiatorError> {
     }
 }
 
-/// Both sides talk until one of them ends it.
+/// Runs the login between both sides until one of them ends it.
 fn log_in(
     options: &LoginOptions,
     target: &str,
@@ -136,7 +136,7 @@ fn both_ways(ours: &str, theirs: &str, name: Option<&str>) -> Chap {
 }
 
 #[test]
-fn terms_are_those_that_both_sides_take() {
+fn both_sides_accept_the_negotiated_parameters() {
     let terms = log_in(&with(None), "iqn.t", Authentication::None).expect("a session");
     assert_eq!(terms.send_data_bytes_max, 256 << 10);
     assert_eq!((terms.max_burst_bytes, terms.first_burst_bytes), (1 << 20, 64 << 10));
@@ -147,12 +147,12 @@ fn terms_are_those_that_both_sides_take() {
     let terms = log_in(&options, "iqn.t", Authentication::None).expect("a session");
     assert_eq!((terms.digests, terms.initial_r2t), (digests, true));
     let found = log_in(&with(None), "iqn.other", Authentication::None);
-    // As for a wrong secret: strangers do not learn which targets there are.
+    // The status equals that for a wrong secret, so unauthenticated peers cannot list targets.
     assert!(matches!(found, Err(InitiatorError::Refused { status: [2, 1] })), "{found:?}");
 }
 
 #[test]
-fn proofs_are_given_and_demanded() {
+fn authentication_is_given_and_required() {
     let demanded = |target: Option<Credentials>| Authentication::Chap {
         initiator: credentials("me", "our secret"),
         target,
@@ -175,12 +175,12 @@ fn proofs_are_given_and_demanded() {
         let found = run(Some(chap), demanded(theirs()));
         assert!(matches!(found, Err(InitiatorError::Authentication { .. })), "{found:?}");
     }
-    // A target that proves nothing where it should.
+    // The target does not authenticate although mutual CHAP is required.
     let unproved = run(Some(both_ways("our secret", "their secret", None)), Authentication::None);
     assert!(unproved.is_err(), "{unproved:?}");
 }
 
-/// An answer of a target to the first request.
+/// Result of a login whose first response is this.
 fn first_answer(
     login: &mut Login,
     flags: u8,
@@ -200,7 +200,7 @@ fn login(chap: Option<Chap>) -> Login {
 }
 
 #[test]
-fn a_target_that_skips_the_proof_is_not_used() {
+fn target_that_skips_authentication_is_refused() {
     let mutual = || Some(both_ways("our secret", "their secret", None));
     for (flags, text) in [
         (0x81, &b"AuthMethod=None\0"[..]),
@@ -210,7 +210,7 @@ fn a_target_that_skips_the_proof_is_not_used() {
         (0x00, b"AuthMethod=CHAP\0CHAP_N=a\0CHAP_R=0x00\0"),
     ] {
         let found = first_answer(&mut login(mutual()), flags, [0, 0], text);
-        // A stage that was not to end is against the rules whatever is proved.
+        // A stage end that was not requested violates the protocol regardless of authentication.
         let is_told = match found {
             Err(InitiatorError::Authentication { .. }) => flags == 0x00,
             Err(InitiatorError::Protocol { .. }) => flags == 0x81,
@@ -218,7 +218,7 @@ fn a_target_that_skips_the_proof_is_not_used() {
         };
         assert!(is_told, "{text:?}");
     }
-    // It challenges this side, and goes on without an answer to our challenge.
+    // The target challenges the initiator, then ends the stage without a response to our challenge.
     let mut login_of_both = login(mutual());
     let chosen = first_answer(&mut login_of_both, 0x00, [0, 0], b"AuthMethod=CHAP\0");
     assert!(matches!(chosen, Ok(Step::Send(_))), "{chosen:?}");
@@ -238,7 +238,7 @@ fn a_target_that_skips_the_proof_is_not_used() {
 }
 
 #[test]
-fn answers_that_make_no_sense_end_the_login() {
+fn invalid_responses_end_the_login() {
     for (flags, text) in [
         (0x83, &b"AuthMethod=None\0"[..]),
         (0x85, b""),
@@ -254,7 +254,7 @@ fn answers_that_make_no_sense_end_the_login() {
     assert!(matches!(moved, Ok(Step::Elsewhere(address)) if address == "10.0.0.1:3260"));
     let nowhere = first_answer(&mut login(None), 0, [1, 1], b"");
     assert!(matches!(nowhere, Err(InitiatorError::Refused { status: [1, 1] })), "{nowhere:?}");
-    // One that goes on for ever is given up.
+    // An endless login ends with an error.
     let mut endless = login(None);
     let mut step = first_answer(&mut endless, 0x40, [0, 0], b"");
     for stat_sn in 1..1000 {
@@ -271,7 +271,7 @@ fn answers_that_make_no_sense_end_the_login() {
 
 proptest! {
     #[test]
-    fn no_answer_makes_it_panic(
+    fn arbitrary_responses_cause_no_panic(
         answers in proptest::collection::vec((any::<u8>(), "[A-Za-z0-9=,_\u{0}]{0,80}"), 1..8),
         mutual in any::<bool>(),
     ) {

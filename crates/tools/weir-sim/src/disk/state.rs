@@ -1,12 +1,12 @@
-//! What a simulated disk holds and how operations change it.
+//! State of a simulated disk: its contents and the effects of operations.
 //!
-//! Not here: futures, wakers and time ([`super::SimDisk`] and the world).
+//! [`super::SimDisk`] has the futures and wakers; the world keeps the time.
 //!
 //! Invariants:
-//! - `cache` is in order of completion, and `visible` is `media` with `cache` over it, except where
-//!   a fault made the disk forget;
-//! - when operations complete is drawn from a stream of its own, so that switching a fault on
-//!   changes what happens but not when.
+//! - `cache` is in completion order, and `visible` is `media` overlaid with `cache`, except where a
+//!   fault made the disk drop writes;
+//! - completion times come from a separate random stream, so that an enabled fault changes results
+//!   but no times.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,17 +24,17 @@ use crate::fault::{Fault, Faults};
 use crate::media::{BlockBytes, Latency, MediaImage, Piece, SECTOR_BYTES, sector_mask, span};
 use crate::rng::Rng;
 
-/// What a buffer holds after a failed read: whoever uses it anyway is found out.
+/// Fills the buffer after a failed read, so that a caller that uses the data is detected.
 const POISON: u8 = 0xee;
 
 pub(crate) struct State {
-    /// What survives a cut for certain.
+    /// Content that certainly survives a power cut.
     pub(super) media: MediaImage,
-    /// What reads return.
+    /// Content that reads return.
     pub(super) visible: MediaImage,
     cache: Vec<Cached>,
     pub(super) in_flight: BTreeMap<u64, InFlight>,
-    /// Number of the last write that completed.
+    /// Number of completed writes.
     pub(super) completions: u64,
     pub(super) faults: Faults,
     pub(super) latency: Latency,
@@ -45,7 +45,7 @@ pub(crate) struct State {
     chaos: Rng,
 }
 
-/// A write that completed and is not flushed.
+/// A completed write that is not flushed.
 struct Cached {
     completion: u64,
     pieces: Vec<Piece>,
@@ -61,7 +61,7 @@ pub(super) struct InFlight {
 }
 
 enum Work {
-    /// `sampled`: the content was taken at issue, and whether it was readable.
+    /// `sampled`: whether the range was readable, if the content was read at issue.
     Read {
         buf: IoBuf,
         sampled: Option<bool>,
@@ -76,7 +76,7 @@ enum Work {
     Discard,
 }
 
-/// How an operation ended.
+/// Result of an operation.
 pub(super) struct Outcome {
     pub(super) slot: Arc<Slot>,
     pub(super) op: DeviceOp,
@@ -111,7 +111,7 @@ impl State {
         let work = match request {
             Request::Read { mut buf, .. } => {
                 self.spoil(fault, offset, len_bytes);
-                // A read may see the disk as it is now or as it is when it completes.
+                // A read sees the disk either at issue or at completion.
                 let sampled = self.schedule.coin().then(|| self.sample(offset, &mut buf));
                 Work::Read { buf, sampled }
             }
@@ -187,7 +187,7 @@ impl State {
         total
     }
 
-    /// What the media holds if the power goes now.
+    /// Media content if the power is cut now.
     pub(crate) fn cut(&self, chooser: &mut Chooser) -> MediaImage {
         let mut image = self.media.clone();
         for flying in self.in_flight.values() {
@@ -219,7 +219,7 @@ impl State {
         }
     }
 
-    /// Changes media and cache alike, behind everybody's back.
+    /// Overwrites a range of media and cache without an operation.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         self.forget_cached(&(offset..offset + bytes.len() as u64));
         self.media.write(offset, bytes);
@@ -262,7 +262,7 @@ impl State {
         offset.checked_add(len_bytes).is_none_or(|end| end > self.usable_bytes)
     }
 
-    /// What the media went through before a read found out.
+    /// Damages the media before a read detects it.
     fn spoil(&mut self, fault: Option<Fault>, offset: u64, len_bytes: u64) {
         if matches!(fault, None | Some(Fault::Misread)) || self.beyond_end(offset, len_bytes) {
             return;
@@ -286,7 +286,7 @@ impl State {
         true
     }
 
-    /// What a write puts where, faults included.
+    /// Splits a write into pieces. A fault may drop or redirect it.
     fn pieces(&mut self, fault: Option<Fault>, offset: u64, data: &[u8]) -> Vec<Piece> {
         let len = data.len() as u64;
         if fault == Some(Fault::LostWrite) || self.dead || self.beyond_end(offset, len) {
@@ -315,7 +315,7 @@ impl State {
             self.visible.put_sectors(piece.block, piece.mask, &piece.bytes);
         }
         self.completions += 1;
-        // Older cached sectors below this write are never to come back.
+        // Drop older cached sectors of this range, so that no flush writes them later.
         let Some(first) = pieces.first().map(|piece| piece.block) else { return };
         self.thin_cache(|block| {
             let index = block.checked_sub(first)?;
@@ -323,7 +323,7 @@ impl State {
         });
     }
 
-    /// After an error: any sector may have been written.
+    /// Writes a random subset of the sectors, after an error.
     fn write_some(&mut self, mut pieces: Vec<Piece>) {
         for piece in &mut pieces {
             piece.mask &= self.chaos.next_u64() as u8;
@@ -343,7 +343,8 @@ impl State {
         }
     }
 
-    /// A failed flush: each write reached the media or never will, and the disk calls both clean.
+    /// Failed flush: each write either reached the media or is lost, and the disk marks all of them
+    /// clean.
     fn flush_and_forget(&mut self, covers: u64) {
         let mut forgotten = Vec::new();
         for cached in self.take_covered(covers) {
@@ -353,9 +354,9 @@ impl State {
                         self.media.put_sectors(piece.block, piece.mask, &piece.bytes);
                     }
                 }
-                // Reads see the old content at once ...
+                // Reads return the old content at once.
                 2 => forgotten.extend(cached.pieces.into_iter().map(|piece| piece.block)),
-                // ... or only after the next cut.
+                // Reads return the old content only after the next cut.
                 _ => {}
             }
         }
@@ -368,7 +369,7 @@ impl State {
         }
     }
 
-    /// The content becomes undefined: as it was, zeros, or anything else.
+    /// Discards a range. The content becomes undefined: unchanged, zeros or garbage.
     fn discard(&mut self, range: Range<u64>) {
         let content: Option<Arc<BlockBytes>> = match self.chaos.below(4) {
             0 => return,
@@ -388,7 +389,7 @@ impl State {
         self.thin_cache(|block| Some(sector_mask(range, block * BLOCK_BYTES as u64)));
     }
 
-    /// Takes sectors out of the cache, so that they never reach the media.
+    /// Removes sectors from the cache, so that they never reach the media.
     fn thin_cache(&mut self, gone: impl Fn(u64) -> Option<u8>) {
         for cached in &mut self.cache {
             for piece in &mut cached.pieces {
@@ -415,7 +416,7 @@ fn eio() -> io::Error {
     io::Error::from_raw_os_error(5) // EIO, the same number on every Unix
 }
 
-/// Lets a plan decide about each unit of one write.
+/// Applies the plan to each unit of one write.
 fn keep(image: &mut MediaImage, pieces: &[Piece], chooser: &mut Chooser) {
     let atomic = image.options().atomic_bytes;
     let may_tear = image.options().torn_sectors;
@@ -437,7 +438,7 @@ fn keep(image: &mut MediaImage, pieces: &[Piece], chooser: &mut Chooser) {
     }
 }
 
-/// Fills whole sectors with the matching ones of `content`, or with zeros.
+/// Fills whole sectors with the corresponding sectors of `content`, or with zeros.
 fn fill_range(image: &mut MediaImage, range: Range<u64>, content: Option<&Arc<BlockBytes>>) {
     let block_bytes = BLOCK_BYTES as u64;
     for block in range.start / block_bytes..range.end.div_ceil(block_bytes) {

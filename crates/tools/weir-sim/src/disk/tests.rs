@@ -1,8 +1,8 @@
-//! Tests of one disk: what is visible, what is durable, and every fault.
+//! Tests of one disk: visibility, durability and every fault.
 //!
-//! Not here: the engine.
+//! They run without the engine.
 //!
-//! Invariant: what depends on chance is tried over many seeds, and each test can fail.
+//! Invariant: tests with random outcomes use many seeds, and each test can fail.
 
 use weir_base::ErrorKind;
 
@@ -33,7 +33,7 @@ async fn write_durable(disk: &SimDisk, offset: u64, byte: u8) -> Result<(), Devi
     disk.write_at(offset, filled(byte, 4096), 0..4096, Durability::Durable).await
 }
 
-/// The byte a 4 KiB block is filled with.
+/// Fill byte of a 4 KiB block.
 async fn read(disk: &SimDisk, offset: u64) -> Result<u8, DeviceError> {
     let (result, buf) = disk.read_at(offset, IoBuf::zeroed(4096)).await;
     result.map(|()| {
@@ -42,12 +42,12 @@ async fn read(disk: &SimDisk, offset: u64) -> Result<u8, DeviceError> {
     })
 }
 
-/// Bytes that are 1, the fill of a test's write.
+/// Number of bytes that are 1, the fill byte of a test's write.
 fn ones(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| usize::from(*byte == 1)).sum()
 }
 
-/// The byte at an offset after a cut.
+/// Byte at an offset after a cut.
 fn after(world: &SimWorld, plan: CutPlan, offset: u64) -> u8 {
     let mut byte = [0];
     world.cut(plan)[0].read(offset, &mut byte);
@@ -55,7 +55,7 @@ fn after(world: &SimWorld, plan: CutPlan, offset: u64) -> u8 {
 }
 
 #[test]
-fn a_completed_write_is_read_back_and_lost_unless_flushed() {
+fn completed_write_is_visible_and_lost_without_a_flush() {
     let (world, disk) = world(1);
     world
         .run_until(async {
@@ -72,7 +72,7 @@ fn a_completed_write_is_read_back_and_lost_unless_flushed() {
 }
 
 #[test]
-fn a_flush_covers_only_what_completed_before_it_was_called() {
+fn flush_covers_only_writes_completed_before_the_call() {
     for seed in 0..50 {
         let (world, disk) = world(seed);
         world
@@ -90,7 +90,7 @@ fn a_flush_covers_only_what_completed_before_it_was_called() {
 }
 
 #[test]
-fn a_durable_write_survives_alone_and_nothing_older_comes_back_over_it() {
+fn durable_write_survives_and_older_writes_do_not_overwrite_it() {
     let (world, disk) = world(3);
     world
         .run_until(async {
@@ -106,7 +106,7 @@ fn a_durable_write_survives_alone_and_nothing_older_comes_back_over_it() {
 }
 
 #[test]
-fn writes_in_flight_together_complete_in_any_order() {
+fn concurrent_writes_complete_in_any_order() {
     let mut last = [0_u32; 2];
     for seed in 0..50 {
         let (world, disk) = world(seed);
@@ -121,7 +121,7 @@ fn writes_in_flight_together_complete_in_any_order() {
 }
 
 #[test]
-fn a_future_nobody_polls_does_nothing_and_a_dropped_one_goes_on() {
+fn unpolled_future_does_nothing_and_dropped_future_completes() {
     let (world, disk) = world(5);
     world
         .run_until(async {
@@ -137,7 +137,7 @@ fn a_future_nobody_polls_does_nothing_and_a_dropped_one_goes_on() {
 }
 
 #[test]
-fn a_failed_flush_forgets_and_the_next_one_does_not_help() {
+fn failed_flush_loses_writes_despite_the_next_flush() {
     let mut kept = [0_u32; 2];
     for seed in 0..50 {
         let (world, disk) = world(seed);
@@ -156,7 +156,7 @@ fn a_failed_flush_forgets_and_the_next_one_does_not_help() {
 }
 
 #[test]
-fn a_lying_flush_makes_nothing_durable() {
+fn lying_flush_makes_nothing_durable() {
     let (world, disk) = world(7);
     disk.set_fault(Fault::LyingFlush, Budget::ALWAYS);
     world
@@ -193,7 +193,7 @@ fn lost_and_misdirected_writes_are_acknowledged() {
 }
 
 #[test]
-fn a_failed_write_may_leave_any_of_its_sectors() {
+fn failed_write_may_leave_any_of_its_sectors() {
     let mut outcomes = [0_u32; 9];
     for seed in 0..50 {
         let (world, disk) = world(seed);
@@ -246,7 +246,7 @@ fn rot_below_a_cached_write_shows_after_the_cut() {
 }
 
 #[test]
-fn dead_slow_and_short_disks() {
+fn dead_slow_and_short_disks_behave_as_configured() {
     let (world, disk) = world(12);
     let executor = world.executor();
     world
@@ -277,7 +277,7 @@ fn dead_slow_and_short_disks() {
 }
 
 #[test]
-fn a_discarded_range_is_undefined_and_its_neighbours_are_not() {
+fn discard_makes_only_its_range_undefined() {
     let mut contents = Vec::new();
     for seed in 0..40 {
         let (world, disk) = world(seed);
@@ -299,7 +299,7 @@ fn a_discarded_range_is_undefined_and_its_neighbours_are_not() {
 }
 
 #[test]
-fn a_torn_sector_keeps_only_its_beginning() {
+fn torn_sector_keeps_only_a_prefix() {
     let mut options = DiskOptions::new("t", DISK_BYTES);
     options.torn_sectors = true;
     let world = SimWorld::new(14, &[options]);

@@ -1,8 +1,8 @@
-//! Tests of the executor alone, without disks.
+//! Tests of the executor without disks.
 //!
-//! Not here: the engine.
+//! They run without the engine.
 //!
-//! Invariant: what depends on chance is tried over many seeds, and each test can fail.
+//! Invariant: tests with random outcomes use many seeds, and each test can fail.
 
 use std::sync::atomic::AtomicU32;
 
@@ -31,7 +31,7 @@ fn executor(seed: u64) -> Executor {
     Executor::new(Rng::new(seed))
 }
 
-/// The order in which three tasks of three steps each ran.
+/// Order in which three tasks of three steps each ran.
 fn order(seed: u64) -> Vec<u32> {
     let executor = executor(seed);
     let seen = Rc::new(RefCell::new(Vec::new()));
@@ -52,7 +52,7 @@ fn order(seed: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_seed_replays_and_seeds_explore() {
+fn seed_replays_its_order_and_seeds_differ() {
     assert_eq!(order(1), order(1));
     let mut orders: Vec<_> = (0..200).map(order).collect();
     orders.sort();
@@ -77,7 +77,7 @@ fn timers_fire_in_order_and_jump_the_clock() {
 }
 
 #[test]
-fn a_dropped_sleep_does_not_move_time() {
+fn dropped_sleep_does_not_advance_time() {
     let executor = executor(3);
     let result = executor.run(&Quiet, async {
         let mut sleep = Box::pin(executor.sleep(Duration::from_secs(100)));
@@ -90,7 +90,7 @@ fn a_dropped_sleep_does_not_move_time() {
 }
 
 #[test]
-fn a_deadlock_names_who_waits() {
+fn deadlock_error_names_the_waiting_tasks() {
     let executor = executor(4);
     let never = Arc::new(Notify::new());
     let waiter = Arc::clone(&never);
@@ -125,7 +125,7 @@ fn endless_timers_and_endless_polls_end_with_an_error() {
 }
 
 #[test]
-fn tasks_talk_through_ordinary_wakers() {
+fn tasks_wake_each_other_with_ordinary_wakers() {
     let executor = executor(6);
     let bell = Arc::new(Notify::new());
     let heard = Arc::new(AtomicU32::new(0));
@@ -150,7 +150,7 @@ fn tasks_talk_through_ordinary_wakers() {
 }
 
 #[test]
-fn a_crash_drops_every_task() {
+fn crash_drops_every_task() {
     let executor = executor(7);
     let held = Rc::new(());
     for n in 0..3 {

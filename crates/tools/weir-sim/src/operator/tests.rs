@@ -1,9 +1,8 @@
-//! Tests of the operator where luck alone would seldom bring it.
+//! Tests of the operator in situations that random scenarios seldom reach.
 //!
-//! Not here: what the engine does then (weir-dataset), whole scenarios (tests/planted_bugs).
+//! weir-dataset tests the engine, tests/planted_bugs whole scenarios.
 //!
-//! Invariant: each test asserts that it met what it is about, so that it cannot pass for having
-//! missed it.
+//! Invariant: each test asserts that it reached its situation, so that it cannot pass without it.
 
 use weir_pool::{ImportOptions, PlantedBug};
 
@@ -12,9 +11,9 @@ use crate::media::Latency;
 use crate::scenario::{Room, devices};
 use crate::world::SimWorld;
 
-/// Orders of the same things; each meets the leg that leaves.
+/// Number of seeds; at least one detaches the leg during the operator's step.
 const SEEDS: u64 = 10;
-/// A disk so slow that a resilver is done before its labels are read.
+/// Latency at which a resilver ends before the disk's labels are read.
 const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };
 
 fn scenario(seed: u64) -> Scenario {
@@ -23,8 +22,8 @@ fn scenario(seed: u64) -> Scenario {
     Scenario { seed, layout, room, trouble, reshapes: false, storm: false, bug }
 }
 
-/// Replaces disk 1 of a mirror, takes it offline, and brings it back after some time; what the
-/// operator says of that, and whether the leg left meanwhile.
+/// Replaces disk 1 of a mirror, takes it offline, and brings it online after some time. Returns the
+/// operator's result, and whether the leg was detached in the meantime.
 fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
     let scenario = scenario(seed);
     let world = SimWorld::from_media(seed, Scenario::new_pool(scenario.layout, scenario.room));
@@ -60,11 +59,11 @@ fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
     ran.expect("nothing crashes here")
 }
 
-/// `make sim` met this once in 292,783 recoveries (seed 3474): the successor of a disk had
-/// everything, and the disk's leg left, while the operator looked at the disk to bring it back.
-/// The engine was right to refuse it, and was blamed.
+/// `make sim` found this once in 292,783 recoveries (seed 3474): the replacement of a disk was
+/// complete and the disk's leg was detached while the operator read the disk to bring it online.
+/// The engine refused correctly, but the simulator reported a violation.
 #[test]
-fn a_leg_that_leaves_while_it_is_brought_back_is_no_fault() {
+fn leg_detached_while_it_is_brought_online_is_no_violation() {
     let mut left = 0;
     for seed in 1..=SEEDS {
         let (said, left_meanwhile) = bring_a_replaced_disk_back(seed);

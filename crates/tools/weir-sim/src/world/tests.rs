@@ -1,8 +1,8 @@
-//! Tests of whole runs: replay, power cuts and life after them.
+//! Tests of whole runs: replay, power cuts and continuation after them.
 //!
-//! Not here: the engine.
+//! They run without the engine.
 //!
-//! Invariant: what depends on chance is tried over many seeds, and each test can fail.
+//! Invariant: tests with random outcomes use many seeds, and each test can fail.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ fn bytes(images: &[MediaImage]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_seed_replays_exactly() {
+fn seed_replays_exactly() {
     let traces = [1, 1, 2].map(|seed| {
         let world = start(seed);
         run(&world).unwrap();
@@ -68,13 +68,13 @@ fn a_seed_replays_exactly() {
     });
     assert_eq!(traces[0], traces[1]);
     assert_ne!(traces[0], traces[2]);
-    // 2 clients x 5 rounds x (write, read, flush), issued and completed.
+    // 2 clients x 5 rounds x (write, read, flush), each issued and completed.
     assert_eq!(traces[0].0.len(), 60);
     assert_eq!(traces[0].to_string().lines().count(), 60);
 }
 
 #[test]
-fn a_fault_that_never_strikes_does_not_change_the_schedule() {
+fn fault_with_probability_zero_does_not_change_the_schedule() {
     let plain = start(3);
     run(&plain).unwrap();
     let armed = start(3);
@@ -84,7 +84,7 @@ fn a_fault_that_never_strikes_does_not_change_the_schedule() {
 }
 
 #[test]
-fn one_hooked_run_sees_the_same_cuts_as_a_run_per_cut() {
+fn hooked_run_sees_the_same_cuts_as_one_run_per_cut() {
     let hooked = start(4);
     let images = Rc::new(RefCell::new(Vec::new()));
     let sink = Rc::clone(&images);
@@ -93,7 +93,7 @@ fn one_hooked_run_sees_the_same_cuts_as_a_run_per_cut() {
         sink.borrow_mut().push(bytes(&point.cut(CutPlan::Random(9))));
     });
     run(&hooked).unwrap();
-    // Reads are no steps: 2 x 5 x (write, flush), issued and completed.
+    // Reads are not steps: 2 x 5 x (write, flush), each issued and completed.
     assert_eq!((hooked.step_count(), hooked.op_count()), (40, 30));
     let images = images.take();
     for (steps, expected) in images.iter().enumerate() {
@@ -109,9 +109,9 @@ fn one_hooked_run_sees_the_same_cuts_as_a_run_per_cut() {
 }
 
 #[test]
-fn a_power_cut_catches_writes_in_flight_on_all_disks() {
+fn power_cut_affects_writes_in_flight_on_all_disks() {
     let world = SimWorld::new(5, &options());
-    // Issue of both writes, completion of neither.
+    // Both writes are issued and none is completed.
     world.crash_after(2);
     let (first, second) = (world.disk(0), world.disk(1));
     let writes = async {
@@ -136,7 +136,7 @@ fn a_power_cut_catches_writes_in_flight_on_all_disks() {
 }
 
 #[test]
-fn life_goes_on_from_the_media_that_a_cut_left() {
+fn new_world_reads_the_media_of_a_cut() {
     let world = SimWorld::new(6, &options());
     let disk = world.disk(0);
     world
@@ -161,7 +161,7 @@ fn life_goes_on_from_the_media_that_a_cut_left() {
 }
 
 #[test]
-fn a_hook_may_run_another_world() {
+fn hook_may_run_another_world() {
     let world = start(8);
     let recovered = Rc::new(Cell::new(0));
     let count = Rc::clone(&recovered);

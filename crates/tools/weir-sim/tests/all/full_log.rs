@@ -1,8 +1,8 @@
-//! A log that fills up beside the commit of what it holds, and what releases it.
+//! A log that fills up during the commit of its contents, and the commit that releases it.
 //!
-//! Not here: a full log under load (the scenario's storms).
+//! The scenario's storms test a full log under load.
 //!
-//! Invariant: a seed decides what happens; time is virtual.
+//! Invariant: a seed determines each run; time is virtual.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 use weir_sim::{DiskOptions, Rng, SimWorld};
 
 const LOG_BYTES: u64 = 64 << 10;
-/// More than half of the log, and less than all of it.
+/// More than half of the log and less than all of it.
 const BLOCKS: usize = 10;
 
 async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
@@ -42,11 +42,11 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-// A flush logged what a commit beside it made durable, more than half of the log. The committer was
-// asked for commits that had nothing to do, and asked again at once: it spun for ever, and the
-// pool's thread did nothing else. Seen as a replication that stayed at "sending 0B".
+// Regression: a flush logged data that a concurrent commit made durable, more than half of the log.
+// The committer then ran commits that had no work in an endless loop, which blocked the pool's
+// thread. A user saw a replication that stayed at "sending 0B".
 #[test]
-fn log_that_fills_up_beside_a_commit_is_released_by_the_next() {
+fn log_filled_during_a_commit_is_released_by_the_next_commit() {
     let mut filled = 0;
     for seed in 0..400 {
         let disk = DiskOptions::new("disk", 2 * LABEL_BYTES + LOG_BYTES + (12 << 20));

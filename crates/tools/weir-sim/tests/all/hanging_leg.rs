@@ -1,9 +1,9 @@
-//! A leg that does not answer while its pool is opened: the pool opens without it in bounded time,
-//! the disk joins when it answers, and has everything after its resilver.
+//! Hanging leg during an import: the pool opens without it in bounded time, adds the disk when it
+//! responds, and has all data on it after the resilver.
 //!
-//! Not here: legs that stop answering later (weir-pool), the server around it (bin/weir).
+//! weir-pool tests legs that hang later; bin/weir tests the server.
 //!
-//! Invariant: nothing here is random; time is virtual.
+//! Invariant: no test is random; time is virtual.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const LOG_BYTES: u64 = 256 << 10;
 const BYTES: usize = 1 << 20;
 /// Longer than any wait of an import.
 const AGES: Duration = Duration::from_secs(100_000);
-/// The wait for labels, and the little that the rest of an import takes.
+/// Maximum time of an import: the wait for labels, and a margin for the other steps.
 const BOUND: Duration = Duration::from_secs(2 * LABELS_WAIT.as_secs());
 
 fn devices(world: &SimWorld, without: Option<usize>) -> Vec<Arc<dyn Device>> {
@@ -77,8 +77,8 @@ async fn assert_holds(engine: &Engine, content: &[u8]) {
     assert!(out == content);
 }
 
-/// Opens a pool whose disk 1 hangs, writes, lets the disk answer, waits for its resilver, and reads
-/// without disk 0.
+/// Opens a pool whose disk 1 hangs, writes, lets the disk respond, waits for its resilver, and
+/// reads without disk 0.
 fn hangs_then_joins(kind: VdevKind, disks: usize) {
     let content = |seed: u8| -> Vec<u8> { (0..BYTES).map(|at| seed ^ (at % 251) as u8).collect() };
     let images = pool(kind, disks, &content(1));
@@ -119,20 +119,21 @@ fn hangs_then_joins(kind: VdevKind, disks: usize) {
         .unwrap();
 }
 
-// A leg that hung while its labels were read kept the pool closed for as long as it hung.
+// Regression: a leg that hung while its labels were read kept the pool closed for as long as it
+// hung.
 #[test]
-fn mirror_opens_without_a_leg_that_hangs_and_takes_it_back() {
+fn mirror_opens_without_a_hanging_leg_and_adds_it_later() {
     hangs_then_joins(VdevKind::Mirror, 2);
 }
 
 #[test]
-fn raidz_opens_without_a_leg_that_hangs_and_takes_it_back() {
+fn raidz_opens_without_a_hanging_leg_and_adds_it_later() {
     hangs_then_joins(VdevKind::Raidz1, 3);
 }
 
-/// A leg that answers its labels and then nothing more.
+/// The leg returns its labels and then completes no more I/O.
 #[test]
-fn leg_that_hangs_after_its_labels_were_read_is_let_go() {
+fn leg_that_hangs_after_the_label_read_is_faulted() {
     let content: Vec<u8> = vec![7; BYTES];
     let world = SimWorld::from_media(4, pool(VdevKind::Mirror, 2, &content));
     let disk = world.disk(1);
@@ -149,7 +150,7 @@ fn leg_that_hangs_after_its_labels_were_read_is_let_go() {
 }
 
 #[test]
-fn pool_waits_for_a_leg_that_it_cannot_do_without() {
+fn pool_waits_for_an_indispensable_leg() {
     let content: Vec<u8> = vec![7; BYTES];
     let world = SimWorld::from_media(5, pool(VdevKind::Disk, 1, &content));
     let slow = 4 * LABELS_WAIT;

@@ -1,9 +1,9 @@
-//! The end of the intent log after a power cut: damage of a batch that was acknowledged is told,
-//! a batch that the cut tore is not.
+//! End of the intent log after a power cut: an import reports damage to an acknowledged batch and
+//! ignores a torn batch that was not acknowledged.
 //!
-//! Not here: damage of everything else, and cuts at other moments (the enumerator).
+//! `enumerate` covers other cuts; damage outside the log is tested elsewhere.
 //!
-//! Invariant: nothing here is random; a seed replays what it found.
+//! Invariant: no test is random; a seed replays its run.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ const LOG_BYTES: u64 = 64 << 10;
 const SECTOR: usize = 512;
 const VOLUME_BLOCKS: u64 = 64;
 
-/// Disks before and after the last batch of the log, and what the volume held then.
+/// Disks before and after the last batch of the log, and the volume's content.
 struct Log {
     before: Vec<MediaImage>,
     after: Vec<MediaImage>,
     content: Vec<u8>,
-    /// Sectors that the last batch wrote, by byte offset; the same on every leg.
+    /// Byte offsets of the sectors that the last batch wrote, equal on every leg.
     sectors: Vec<u64>,
 }
 
@@ -59,7 +59,8 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-/// A pool of so many legs whose log has wrapped `rounds` times over, and a last batch of `blocks`.
+/// A pool with `legs` legs whose log has wrapped `rounds` times, and a last batch of `blocks`
+/// blocks.
 fn logged(legs: usize, blocks: usize, rounds: usize) -> Log {
     let len = 2 * LABEL_BYTES + LOG_BYTES + (8 << 20);
     let disks: Vec<DiskOptions> =
@@ -121,7 +122,7 @@ fn open(images: Vec<MediaImage>, force: bool) -> Result<Vec<u8>, DatasetError> {
     opened.expect("nothing crashes here")
 }
 
-/// Damages the sector at `at` in one of a few ways.
+/// Damages the sector at `at` in one of [`WAYS`] ways.
 fn damage(image: &mut MediaImage, at: u64, way: u64) {
     match way {
         0 => image.set_unreadable(at..at + 1),
@@ -130,17 +131,17 @@ fn damage(image: &mut MediaImage, at: u64, way: u64) {
             Rng::new(at).fill(&mut noise);
             image.write(at, &noise);
         }
-        // The first byte, one of the content, and one of each part of a stamp.
+        // The first byte, a byte of the content, or a byte of each part of the stamp.
         way => image.flip_bit(at + [0, 100, 487, 488, 496, 504][way as usize - 2], way as u32),
     }
 }
 
 const WAYS: u64 = 8;
 
-/// One flipped bit in the header of the last batch was taken for a torn write: the flushed write in
-/// it was lost, and import, check and rescue said that all was well.
+/// Regression: one flipped bit in the header of the last batch counted as a torn write. The flushed
+/// write was lost, and import, check and rescue reported no error.
 #[test]
-fn damage_of_the_last_acknowledged_batch_on_every_leg_is_told() {
+fn damage_to_the_last_acknowledged_batch_is_reported() {
     for (legs, blocks, rounds) in [(1, 1, 0), (1, 4, 3), (2, 2, 3)] {
         let log = logged(legs, blocks, rounds);
         assert!(open(log.after.clone(), false).unwrap() == log.content, "sound disks");
@@ -156,9 +157,9 @@ fn damage_of_the_last_acknowledged_batch_on_every_leg_is_told() {
     }
 }
 
-/// Two legs may be damaged in different places: the batch is put together from both.
+/// The two legs are damaged at different sectors, and the import assembles the batch from both.
 #[test]
-fn a_batch_that_is_damaged_elsewhere_on_each_leg_is_replayed() {
+fn batch_damaged_differently_on_each_leg_is_replayed() {
     let log = logged(2, 4, 3);
     for way in 0..WAYS {
         for pair in log.sectors.windows(2) {
@@ -173,10 +174,10 @@ fn a_batch_that_is_damaged_elsewhere_on_each_leg_is_replayed() {
     }
 }
 
-/// A batch that was not acknowledged misses sectors: it is left out without a question, whichever
-/// those are and whatever was in their place.
+/// A batch that was not acknowledged lacks sectors. The import drops it without force, whichever
+/// sectors are missing and whatever they held before.
 #[test]
-fn a_torn_batch_that_was_not_acknowledged_opens_without_force() {
+fn torn_unacknowledged_batch_needs_no_forced_import() {
     for (legs, blocks, rounds) in [(1, 1, 0), (1, 4, 3), (2, 2, 3)] {
         let log = logged(legs, blocks, rounds);
         let mut rng = Rng::new(rounds as u64 + 1);
@@ -190,7 +191,7 @@ fn a_torn_batch_that_was_not_acknowledged_opens_without_force() {
                         case if case < 2 * count => n == case - count,
                         _ => rng.coin(),
                     };
-                    // Some disks write the first bytes of a sector only.
+                    // Some disks write only a prefix of a sector.
                     let bytes = if survives { SECTOR } else { rng.index(SECTOR) * (case % 2) };
                     image.write(*at, &sector(after, *at)[..bytes]);
                 }
@@ -201,14 +202,15 @@ fn a_torn_batch_that_was_not_acknowledged_opens_without_force() {
     }
 }
 
-/// A bad sector in the part of the log that holds nothing kept a pool on one disk closed for good.
+/// Regression: a bad sector in the unused part of the log permanently blocked the import of a pool
+/// on one disk.
 #[test]
-fn an_unreadable_sector_elsewhere_in_the_log_stops_nothing() {
+fn unreadable_unused_log_sector_does_not_block_the_import() {
     let log = logged(1, 2, 3);
     let end = log.sectors.last().copied().expect("sectors") + 4096;
     for at in (LABEL_BYTES..LABEL_BYTES + LOG_BYTES).step_by(4096) {
         let of_batch = log.sectors.iter().any(|sector| (at..at + 4096).contains(sector));
-        // The next batch could be at these two places.
+        // The next batch could start at either of these two offsets.
         let next = at == LABEL_BYTES || (end - 4096..end + 4096).contains(&at);
         if of_batch || next {
             continue;
@@ -217,7 +219,7 @@ fn an_unreadable_sector_elsewhere_in_the_log_stops_nothing() {
         images[0].set_unreadable(at..at + 4096);
         match open(images, false) {
             Ok(content) => assert!(content == log.content, "{at}"),
-            // Another batch of the chain.
+            // The sector belongs to another batch of the chain.
             Err(error) => assert_eq!(error.kind(), ErrorKind::Data, "{error}"),
         }
     }

@@ -1,7 +1,7 @@
-//! Tree nodes lost on every leg cost what is below them, over a fixed list of seeds; faults planted
-//! there are noticed.
+//! Lost tree nodes over a fixed list of seeds: a lost node affects only the blocks below it, and
+//! the simulation detects planted bugs in this code.
 //!
-//! Not here: the long run (`make sim`).
+//! No other program runs this simulation; `make sim` runs scenarios only.
 
 use weir_pool::PlantedBug;
 use weir_sim::lose_nodes;
@@ -15,21 +15,21 @@ fn first_violation(bug: PlantedBug, seeds: u64) -> Option<String> {
 }
 
 #[test]
-fn a_lost_node_costs_what_is_below_it_and_nothing_else() {
+fn lost_node_affects_only_the_blocks_below_it() {
     assert_eq!(first_violation(PlantedBug::None, 150), None);
 }
 
 #[test]
-fn a_commit_that_fails_at_damage_is_noticed() {
+fn commit_that_fails_on_damage_is_noticed() {
     assert!(first_violation(PlantedBug::DamageFailsCommit, 10).is_some());
 }
 
 #[test]
-fn a_lost_node_that_is_freed_while_markers_name_it_is_noticed() {
+fn freeing_a_lost_node_under_damage_markers_is_noticed() {
     assert!(first_violation(PlantedBug::LostNodeFreed, 600).is_some());
 }
 
 #[test]
-fn a_recount_that_takes_unknown_blocks_for_dead_is_noticed() {
+fn recount_that_frees_unknown_blocks_is_noticed() {
     assert!(first_violation(PlantedBug::UnknownTakenForDead, 600).is_some());
 }

@@ -1,7 +1,7 @@
-//! Records lost on every leg, and legs that misread, over a fixed list of seeds; faults planted
-//! there are noticed.
+//! Lost records and misreading legs over a fixed list of seeds: no flushed or restored block is
+//! lost, and the simulation detects planted bugs in this code.
 //!
-//! Not here: the long run (`make sim`).
+//! No other program runs this simulation; `make sim` runs scenarios only.
 
 use weir_pool::PlantedBug;
 use weir_sim::lose_records;

@@ -1,8 +1,9 @@
-//! Runs of the simulator, a file for each kind of trouble.
+//! Runs of the simulator, one file for each kind of fault.
 //!
-//! Not here: the scenarios themselves (src).
+//! The scenarios are in src.
 //!
-//! Invariant: one binary: each test binary would build generic code anew and link all crates.
+//! Invariant: one test binary, because each binary compiles generic code again and links all
+//! crates.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

@@ -1,8 +1,9 @@
 //! Disks whose newest uberblocks are damaged in every copy.
 //!
-//! Not here: txgs that a server recorded (planted_bugs), disks that miss a part of the history.
+//! `planted_bugs` covers txgs that a server recorded; disks that lack a part of the history are
+//! tested elsewhere.
 //!
-//! Invariant: nothing here is random; time is virtual.
+//! Invariant: no test is random; time is virtual.
 
 use std::pin::pin;
 
@@ -35,19 +36,19 @@ fn damage_newest(world: &SimWorld, count: u64) {
     }
 }
 
-/// End of the server.
+/// Shutdown of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It closed the pool.
+    /// The server closed the pool.
     Closed,
-    /// It was killed, long after its last commit.
+    /// The server was killed long after its last commit.
     KilledLater,
-    /// It was killed right after its last commit.
+    /// The server was killed right after its last commit.
     KilledAtOnce,
 }
 
 /// Commits four states of a volume, each with another byte, and damages the newest `damaged`
-/// uberblocks. Returns the error of an import or the byte that it found.
+/// uberblocks. Returns the error of an import or the byte that the import found.
 async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug) -> Imported {
     let first = pool_with(world, host("a"), bug).await;
     for byte in [4, 5, 6, 7] {
@@ -92,20 +93,20 @@ fn imported(end: End, damaged: u64, bug: PlantedBug) -> Imported {
 }
 
 #[test]
-fn whole_uberblocks_are_opened() {
+fn pool_with_intact_uberblocks_is_imported() {
     for end in [End::Closed, End::KilledLater, End::KilledAtOnce] {
         assert_eq!(imported(end, 0, PlantedBug::None), Imported::As(7), "{end:?}");
     }
 }
 
 #[test]
-fn txg_of_the_owner_slot_must_be_there() {
+fn import_requires_the_txg_of_the_owner_slot() {
     let named = || Imported::Older("the owner slot of disk0 names".to_owned());
     for damaged in 1..4 {
         assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
         assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
     }
-    // Import without the check is noticed.
+    // The test detects an import without the check.
     assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
@@ -117,9 +118,9 @@ fn crash_explains_one_torn_uberblock() {
     assert_eq!(imported(End::KilledAtOnce, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
 }
 
-/// A person gives the damaged uberblocks up once.
+/// A user forces the import, and so accepts the loss of the damaged uberblocks, only once.
 #[test]
-fn forced_import_is_not_asked_again() {
+fn import_after_a_forced_import_needs_no_force() {
     let world = world(2);
     let b = host("b");
     world
@@ -127,16 +128,16 @@ fn forced_import_is_not_asked_again() {
             let damaged = import_after(&world, End::KilledAtOnce, 3, PlantedBug::None).await;
             assert_eq!(damaged, Imported::Damaged(3));
             drop(import(&world, b, 101, true).await.unwrap());
-            // Nothing was committed since.
+            // No commit followed.
             let again = import(&world, b, 102, false).await.unwrap();
             assert_holds(&again, 4).await;
         })
         .unwrap();
 }
 
-/// A damaged slot counts only where no disk has the uberblock.
+/// A damaged slot counts only if no disk has the uberblock.
 #[test]
-fn damage_of_one_disk_is_no_reason_to_refuse() {
+fn damage_on_one_disk_does_not_block_the_import() {
     let world = world(3);
     world
         .run_until(async {

@@ -1,8 +1,8 @@
 //! A mirror with one volume that a server has open, in virtual time.
 //!
-//! Not here: the tests.
+//! The tests are in other files.
 //!
-//! Invariant: nothing here is random.
+//! Invariant: no function is random.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) async fn pool(world: &SimWorld, owner: &'static Identity) -> Arc<Engi
     pool_with(world, owner, PlantedBug::None).await
 }
 
-/// A mirror that `owner` has open, with one volume.
+/// Creates a mirror with one volume, open on the server `owner`.
 pub(crate) async fn pool_with(
     world: &SimWorld,
     owner: &'static Identity,
@@ -97,7 +97,7 @@ pub(crate) async fn assert_holds(engine: &Engine, byte: u8) {
     assert!(out.iter().all(|found| *found == byte));
 }
 
-/// Starts the beats of the owner.
+/// Starts the owner's heartbeat.
 pub(crate) fn keep(world: &SimWorld, engine: &Arc<Engine>) {
     let (engine, timer) = (Arc::clone(engine), world.executor().clone());
     let beats = async move { engine.pool().keep_owner(|time| timer.sleep(time)).await };

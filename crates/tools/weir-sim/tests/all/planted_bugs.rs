@@ -1,14 +1,14 @@
-//! The simulation notices faults: each planted one breaks a promise within a fixed list of seeds,
-//! and the engine without it keeps all promises over the same seeds.
+//! Planted bugs: the simulation detects each of them within a fixed list of seeds, and the engine
+//! without planted bugs passes the same seeds.
 //!
-//! Not here: the sound engine's long run (`make sim`).
+//! `make sim` runs many more seeds without planted bugs.
 //!
-//! Invariant: nothing here is random; a fault that is not found any more is a weaker simulation.
+//! Invariant: no test is random; a bug that is no longer found means a weaker simulation.
 
 use weir_pool::PlantedBug;
 use weir_sim::{Effort, Scenario, enumerate};
 
-/// Few recoveries of many scenarios find more than many of few.
+/// Few recoveries of many scenarios find more bugs than many recoveries of few scenarios.
 const EFFORT: Effort = Effort {
     steps_per_million: 20_000,
     plans_per_step: 2,
@@ -19,7 +19,7 @@ const EFFORT: Effort = Effort {
     old_per_million: 20_000,
 };
 
-/// Legs that come and go: several generations, and often one of two legs alone.
+/// Absent legs: several generations, and often one of two legs alone.
 const LEGS: Effort = Effort {
     steps_per_million: 3_000,
     plans_per_step: 1,
@@ -30,7 +30,7 @@ const LEGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Openings that are cut themselves, while a leg is away that comes back later.
+/// Cuts during imports, while a leg is absent that returns later.
 const OPENINGS: Effort = Effort {
     steps_per_million: 30_000,
     plans_per_step: 2,
@@ -41,7 +41,7 @@ const OPENINGS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Old copies of legs, often.
+/// Frequent old copies of legs.
 const OLD: Effort = Effort {
     steps_per_million: 20_000,
     plans_per_step: 1,
@@ -52,7 +52,7 @@ const OLD: Effort = Effort {
     old_per_million: 1_000_000,
 };
 
-/// Losses of the pool's own trees, after every cut.
+/// Metadata loss after every cut.
 const OWN: Effort = Effort {
     steps_per_million: 2_000,
     plans_per_step: 1,
@@ -63,7 +63,8 @@ const OWN: Effort = Effort {
     old_per_million: 0,
 };
 
-/// Runs that are not cut, for what is wrong before any crash: many of them take little time.
+/// Runs without cuts, for bugs that show before any crash. They take little time, so there are
+/// many.
 const RUNS: Effort = Effort {
     steps_per_million: 0,
     plans_per_step: 0,
@@ -74,12 +75,12 @@ const RUNS: Effort = Effort {
     old_per_million: 0,
 };
 
-/// The first seed from 1 up to `seeds` that breaks a promise, and the violation.
+/// The first seed in `1..=seeds` with a violation, and the violation.
 fn first_violation(bug: PlantedBug, seeds: u64, effort: Effort) -> Option<(u64, String)> {
     first_of(1..=seeds, bug, effort)
 }
 
-/// The first of these seeds that breaks a promise, and the violation.
+/// The first of these seeds with a violation, and the violation.
 fn first_of(
     seeds: impl IntoIterator<Item = u64>,
     bug: PlantedBug,
@@ -101,67 +102,67 @@ fn is_noticed_with(bug: PlantedBug, seeds: u64, effort: Effort) {
 }
 
 #[test]
-fn a_commit_without_its_flush_is_noticed() {
+fn missing_commit_flush_is_noticed() {
     is_noticed(PlantedBug::SkipCommitFlush, 20);
 }
 
 #[test]
-fn a_log_batch_that_is_not_durable_is_noticed() {
+fn acknowledgement_before_the_log_is_durable_is_noticed() {
     is_noticed(PlantedBug::AckBeforeLogDurable, 20);
 }
 
 #[test]
-fn a_segment_reused_too_early_is_noticed() {
+fn early_segment_reuse_is_noticed() {
     is_noticed(PlantedBug::ReuseAtOnce, 60);
 }
 
 #[test]
-fn a_remap_table_that_leads_beside_the_block_is_noticed() {
+fn wrong_remap_offset_is_noticed() {
     is_noticed(PlantedBug::RemapOffByOne, 20);
 }
 
 #[test]
-fn a_changed_remap_table_that_leaves_ram_before_it_is_stored_is_noticed() {
+fn early_eviction_of_a_changed_remap_table_is_noticed() {
     is_noticed(PlantedBug::RemapTableLeavesEarly, 60);
 }
 
 #[test]
-fn the_place_of_a_cleaned_segment_reused_too_early_is_noticed() {
+fn early_reuse_of_a_cleaned_segment_is_noticed() {
     is_noticed(PlantedBug::FreeTooEarly, 60);
 }
 
 #[test]
-fn a_checksum_not_compared_is_noticed() {
+fn skipped_checksum_check_is_noticed() {
     is_noticed(PlantedBug::SkipChecksum, 20);
 }
 
 #[test]
-fn a_log_batch_not_replayed_is_noticed() {
+fn skipped_replay_of_the_last_batch_is_noticed() {
     is_noticed(PlantedBug::DropLastBatch, 20);
 }
 
 #[test]
-fn a_wrong_parity_strip_is_noticed() {
+fn wrong_parity_strip_is_noticed() {
     is_noticed(PlantedBug::WrongParityStrip, 20);
 }
 
 #[test]
-fn parity_made_anew_too_early_is_noticed() {
+fn early_parity_rewrite_is_noticed() {
     let often = Effort { go_on_per_million: 200_000, old_per_million: 0, ..EFFORT };
-    // It takes a scrub between two cuts. One scenario in fifty has one and costs seconds: those
-    // that do come first.
+    // The bug shows only with a scrub between two cuts. One scenario in fifty has that and takes
+    // seconds, so the list starts with two such seeds.
     let seeds = [80, 77].into_iter().chain(1..=100);
     let (_, what) = first_of(seeds, PlantedBug::ParityAnewTooEarly, often).expect("noticed");
     assert!(what.contains("no other copy or parity"), "{what}");
 }
 
 #[test]
-fn a_stale_leg_that_is_trusted_is_noticed() {
+fn trusted_stale_leg_is_noticed() {
     is_noticed_with(PlantedBug::StaleLegTrusted, 20, LEGS);
 }
 
 #[test]
-fn an_old_copy_of_a_leg_that_is_trusted_is_noticed() {
+fn trusted_old_copy_of_a_leg_is_noticed() {
     is_noticed_with(PlantedBug::OldLegTrusted, 20, OLD);
 }
 
@@ -171,137 +172,138 @@ fn disks_older_than_the_recorded_txg_are_noticed() {
 }
 
 #[test]
-fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
+fn metadata_tree_that_is_not_rewritten_is_noticed() {
     is_noticed_with(PlantedBug::LostRootStays, 20, OWN);
 }
 
 #[test]
 fn import_that_gives_up_unreadable_parts_is_noticed() {
-    // One recovery in twenty loses a part of the directory and can read it again later.
+    // One recovery in twenty loses a part of the directory that is readable again later.
     is_noticed_with(PlantedBug::UnreadGivenUp, 60, Effort { steps_per_million: 10_000, ..OWN });
 }
 
 #[test]
-fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
+fn import_that_writes_before_its_claim_is_noticed() {
     is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
 }
 
 #[test]
-fn a_resilver_that_skips_a_range_is_noticed() {
+fn resilver_that_skips_a_range_is_noticed() {
     is_noticed_with(PlantedBug::ResilverSkipsRange, 20, LEGS);
 }
 
 #[test]
-fn a_vdev_that_leaves_too_early_is_noticed() {
+fn early_vdev_removal_is_noticed() {
     is_noticed(PlantedBug::VdevLeavesEarly, 40);
 }
 
 #[test]
-fn a_log_that_moves_too_early_is_noticed() {
-    // What shows it is a flush that was logged between the freeze of a txg and the uberblock that
-    // moves the log, and a cut before the next uberblock: one move in ten. Half of all moves had no
-    // clients beside them, as the operator outlasted these; more cuts per scenario were no help.
+fn early_log_move_is_noticed() {
+    // The bug shows only if a flush is logged between the freeze of a txg and the uberblock that
+    // moves the log, and a cut follows before the next uberblock: one move in ten. Half of all
+    // moves had no concurrent clients, because the operator ran longer than the clients; more cuts
+    // per scenario did not help.
     is_noticed(PlantedBug::LogMovesEarly, 40);
 }
 
 #[test]
-fn without_a_planted_bug_nothing_is_noticed() {
+fn engine_passes_without_a_planted_bug() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
 }
 
 #[test]
-fn without_a_planted_bug_legs_that_come_and_go_are_no_violation() {
+fn engine_passes_with_absent_legs() {
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
 }
 
 #[test]
-fn without_a_planted_bug_openings_that_are_cut_are_no_violation() {
+fn engine_passes_with_cuts_during_imports() {
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
 }
 
 #[test]
-fn without_a_planted_bug_old_copies_of_legs_are_no_violation() {
+fn engine_passes_with_old_copies_of_legs() {
     assert_eq!(first_violation(PlantedBug::None, 6, OLD), None);
 }
 
 #[test]
-fn without_a_planted_bug_losses_of_own_trees_are_no_violation() {
+fn engine_passes_with_metadata_loss() {
     assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
 }
 
 #[test]
-fn freeing_what_a_snapshot_ended_with_is_noticed() {
+fn freeing_blocks_born_in_a_snapshots_last_txg_is_noticed() {
     is_noticed(PlantedBug::HeldOffByOne, 20);
 }
 
 #[test]
-fn freeing_what_the_next_version_shares_is_noticed() {
+fn freeing_blocks_of_the_next_version_is_noticed() {
     is_noticed(PlantedBug::SharedFreed, 20);
 }
 
 #[test]
-fn cleaning_away_what_only_snapshots_hold_is_noticed() {
+fn cleaning_away_blocks_of_snapshots_is_noticed() {
     is_noticed(PlantedBug::SnapshotsNotAsked, 20);
 }
 
 #[test]
-fn freeing_a_snapshot_that_was_rolled_back_to_too_early_is_noticed() {
-    // It takes a rollback and then the end of its snapshot: seed 91 is the first that shows it,
-    // since the administrator has more to do.
+fn freeing_a_rollback_snapshot_too_early_is_noticed() {
+    // The bug shows only after a rollback and the destruction of its snapshot. Seed 91 is the first
+    // with both, since the administrator has more kinds of calls.
     is_noticed(PlantedBug::OldestFreedFirst, 150);
 }
 
 #[test]
-fn freeing_a_part_again_is_noticed() {
+fn freeing_the_same_part_twice_is_noticed() {
     is_noticed(PlantedBug::FreedAgain, 60);
 }
 
 #[test]
-fn a_reference_that_is_dropped_twice_is_noticed() {
+fn reference_that_is_dropped_twice_is_noticed() {
     is_noticed(PlantedBug::ReferenceDroppedTwice, 20);
 }
 
 #[test]
-fn cleaning_away_what_only_others_refer_to_is_noticed() {
+fn cleaning_away_blocks_of_later_owners_is_noticed() {
     is_noticed(PlantedBug::SharedNotAsked, 60);
 }
 
 #[test]
-fn forgetting_the_rest_of_a_record_at_replay_is_noticed() {
+fn replay_that_zeros_the_rest_of_a_record_is_noticed() {
     is_noticed(PlantedBug::ReplayForgetsRest, 20);
 }
 
 #[test]
-fn taking_the_rest_of_a_record_for_what_it_was_is_noticed() {
+fn replay_with_an_outdated_rest_of_a_record_is_noticed() {
     is_noticed(PlantedBug::RestOutlivesTxg, 60);
 }
 
 #[test]
-fn a_clone_that_counts_for_no_quota_is_noticed() {
+fn clone_not_charged_to_the_quota_is_noticed() {
     is_noticed(PlantedBug::ClonesNotCounted, 60);
 }
 
 #[test]
-fn a_trim_that_is_missing_in_a_difference_is_noticed() {
+fn trim_missing_in_an_incremental_stream_is_noticed() {
     is_noticed(PlantedBug::TrimsNotSent, 60);
 }
 
 #[test]
-fn sharing_a_block_that_was_freed_is_noticed() {
+fn dedupe_against_a_freed_block_is_noticed() {
     is_noticed_with(PlantedBug::HintOutlivesBlock, 600, RUNS);
 }
 
 #[test]
-fn clones_of_one_txg_that_are_not_sorted_are_noticed() {
+fn unsorted_clones_of_one_txg_are_noticed() {
     is_noticed(PlantedBug::ClonesUnsorted, 60);
 }
 
 #[test]
-fn a_part_of_a_record_that_undoes_a_clone_is_noticed() {
+fn partial_record_that_undoes_a_clone_is_noticed() {
     is_noticed_with(PlantedBug::PartsBesideClones, 600, RUNS);
 }
 
 #[test]
-fn a_write_that_a_crash_tears_at_ends_of_blocks_is_noticed() {
+fn write_torn_at_block_borders_is_noticed() {
     is_noticed(PlantedBug::WritesCut, 20);
 }

@@ -1,9 +1,9 @@
-//! Receiving on disks that lose power at any step: the stream goes on where the disks say, and what
-//! arrives is what was sent.
+//! Receive on disks that lose power at any step: the stream resumes at the position stored on the
+//! disks, and the received data equals the sent data.
 //!
-//! Not here: cuts of the stream's bytes and refusals (weir-dataset), other work at the same time.
+//! weir-dataset tests truncated streams and refusals; no other load runs here.
 //!
-//! Invariant: nothing here is random; a seed replays what it found.
+//! Invariant: no test is random; a seed replays its run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
-/// What a block holds, told by one number; none for zeros.
+/// Fill number of each block; blocks of zeros are absent.
 type Content = BTreeMap<u64, u64>;
 
-/// Nobody commits beside the source, so its memory holds what it writes between two commits; the
-/// receiving side has little, and commits often.
+/// The source has no background committer, so its memory must hold all writes between two commits.
+/// The receiver has little memory and commits often.
 fn options(world: &SimWorld, bytes: u64, bug: PlantedBug) -> EngineOptions {
     EngineOptions { memory_bytes: bytes, clock: world.executor().clock(), bug }
 }
@@ -88,13 +88,13 @@ fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-/// The sending side: healthy, with a history of its own. With every other seed it keeps no snapshot
-/// that was sent, only a bookmark of it.
+/// Sender: healthy, with its own history. For every other seed it keeps only a bookmark of each
+/// sent snapshot.
 struct Source {
     only_bookmarks: bool,
     world: SimWorld,
     engine: Arc<Engine>,
-    /// By snapshot, in the order of time.
+    /// By snapshot, oldest first.
     model: Vec<(String, Content)>,
 }
 
@@ -104,7 +104,7 @@ impl Source {
         let mut rng = Rng::new(seed).stream("history", 0);
         let made = world.run_until(async {
             let engine = create(&world, "tank", 0, bug).await;
-            // Blocks, and records of up to 32 KiB.
+            // Use records of one block up to 32 KiB.
             let record = RecordSize::from_shift((seed % 4) as u8).expect("a few blocks");
             let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
             let lz4 = PropertyChange::set(COMPRESSION, Compression::Lz4);
@@ -147,7 +147,7 @@ impl Source {
         SendFrom::Snapshot(id("v", name))
     }
 
-    /// Leaves a bookmark of a snapshot that the other side has.
+    /// Replaces a snapshot that the receiver has by a bookmark.
     fn let_go(&self, index: usize) -> Result<(), String> {
         if !self.only_bookmarks {
             return Ok(());
@@ -156,7 +156,7 @@ impl Source {
         let done = self.world.run_until(async {
             self.engine.create_bookmark(&id("v", name), name).await?;
             self.engine.destroy_snapshots("v", std::slice::from_ref(name)).await?;
-            // What it held is freed before the next stream.
+            // Free its blocks before the next stream.
             for _ in 0..4 {
                 self.engine.sync().await?;
             }
@@ -165,7 +165,7 @@ impl Source {
         done.expect("nothing crashes here").map_err(text)
     }
 
-    /// The stream up to a snapshot, whole or from where a receiver is.
+    /// The stream up to a snapshot, complete or from a receiver's resume token.
     fn stream(&self, index: usize, resume: Option<ResumeToken>) -> Result<Vec<u8>, DatasetError> {
         let before = index.checked_sub(1).filter(|_| resume.is_none());
         let from = before.map(|before| self.from(&self.model[before].0));
@@ -184,14 +184,14 @@ impl Source {
     }
 }
 
-/// How many streams were cut, and how many went on behind their first block.
+/// Number of interrupted streams, and of streams resumed after their first record.
 #[derive(Default)]
 struct Met {
     crashes: u64,
     resumed: u64,
 }
 
-/// Sends all snapshots one after the other to disks that lose power; what is not as it should be.
+/// Sends all snapshots in order to disks that lose power; returns the first violation.
 fn replicate(seed: u64, bug: PlantedBug, met: &mut Met) -> Result<(), String> {
     let source = Source::new(seed, bug);
     let mut rng = Rng::new(seed).stream("cuts", 0);
@@ -233,7 +233,7 @@ fn replicate(seed: u64, bug: PlantedBug, met: &mut Met) -> Result<(), String> {
     Ok(())
 }
 
-/// One life of the receiving side.
+/// Runs one generation of the receiver.
 fn receive_once(
     world: &SimWorld,
     source: &Source,
@@ -283,7 +283,7 @@ fn receive_once(
     })
 }
 
-/// Whether every snapshot that is there holds what was sent, and all are there that must be.
+/// Checks that every snapshot holds the sent data, and that all required snapshots exist.
 async fn judge(
     engine: &Engine,
     source: &Source,
@@ -329,7 +329,7 @@ fn first_violation(bug: PlantedBug, seeds: u64) -> Option<(u64, String)> {
 }
 
 #[test]
-fn what_is_received_over_crashes_is_what_was_sent() {
+fn received_data_equals_sent_data_across_crashes() {
     let mut met = Met::default();
     for seed in 1..=60 {
         if let Err(what) = replicate(seed, PlantedBug::None, &mut met) {
@@ -341,11 +341,11 @@ fn what_is_received_over_crashes_is_what_was_sent() {
 }
 
 #[test]
-fn a_token_that_skips_is_noticed() {
+fn resume_token_that_skips_a_leaf_is_noticed() {
     assert!(first_violation(PlantedBug::ResumeSkips, 20).is_some());
 }
 
 #[test]
-fn a_trim_that_is_not_sent_is_noticed() {
+fn unsent_trim_is_noticed() {
     assert!(first_violation(PlantedBug::TrimsNotSent, 20).is_some());
 }

@@ -1,8 +1,8 @@
-//! Engine options with virtual time that has timers.
+//! Engine options with virtual time and timers.
 //!
-//! Not here: the tests.
+//! The tests are in other files.
 //!
-//! Invariant: one world at a time on a thread; its executor runs the timers.
+//! Invariant: a thread has one world at a time, whose executor runs the timers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use weir_pool::PlantedBug;
 use weir_sim::{Executor, SimClock, SimWorld};
 
 thread_local! {
-    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
+    /// Executor of this thread's world. Clocks move between threads, but timers do not.
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 

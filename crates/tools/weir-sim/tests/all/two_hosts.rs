@@ -1,9 +1,9 @@
-//! Two machines on one disk: the second watches the owner slot of the first, is refused while that
-//! moves, and takes the pool by force or once the first is gone.
+//! Two hosts on shared disks: the second host watches the owner slot of the first, refuses the
+//! import while the slot changes, and imports the pool with force or after the first host is gone.
 //!
-//! Not here: locks between processes of one machine (bin/weir).
+//! bin/weir tests the locks between processes of one host.
 //!
-//! Invariant: nothing here is random; time is virtual.
+//! Invariant: no test is random; time is virtual.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -20,9 +20,9 @@ use weir_sim::SimWorld;
 
 use crate::owned_pool::{BYTES, assert_holds, host, import, keep, pool, pool_with, world};
 
-// A second server imported a pool in use without force.
+// Regression: a second server imported a pool in use without force.
 #[test]
-fn pool_whose_owner_lives_is_refused_and_taken_by_force() {
+fn import_of_a_pool_in_use_needs_force() {
     let world = world(1);
     let (a, b) = (host("a"), host("b"));
     world
@@ -49,9 +49,9 @@ fn pool_whose_owner_lives_is_refused_and_taken_by_force() {
         .unwrap();
 }
 
-/// The owner did not close the pool and beats no more: as after a power cut of that machine.
+/// The owner did not close the pool and sends no more heartbeats, as after a power cut of its host.
 #[test]
-fn pool_of_a_dead_machine_is_taken_after_the_watch() {
+fn pool_of_a_dead_host_is_imported_after_the_watch() {
     let world = world(2);
     let (a, b) = (host("a"), host("b"));
     world
@@ -63,7 +63,7 @@ fn pool_of_a_dead_machine_is_taken_after_the_watch() {
             let took = clock.monotonic().saturating_sub(before);
             assert!(took >= OWNER_WATCH && took < OWNER_WATCH + TAKEOVER_WAIT, "{took:?}");
             assert_holds(&second, 1).await;
-            // Closed for good, it is opened elsewhere at once.
+            // After a clean close, another host imports the pool at once.
             second.pool().release_owner().await;
             drop(second);
             let before = clock.monotonic();
@@ -74,15 +74,15 @@ fn pool_of_a_dead_machine_is_taken_after_the_watch() {
         .unwrap();
 }
 
-/// An owner that was taken over while it was stopped as a whole acknowledges nothing after its next
-/// commit or beat.
+/// An owner that was suspended during a takeover acknowledges nothing after its next commit or
+/// heartbeat.
 #[test]
-fn owner_that_was_taken_over_commits_nothing_more() {
+fn owner_commits_nothing_after_a_takeover() {
     let world = world(3);
     let (a, b) = (host("a"), host("b"));
     world
         .run_until(async {
-            // It does not beat: stopped.
+            // The owner sends no heartbeats, as if suspended.
             let first = pool(&world, a).await;
             let second = import(&world, b, 100, false).await.unwrap();
             first.volume("v").unwrap().write(0, &vec![9; BYTES]).await.unwrap();
@@ -101,7 +101,7 @@ fn writes(world: &SimWorld) -> u64 {
     world.disks().iter().map(|disk| disk.stats().writes.load(Ordering::Relaxed)).sum()
 }
 
-/// Polls `operation` at most `polls` times; `None` where it needs more.
+/// Polls `operation` at most `polls` times; returns `None` if it needs more.
 async fn poll_some<T>(mut operation: Pin<&mut impl Future<Output = T>>, polls: usize) -> Option<T> {
     let mut left = polls;
     poll_fn(|context| {
@@ -115,8 +115,8 @@ async fn poll_some<T>(mut operation: Pin<&mut impl Future<Output = T>>, polls: u
 }
 
 /// Server A is paused after some polls of a commit, server B takes the pool and changes it, and A
-/// resumes. Returns the number of writes of A that reached the disks since; `None` if the commit
-/// ended before the pause.
+/// resumes. Returns the number of writes of A that reached the disks afterwards; `None` if the
+/// commit ended before the pause.
 fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
     let world = world(4);
     let (a, b) = (host("a"), host("b"));
@@ -139,7 +139,7 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             if bug != PlantedBug::None {
                 return Some(late);
             }
-            // All its writes may have been done before the pause; B then began after this txg.
+            // All writes of A may have preceded the pause; B's import then started from this txg.
             let Err(error) = done else { return Some(late) };
             assert!(error.to_string().contains("taken by host b"), "after {polls} polls: {error}");
             assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
@@ -168,7 +168,7 @@ fn writes_of_a_paused_server_without_the_check_are_noticed() {
     assert!((0..).map_while(|polls| writes_after_pause(polls, bug)).any(|late| late > 0));
 }
 
-/// A flush writes to the log, without a commit.
+/// A flush writes to the log without a commit.
 #[test]
 fn paused_server_logs_nothing_after_a_takeover() {
     let world = world(5);

@@ -1,4 +1,4 @@
-//! Who is sent away, and how.
+//! Refused connections: versions, secrets, malformed input, a second coordinator.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ fn hello(protocol: u32, program: &str) -> Hello {
 }
 
 #[test]
-fn another_version_is_refused_by_name_on_both_sides() {
+fn both_sides_refuse_another_version_by_name() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("bound").to_string();
     let newer = std::thread::spawn(move || {
@@ -43,7 +43,7 @@ fn another_version_is_refused_by_name_on_both_sides() {
 }
 
 #[test]
-fn only_who_knows_the_secret_gives_orders() {
+fn coordinator_needs_the_secret() {
     let [right, wrong] = ["the right secret of all", "the wrong secret of all"]
         .map(|text| Secret::new(text).expect("long enough"));
     let agent = Running::new(Some(right.clone()), Memory::new(1 << 20));
@@ -66,7 +66,7 @@ fn only_who_knows_the_secret_gives_orders() {
 }
 
 #[test]
-fn garbage_ends_its_connection_and_nothing_else() {
+fn malformed_input_ends_only_its_connection() {
     let agent = Running::new(None, Memory::new(1 << 20));
     let frame = |json: &[u8]| [&(json.len() as u32).to_be_bytes()[..], json].concat();
     let greeted = frame(&serde_json::to_vec(&hello(PROTOCOL, PROGRAM)).expect("plain data"));
@@ -102,7 +102,7 @@ fn garbage_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_second_coordinator_is_sent_away() {
+fn second_coordinator_is_refused() {
     let agent = Running::new(None, Memory::new(1 << 20));
     let one = clients(&[&agent], None);
     let held = one.connect(&agent.address).expect("it is free");

@@ -1,9 +1,9 @@
-//! The rows of a profile, in its order: matrix, tests, curve.
+//! Rows of a profile, in its order: matrix, tests, curve.
 //!
-//! Not here: how load is offered (load), shortening (scale).
+//! `load` makes the load of a row, `scale` shortens it.
 //!
-//! Invariant: names are unique, and do not depend on scale or target: published rows are joined to
-//! them.
+//! Invariant: row names are unique and depend on neither scale nor target, because published rows
+//! are matched by name.
 
 use std::fmt::Write as _;
 
@@ -121,7 +121,7 @@ impl Plan<'_> {
         Ok(loads.into_iter().map(row).collect())
     }
 
-    /// The operations of a test: its own, or the streams of the profile.
+    /// Streams of a test: its own operations, or the streams of the profile.
     fn streams(&self, test: &Spanned<Test>) -> Result<Vec<StreamSpec>, ProfileError> {
         let (place, test) = (test.span(), test.get_ref());
         let refuse =
@@ -130,7 +130,7 @@ impl Plan<'_> {
             let what = "`size` and `files` are of the bonnie engine";
             return refuse(what, "leave them out, or add `engine = \"bonnie\"`");
         }
-        // Operations of the target's own are neither reads nor writes.
+        // A test with `op` has no share of reads and needs no `read_pct`.
         let op = test.op.as_ref().map(|op| op.get_ref().kind());
         let read_pct = test.read_pct.as_ref().map(|pct| *pct.get_ref());
         match (test.pattern, read_pct.or(op.map(|_| 0.0))) {
@@ -242,7 +242,7 @@ impl Plan<'_> {
         Ok(StreamSpec { name, access, blocks, read_pct, op: None, share })
     }
 
-    /// Where random operations go.
+    /// Address distribution of random operations, from the dataset.
     fn random(&self) -> Result<Access, ProfileError> {
         let (place, dataset) = (self.profile.dataset.span(), self.profile.dataset.get_ref());
         let refuse =
@@ -290,7 +290,7 @@ fn shares(set: &[Share]) -> Vec<BlockShare> {
     set.iter().map(share).collect()
 }
 
-/// Blocks that the target cannot do become the smallest that it can; the cell keeps its name.
+/// Rounds block sizes up to multiples of the target's unit; the cell keeps its name.
 fn enlarge(cells: &mut [CellSpec], least: u32, assume: &mut Vec<String>) {
     for cell in cells {
         let blocks = cell.streams.iter_mut().flat_map(|stream| &mut stream.blocks);

@@ -1,9 +1,9 @@
-//! How the load of one row is offered.
+//! The load of one row: a closed loop with a queue depth, or an open loop with a rate.
 //!
-//! Not here: what the operations are (cells).
+//! `cells` decides the operations.
 //!
-//! Invariant: `qd` is always the number in flight of all workers of one client together, `window`
-//! that of each worker; a profile says which it means.
+//! Invariant: `qd` is the number of operations in flight of all workers of one client, `window` the
+//! number of each worker; a profile states which of the two it sets.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Load of a matrix, or of a test that says nothing itself.
+/// Load of a matrix, and of a test without a load of its own.
 pub(super) fn of_profile(
     source: Source<'_>,
     load: &Spanned<Load>,
@@ -70,7 +70,7 @@ pub(super) fn of_profile(
     }
 }
 
-/// Loads of a test's rows, each with what sets it apart in its name.
+/// Loads of a test's rows, each with the suffix of the row's name.
 pub(super) fn of_test(
     source: Source<'_>,
     test: &Spanned<Test>,
@@ -97,7 +97,7 @@ pub(super) fn of_test(
             }
             (Some(rate), None, _) => *rate.get_ref(),
             (None, Some(_), Some(iops)) => iops,
-            // A search begins somewhere: at what is required.
+            // A search starts at the required rate.
             (None, None, Some(iops)) if test.search.is_some() => iops,
             (None, Some(_), None) => {
                 return refuse("`rate_of` names `require.iops`, which is not given", "add it");
@@ -137,7 +137,7 @@ fn rows(
             let row = |depth: &Spanned<u32>| {
                 let total = u64::from(*depth.get_ref());
                 let load = closed(source, &depth.span(), test.workers.unwrap_or(1), total)?;
-                // A test that is one row is called as it is.
+                // A test with a single row has no suffix.
                 let name = if depths.len() > 1 { format!("qd{total}") } else { String::new() };
                 Ok((name, load))
             };
@@ -199,13 +199,13 @@ fn bounded(
     Err(source.contradiction(place, what, "a client cannot hold so many: use several clients"))
 }
 
-/// Operations that one client can be asked to keep in flight: each holds a buffer.
+/// Limit of operations in flight of one client; each holds a buffer.
 pub(in crate::profile) const IN_FLIGHT_MAX: u64 = 65_536;
 
-/// Operations per second that no target reaches.
+/// Limit of a rate in operations per second; no target reaches it.
 pub(in crate::profile) const RATE_MAX: f64 = 1e9;
 
-/// An open loop.
+/// An open loop with a rate.
 pub(super) fn open(
     source: Source<'_>,
     place: &Range<usize>,

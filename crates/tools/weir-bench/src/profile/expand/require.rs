@@ -1,8 +1,8 @@
-//! What must be reached, by the names of its bounds: `iops`, `db_read_p99_ms`.
+//! Requirements of a profile, parsed from the names of the bounds: `iops`, `db_read_p99_ms`.
 //!
-//! Not here: judging it.
+//! `requirement` of the crate evaluates them.
 //!
-//! Invariant: a bound of a stream that the profile does not have is refused.
+//! Invariant: a bound on a stream that the profile does not define is refused.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(super) fn requirement(
     Ok(Some(require))
 }
 
-/// `[stream_][read_|write_|...]figure_unit`
+/// Parses the name `[stream_][read_|write_|...]figure_unit`.
 fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     let (rest, max_us) = match key.strip_suffix("_ms") {
         Some(rest) => (rest, number * 1000.0),
@@ -61,7 +61,7 @@ fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     };
     let (rest, name) = rest.rsplit_once('_').unwrap_or(("", rest));
     let figure = FIGURES.iter().find(|(known, _)| *known == name)?.1;
-    // A stream may be called as a kind of operation is.
+    // A stream may have the name of an operation kind.
     let (stream, op) = if streams.contains(&rest) { (rest, None) } else { OpKind::split(rest) };
     let stream = match stream {
         "" => None,

@@ -1,40 +1,42 @@
-//! Smaller ways to do a profile: in minutes what was published in days.
+//! Scales: shortened runs of a profile, which take minutes instead of days.
 //!
-//! Not here: which cells there are; every scale does them all.
+//! Every scale runs all cells; `cells` makes them.
 //!
-//! Invariant: a scale never makes anything longer or larger than it was, but for the cells of a
-//! published profile at standard scale, which all get a minute.
+//! Invariant: a scale never makes a run longer or a dataset larger, except that each cell of a
+//! published profile, other than a search, runs 5 s at smoke scale and 60 s at standard scale.
 
 use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, Scale};
 
-/// The largest profile has more than 50 rows, and is to be through within minutes.
+/// Time of a row: the largest profile has more than 50 rows, and a smoke run must end within
+/// minutes.
 const SMOKE_CELL_MS: u64 = 5_000;
-/// A search measures many rates, and looks for growth from second to second.
+/// Time of each rate of a search: many rates are measured, and each must last long enough to show a
+/// growing backlog.
 const SMOKE_RATE_MS: u64 = 2_000;
 const SMOKE_WARMUP_MS: u64 = 500;
 const SMOKE_BYTES: u64 = 256 << 20;
-/// Of the file test.
+/// Large file of the bonnie test.
 const SMOKE_FILE_BYTES: u64 = 64 << 20;
 const SMOKE_FILES: u32 = 256;
 const STANDARD_CELL_MS: u64 = 60_000;
 const STANDARD_WARMUP_MS: u64 = 10_000;
 const STANDARD_BYTES: u64 = 8 << 30;
-/// Fewer blocks per file are hardly a file.
+/// Fewest blocks of a scaled file; a smaller file no longer represents a file.
 const FILE_BLOCKS_MIN: u64 = 8;
 
-/// A title with the scale behind it, where it is not all of what the profile says.
+/// Appends the scale to a title, unless the scale runs the whole profile.
 pub(in crate::profile) fn titled(title: String, scale: Scale) -> String {
     if scale == Scale::Seed { title } else { format!("{title}, {} scale", name(scale)) }
 }
 
-/// Says among the assumptions what the scale does.
+/// Adds the effect of the scale to the assumptions.
 pub(in crate::profile) fn tell(scale: Scale, assume: &mut Vec<String>) {
     if scale != Scale::Seed {
         assume.push(format!("{} scale: {}", name(scale), meaning(scale)));
     }
 }
 
-/// As it is printed.
+/// Name of the scale in titles and assumptions.
 fn name(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => "smoke",
@@ -43,7 +45,7 @@ fn name(scale: Scale) -> &'static str {
     }
 }
 
-/// What it does to a profile.
+/// Effect of the scale on a profile.
 fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {
@@ -54,10 +56,10 @@ fn meaning(scale: Scale) -> &'static str {
     }
 }
 
-/// Makes a cell fit its scale. `published`: of a profile that repeats a document.
+/// Shortens a cell to its scale. `published`: the profile repeats a published document.
 pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: bool) {
     let search = cell.search.is_some();
-    // 0 is no limit, which is longer than any.
+    // 0 means no limit.
     let longest_ms = if cell.duration_ms == 0 { u64::MAX } else { cell.duration_ms };
     match scale {
         Scale::Seed => {}
@@ -79,7 +81,8 @@ pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: boo
     }
 }
 
-/// As much of the dataset as a scale allows; fewer files where they would get too small.
+/// Shrinks the dataset to the limit of the scale. It has fewer files if they would become too
+/// small.
 pub(in crate::profile) fn dataset(
     published: DatasetSpec,
     scale: Scale,
@@ -107,7 +110,7 @@ pub(in crate::profile) fn dataset(
     scaled
 }
 
-/// As large as a scale allows.
+/// Shrinks the bonnie test to the limits of the scale.
 pub(super) fn bonnie(spec: BonnieSpec, scale: Scale) -> BonnieSpec {
     let most = match scale {
         Scale::Seed => return spec,

@@ -1,13 +1,13 @@
-//! A run written as a job file, for fio to do the same load.
+//! Writes a run as a job file, so that fio offers the same load.
 //!
-//! Not here: running it.
+//! The user runs the file; nothing here starts fio.
 //!
 //! Invariants:
 //! - sizes are plain numbers of bytes, because `kib` means 1000 to fio;
-//! - a row that fio cannot do is left out and named in a comment, and so is each difference of the
-//!   others;
-//! - a row that was imported is the job that it was: direction, sizes, depth, copies, time, rate;
-//! - the target is `${WEIR_TARGET}`: without it fio stops before it writes anywhere.
+//! - the export omits each row that fio cannot run and names it in a comment; a comment also states
+//!   each difference of an exported row;
+//! - an imported row exports to the same job: direction, sizes, depth, copies, time, rate;
+//! - the target is `${WEIR_TARGET}`: if it is not set, fio stops before it writes anywhere.
 
 use std::fmt::Write as _;
 
@@ -16,21 +16,21 @@ use crate::spec::{RunSpec, StreamSpec};
 
 use super::super::error::ProfileError;
 
-/// What an exported job file names as its target; fio takes it from the environment.
+/// Target of an exported job file; fio reads it from the environment.
 pub const FIO_TARGET: &str = "${WEIR_TARGET}";
 
-/// A path as a job file names it; `None`: fio would read another one.
+/// A path in the syntax of job files; `None` if fio would parse it as another path.
 pub fn fio_path(path: &str) -> Option<String> {
     let unreadable = |c: char| c.is_control() || matches!(c, '#' | ';' | '$' | '\\');
     let is_plain = !path.contains(unreadable) && path.trim() == path;
-    // A colon would begin another file.
+    // fio separates file names by colons.
     is_plain.then(|| path.replace(':', "\\:"))
 }
 
-/// Writes the rows of a run as a job file, one job after the other.
+/// Writes the rows of a run as a job file, to run one after another.
 ///
 /// # Errors
-/// `NothingForFio` where the run has no row that fio can do.
+/// `NothingForFio` if fio can run no row.
 pub fn export_fio(spec: &RunSpec) -> Result<String, ProfileError> {
     let mut text = global(spec);
     let mut left_out = Vec::new();
@@ -97,7 +97,7 @@ fn global(spec: &RunSpec) -> String {
     text
 }
 
-/// The streams of a row as one job has them: of one kind, or reads and writes.
+/// The streams of a row as one job: one stream, or one of reads and one of writes.
 enum Kind<'a> {
     Same(&'a StreamSpec),
     Both { reads: &'a StreamSpec, writes: &'a StreamSpec },
@@ -112,7 +112,8 @@ impl<'a> Kind<'a> {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
             [_] => Err("operations of the target's own, which fio has not"),
             [reads, writes] if pure(reads, 100.0) && pure(writes, 0.0) => {
-                // In fio both have one order; only the random share may differ.
+                // fio uses one access pattern for both directions; only the random share may
+                // differ.
                 let is_skewed = |it: &StreamSpec| {
                     matches!(it.access, Access::Zipf { .. } | Access::Hotspot { .. })
                 };
@@ -139,7 +140,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// Share of reads.
+    /// Share of reads in percent.
     fn read_pct(&self) -> f64 {
         match self {
             Self::Same(stream) => stream.read_pct,
@@ -159,7 +160,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// A row as a job; why not, where fio cannot do it.
+/// Writes a row as a job. The error is the reason why fio cannot run it.
 fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     if cell.search.is_some() {
         return Err("a search");
@@ -175,7 +176,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
         }
     };
     push(&mut text, format_args!("numjobs={workers}\niodepth={depth}"));
-    // fio takes whole seconds without a unit.
+    // To fio, a time without a unit is whole seconds.
     push(&mut text, format_args!("ramp_time={}ms", cell.warmup_ms));
     if cell.duration_ms > 0 {
         push(&mut text, format_args!("runtime={}ms", cell.duration_ms));
@@ -192,7 +193,7 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// Differences between fio and this program.
+/// Writes the differences between fio and Weir for this row as comments.
 fn differences(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) {
     let mut say = |what: &str| push(text, format_args!("# {what}"));
     if matches!(cell.load, LoadSpec::Open { .. }) {
@@ -221,7 +222,8 @@ fn size(
 ) -> Result<(), &'static str> {
     let total = spec.dataset.total_bytes();
     let in_parts = kind.streams().iter().all(|stream| stream.access == Access::Sequential);
-    // Jobs with a file each go to a part each; a distribution is one over all of the data.
+    // Job copies with one file each become job copies with one part each. A skewed distribution
+    // covers all of the data, so it is not split.
     let evenly = |it: &&StreamSpec| matches!(it.access, Access::Random | Access::Walk { .. });
     let files = workers > 1 && spec.dataset.files == workers && kind.streams().iter().all(evenly);
     let shares_all = kind.streams().iter().any(
@@ -255,7 +257,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
         push(text, format_args!("rw={prefix}write"));
     } else {
         push(text, format_args!("rw={prefix}rw"));
-        // The rates of both say more exactly what part of all operations reads are.
+        // The two rates give the share of reads more exactly than `rwmixread` can.
         if !by_rates {
             if (pct - pct.round()).abs() > 1e-9 {
                 return Err("a share of reads that is no whole percent");
@@ -266,7 +268,7 @@ fn direction(text: &mut String, kind: &Kind<'_>, by_rates: bool) -> Result<(), &
     Ok(())
 }
 
-/// The rate of each worker: fio takes one for reads and one for writes.
+/// The rate of each worker; a mixed job has one rate for reads and one for writes.
 #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
 fn rate(text: &mut String, cell: &CellSpec, kind: &Kind<'_>) -> Result<(), &'static str> {
     let LoadSpec::Open { workers, rate, arrival, .. } = cell.load else { return Ok(()) };
@@ -339,7 +341,8 @@ fn whole(pct: f64) -> u32 {
     pct.round() as u32
 }
 
-/// One size, a range, or a set in whole percent; for reads and writes each where they differ.
+/// Block sizes: one size, a range, or a set in whole percent; reads and writes get values of their
+/// own if they differ.
 fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     let mut streams = kind.streams();
     streams.dedup_by(|one, other| one.blocks == other.blocks);
@@ -348,7 +351,8 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
         let values: Option<Vec<String>> = streams.iter().map(|it| one(&it.blocks)).collect();
         values.map(|values| format!("{word}={}", values.join(",")))
     };
-    // A trim takes the third of three values, and one for all where there is one.
+    // fio takes the trim size from the third of three values; a single value applies to all
+    // directions.
     let line = if streams.iter().all(|it| it.blocks.len() == 1) {
         joined("bs", &|blocks| blocks.first().map(|block| block.bytes.to_string()))
     } else if streams.iter().any(between) {
@@ -364,7 +368,7 @@ fn blocks(text: &mut String, kind: &Kind<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A set in whole percent; what rounding leaves goes to the last.
+/// A set of sizes in whole percent; the last size gets the rounding remainder.
 fn split(blocks: &[BlockShare]) -> String {
     let total: u64 = blocks.iter().map(|block| u64::from(block.weight)).sum();
     let mut left = 100;

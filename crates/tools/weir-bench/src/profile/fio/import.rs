@@ -1,9 +1,9 @@
-//! A job file made into a run.
+//! Imports a job file as a run.
 //!
-//! Not here: its text (parse), operations (streams), rates (load), sizes (region), traps of any run
-//! (lint).
+//! `parse` reads its text, `streams` the operations, `load` depths and rates, `region` sizes;
+//! `lint` finds the traps of any run.
 //!
-//! Invariant: each job is one row; jobs that fio would start together are refused.
+//! Invariant: each job is one row; the import refuses jobs that fio would run at the same time.
 
 use crate::spec::{CacheState, CellSpec, ContentSpec, Durability};
 
@@ -17,8 +17,7 @@ use super::region::Region;
 use super::streams::{self, Pattern};
 use super::values::Amount;
 
-/// Makes a run from a job file. `file` is its path, for errors and for the folder of included
-/// files.
+/// Imports a job file. `file` is its path, for errors and for the folder of included files.
 pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported, ProfileError> {
     let mut read = parse::read(file, text)?;
     let Some(first) = read.jobs.first() else {
@@ -124,7 +123,8 @@ fn row(
     Ok(Row { cell, region, durability, writes })
 }
 
-/// Bytes that each copy of a job does before it ends: `io_size`, or `size`, in each of its loops.
+/// Bytes that each copy of a job transfers before it ends: `io_size` (default `size`) times
+/// `loops`.
 fn worker_bytes(job: &Job, region: &Region, options: &Options) -> Result<u64, ProfileError> {
     let size_bytes = match options.size_bytes {
         Some(total) if region.is_parted => total / u64::from(region.workers),
@@ -218,7 +218,7 @@ fn durability(job: &Job) -> Result<Durability, ProfileError> {
     }
 }
 
-/// True if the job verifies all written blocks.
+/// Whether the job verifies all written blocks.
 fn verifies(job: &Job) -> Result<bool, ProfileError> {
     let Some(value) = job.value("verify") else { return Ok(false) };
     match value.text.as_str() {
@@ -228,7 +228,7 @@ fn verifies(job: &Job) -> Result<bool, ProfileError> {
     }
 }
 
-/// Finds differences between the row and fio.
+/// Reports differences between the row and fio, as traps and skipped options.
 fn find(
     job: &Job,
     is_timed: bool,

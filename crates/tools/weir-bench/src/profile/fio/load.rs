@@ -1,11 +1,11 @@
-//! The load of a job: a depth, or a rate.
+//! The load of a job: a closed loop with a depth, or an open loop with a rate.
 //!
-//! Not here: kinds of operations (streams).
+//! `streams` reads the kinds of operations.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - each direction and each copy of a job has the whole rate: `rate_iops=100` of a mixed job is
-//!   100 reads and 100 writes, whatever `rwmixread` says;
-//! - a job with a rate for only some of its operations is refused.
+//!   100 reads and 100 writes, whatever `rwmixread` is;
+//! - the import refuses a job whose rate covers only one of its directions.
 
 use crate::spec::{Arrival, LoadSpec};
 
@@ -17,7 +17,7 @@ use super::parse::Job;
 use super::streams::{Pattern, Sizes, sizes};
 use super::values::DIRECTIONS;
 
-/// Engines of fio with one operation in flight, whatever `iodepth` says.
+/// Engines of fio that keep one operation in flight, whatever `iodepth` is.
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
 const ASYNC_ENGINES: [&str; 4] = ["io_uring", "libaio", "posixaio", "nbd"];
 
@@ -37,7 +37,8 @@ pub(super) fn workers(job: &Job) -> Result<u32, ProfileError> {
     Ok(workers)
 }
 
-/// The load of a job. Changes the pattern of a mixed job with operations of one kind only.
+/// The load of a job. If the mix gives every operation to one direction, `pattern` becomes that
+/// direction.
 pub(super) fn offered(
     job: &Job,
     pattern: &mut Pattern,
@@ -95,7 +96,8 @@ pub(super) fn offered(
     Ok(Offered { load, weights })
 }
 
-/// Weights of reads and writes in whole numbers, to a thousandth of an operation per second.
+/// Integer weights of reads and writes, in thousandths of an operation per second below 1,000,000
+/// operations per second and whole operations above.
 #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
 fn shares(rates: [f64; 2]) -> [u32; 2] {
     let largest = rates[0].max(rates[1]);
@@ -108,7 +110,7 @@ fn shares(rates: [f64; 2]) -> [u32; 2] {
     weights.map(|weight| weight / a)
 }
 
-/// Percent of reads and writes of a mixed job.
+/// Percentages of reads and writes of a mixed job.
 fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
     if !pattern.is_mixed() {
         return Ok([1, 1]);
@@ -133,7 +135,7 @@ fn mix(job: &Job, pattern: Pattern) -> Result<[u32; 2], ProfileError> {
     }
 }
 
-/// Operations per second of each direction and copy of a job; `None`: as many as the target takes.
+/// Operations per second of each direction and copy of a job; `None` if the job has no rate.
 fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, ProfileError> {
     let positive = |rates: [Option<u64>; 3]| rates.map(|rate| rate.filter(|rate| *rate > 0));
     let (iops, bytes) = (positive(job.numbers("rate_iops")?), positive(job.numbers("rate")?));
@@ -178,7 +180,8 @@ fn rates(job: &Job, pattern: Pattern) -> Result<Option<([f64; 3], Arrival)>, Pro
     }
 }
 
-/// With several sizes and even times fio keeps bytes per second, and so no rate of operations.
+/// Refuses a constant rate with several block sizes: fio then holds the bytes per second constant,
+/// so the rate of operations varies.
 fn evenly(job: &Job, word: &str, arrival: Arrival, sizes: &Sizes) -> Result<(), ProfileError> {
     if arrival == Arrival::Poisson || sizes.only().is_some() {
         return Ok(());
@@ -197,7 +200,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     let one_by_one = [("iodepth_batch", 1), ("iodepth_batch_complete_min", 1)];
     for (word, most) in one_by_one {
         let given = job.number(word, 0)?;
-        // No batch at all means all of the depth where operations are sent.
+        // `iodepth_batch=0` submits as many operations at once as the depth allows.
         let bad = given.is_some_and(|it| it > most || (it == 0 && word == "iodepth_batch"));
         if bad {
             let what = format!("`{word}`: several operations at a time");
@@ -211,7 +214,7 @@ fn depth(job: &Job) -> Result<u32, ProfileError> {
     Ok(depth)
 }
 
-/// Whether the engine has one operation in flight, whatever is asked for.
+/// Whether the engine is synchronous: it keeps one operation in flight, whatever `iodepth` is.
 fn waits(job: &Job) -> Result<bool, ProfileError> {
     let name = engine(job);
     if SYNC_ENGINES.contains(&name) {
@@ -230,7 +233,7 @@ pub(super) fn engine(job: &Job) -> &str {
     job.value("ioengine").map_or("psync", |value| value.text.as_str())
 }
 
-/// Whether a depth is asked for that the engine has not.
+/// Whether the job sets an `iodepth` other than 1 for a synchronous engine.
 pub(super) fn is_too_deep(job: &Job) -> bool {
     let deep = job.value("iodepth").is_some_and(|value| value.text != "1");
     deep && SYNC_ENGINES.contains(&engine(job))

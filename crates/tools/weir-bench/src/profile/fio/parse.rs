@@ -1,10 +1,10 @@
-//! Sections and values of a job file, with the files that it includes.
+//! Parser for the sections and values of a job file and of its included files.
 //!
-//! Not here: the options (words), the meaning of values (values, import).
+//! `words` lists the options; `values` and `import` interpret the values.
 //!
 //! Invariants:
 //! - every value keeps its file and line;
-//! - a word is read by an import, or it is named: `Read::unused`.
+//! - an import reads each option or reports it as unused: `Read::unused`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use super::super::lint::{Trap, trap};
 use super::super::read_text;
 use super::words::{self, ALIASES, Treatment};
 
-/// Included files may include others, so many deep.
+/// Nesting depth limit of included files.
 const INCLUDES_MAX: usize = 16;
 
-/// Where a word stands.
+/// File and line of a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     file: Rc<str>,
@@ -52,7 +52,7 @@ impl std::fmt::Display for Place {
 pub(super) struct Value {
     pub(super) text: String,
     pub(super) place: Place,
-    /// Position in the order in which fio reads; a later one may replace an earlier one.
+    /// Position in fio's reading order; a later value may replace an earlier one.
     order: usize,
     /// Number of its section.
     section: usize,
@@ -68,30 +68,31 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// A value that is part of the load.
+    /// The value of an option, which is then marked as used.
     pub(super) fn value(&self, word: &str) -> Option<&Value> {
         let value = self.values.get(word)?;
         self.used.borrow_mut().insert(value.place.clone());
         Some(value)
     }
 
-    /// Whether a word is given, and where: the other of two that exclude each other.
+    /// Reading order of an option, `None` if the job does not set it. Of two options that exclude
+    /// each other the later one applies. The option is not marked as used.
     pub(super) fn order(&self, word: &str) -> Option<usize> {
         self.values.get(word).map(|value| value.order)
     }
 
-    /// An error at a word of the job, or at its section where the word is not given.
+    /// An error at an option of the job, or at its section if the job does not set the option.
     pub(super) fn refuse(&self, word: &str, what: impl Into<String>, action: &str) -> ProfileError {
         let place = self.values.get(word).map_or(&self.place, |value| &value.place);
         place.refuse(what, action)
     }
 }
 
-/// A word that is part of the load, if a job uses it.
+/// An option that the import knows how to read; the jobs may still not use it.
 struct Given {
     place: Place,
     word: &'static str,
-    /// The same, or an alias of it.
+    /// Spelling in the file: `word` or an alias.
     written: String,
 }
 
@@ -105,7 +106,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Words that no job made use of.
+    /// Options that no job used.
     pub(super) fn unused(&self) -> Vec<Skipped> {
         let used = self.used.borrow();
         let unused = self.given.iter().filter(|given| !used.contains(&given.place));
@@ -152,7 +153,7 @@ impl Reader {
     fn file(&mut self, file: &Rc<str>, text: &str, depth: usize) -> Result<(), ProfileError> {
         for (line, raw) in (1..).zip(text.lines()) {
             let place = Place { file: Rc::clone(file), line };
-            // fio ends every line at the first of these, values of commands too.
+            // fio ends each line at the first `#` or `;`, also inside the values of commands.
             let text = raw.split(['#', ';']).next().unwrap_or_default().trim();
             if text.is_empty() {
                 continue;
@@ -190,8 +191,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads another file in the place of this line: by its path from here, or from the folder of
-    /// the file that names it.
+    /// Reads another file at this line. Its path is relative to the working directory or, if no
+    /// such file exists, to the folder of the including file.
     fn include(&mut self, place: &Place, path: &str, depth: usize) -> Result<(), ProfileError> {
         if depth == INCLUDES_MAX {
             let what = format!("{INCLUDES_MAX} files include each other");

@@ -1,9 +1,9 @@
 //! The dataset of a job: bytes and files.
 //!
-//! Not here: addresses of the operations (streams).
+//! `streams` chooses the addresses of the operations.
 //!
-//! Invariants: `size` is the size of each copy of a job; copies share named files, and otherwise
-//! each copy has its own.
+//! Invariants: `size` is the size of each copy of a job; copies share the files that the job names,
+//! and otherwise each copy has its own.
 
 use crate::spec::DatasetSpec;
 
@@ -17,10 +17,10 @@ use super::values::Amount;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) dataset: DatasetSpec,
-    /// Data of each copy of the job.
+    /// Bytes of data of each copy of the job.
     pub(super) copy_bytes: u64,
     pub(super) workers: u32,
-    /// Each copy of the job has a file, or a part of the file, of its own.
+    /// Each copy of the job has its own file, or its own part of the file.
     pub(super) is_parted: bool,
     /// Each copy works on several files.
     pub(super) lists_files: bool,
@@ -34,11 +34,11 @@ impl Region {
         }
         let named = match job.value("filename") {
             Some(value) => Some(names(&value.text)),
-            // All copies of a job use the one export.
+            // All copies of a job use the same export.
             None if engine(job) == "nbd" => Some(1),
             None => None,
         };
-        // fio passes `nrfiles` over where files are named.
+        // fio ignores `nrfiles` if the job names its files.
         let listed = match named {
             Some(count) => count,
             None => job.number("nrfiles", 1)?.unwrap_or(1),
@@ -56,7 +56,7 @@ impl Region {
         let increment = job.amount("offset_increment")?.unwrap_or(Amount::Bytes(0));
         let is_parted = match increment {
             Amount::Bytes(0) => named.is_none() && workers > 1,
-            // Without a file in common the copies cannot get into each other's way.
+            // A single copy begins at offset 0, so `offset_increment` has no effect.
             _ if workers == 1 => false,
             same if Some(same) == amount && named == Some(1) => true,
             _ => {
@@ -82,7 +82,7 @@ impl Region {
     }
 }
 
-/// Bytes of a size; shares are of the target.
+/// Bytes of a `size`; percentages refer to the target.
 fn resolved(
     job: &Job,
     amount: Option<Amount>,
@@ -117,7 +117,7 @@ fn resolved(
         .and_then(|bytes| Some(bytes).filter(|it| *it > 0).ok_or_else(zero))
 }
 
-/// Number of files of a list; a colon that belongs to a name has a backslash before it.
+/// Number of files in a list; a colon that belongs to a name has a backslash before it.
 fn names(text: &str) -> u32 {
     let plain = text.replace("\\:", "");
     plain.split(':').filter(|name| !name.is_empty()).count().max(1) as u32

@@ -1,12 +1,12 @@
 //! The operations of a job: kinds, sizes and addresses.
 //!
-//! Not here: depth and rate (load), size of the dataset (region).
+//! `load` reads depth and rate, `region` the size of the dataset.
 //!
 //! Invariants, each checked against fio 3.33:
 //! - reads and writes are two streams if they differ in size or order, or if the job is sequential:
 //!   fio has one position for each direction;
 //! - operations begin at multiples of the smallest size, or of `ba`;
-//! - a sequential operation begins at the end of the operation before.
+//! - a sequential operation begins at the end of the operation before it.
 
 use crate::spec::{Access, BlockShare, OpKind, StreamSpec};
 
@@ -27,12 +27,12 @@ const BLOCK_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) random: bool,
-    /// By direction.
+    /// Whether the job has operations in each direction: reads, writes, trims.
     pub(super) does: [bool; 3],
 }
 
 impl Pattern {
-    /// Reads `rw`.
+    /// Reads the option `rw`.
     pub(super) fn of(job: &Job) -> Result<Self, ProfileError> {
         let value = job.value("rw");
         let text = value.map_or("read", |value| value.text.as_str());
@@ -58,12 +58,12 @@ impl Pattern {
         Ok(Self { random, does })
     }
 
-    /// Whether it does both reads and writes.
+    /// Whether it has both reads and writes.
     pub(super) fn is_mixed(self) -> bool {
         self.does[READS] && self.does[WRITES]
     }
 
-    /// Whether it writes.
+    /// Whether it has writes.
     pub(super) fn writes(self) -> bool {
         self.does[WRITES]
     }
@@ -82,7 +82,7 @@ impl Sizes {
         self.blocks.iter().map(|block| block.bytes).min().unwrap_or(4096)
     }
 
-    /// The only size; `None` where there are several.
+    /// The only size; `None` if there are several.
     pub(super) fn only(&self) -> Option<u32> {
         match self.blocks.as_slice() {
             [one] => Some(one.bytes),
@@ -91,7 +91,7 @@ impl Sizes {
     }
 }
 
-/// The streams of a job. `weights`: of reads and writes, where it does both.
+/// The streams of a job. `weights` apply to reads and writes of a mixed job.
 pub(super) fn streams(
     job: &Job,
     pattern: Pattern,
@@ -140,7 +140,7 @@ pub(super) fn streams(
 
 /// Sizes of the operations in one direction.
 pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> {
-    // `bssplit` overrides the others; of these the last one in the file counts.
+    // `bssplit` overrides `bs` and `bsrange`; of these two, the later one in the file applies.
     if let Some(split) = job.value("bssplit")
         && let Some(text) = split.directions()?[direction]
     {
@@ -166,7 +166,7 @@ pub(super) fn sizes(job: &Job, direction: usize) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![BlockShare { bytes, weight: 1 }], between: false })
 }
 
-/// `4k/60:64k/40`; sizes without a share divide the rest evenly.
+/// Parses a set such as `4k/60:64k/40`; sizes without a share divide the rest evenly.
 fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || {
         let action = "give sizes with shares that are 100 together, such as 4k/60:64k/40";
@@ -187,7 +187,7 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     if given > 100 || (open == 0) != (given == 100) {
         return Err(bad());
     }
-    // Parts of a percent, so that the rest divides evenly.
+    // Multiply by the number of sizes without a share, so that the rest divides into integers.
     let parts = open.max(1);
     let weight = |share: Option<u32>| share.map_or(100 - given, |share| share * parts);
     let block = |(bytes, share): (u32, Option<u32>)| BlockShare { bytes, weight: weight(share) };
@@ -196,7 +196,7 @@ fn shares(job: &Job, split: &Value, text: &str) -> Result<Sizes, ProfileError> {
     Ok(Sizes { blocks, between: false })
 }
 
-/// `4k-16k`, or with a colon.
+/// Parses a range: `4k-16k` or `4k:16k`.
 fn between(job: &Job, range: &Value, text: &str) -> Result<Sizes, ProfileError> {
     let bad = || range.bad("bsrange", "give a range, such as 4k-64k, or one for each direction");
     let (low, high) = text.split_once(['-', ':']).ok_or_else(bad)?;
@@ -210,7 +210,7 @@ fn between(job: &Job, range: &Value, text: &str) -> Result<Sizes, ProfileError> 
     Ok(Sizes { blocks: vec![block(low), block(high)], between: true })
 }
 
-/// A size that can be done directly.
+/// Checks a size for direct I/O: a multiple of 512 bytes, at most 64 MiB.
 fn checked(value: &Value, bytes: u64) -> Result<u32, ProfileError> {
     match u32::try_from(bytes) {
         Ok(small) if bytes.is_multiple_of(SECTOR_BYTES) && bytes <= BLOCK_BYTES_MAX => Ok(small),
@@ -222,7 +222,7 @@ fn checked(value: &Value, bytes: u64) -> Result<u32, ProfileError> {
     }
 }
 
-/// Where the operations of a direction go.
+/// Access pattern of one direction.
 fn access(
     job: &Job,
     pattern: Pattern,
@@ -263,7 +263,7 @@ fn access(
     }
 }
 
-/// Alignment of the operations.
+/// Alignment of the operations in bytes.
 fn alignment(job: &Job, direction: usize, sizes: &Sizes) -> Result<u32, ProfileError> {
     let smallest = sizes.smallest();
     let Some(value) = job.value("ba") else { return Ok(smallest) };
@@ -279,7 +279,7 @@ fn alignment(job: &Job, direction: usize, sizes: &Sizes) -> Result<u32, ProfileE
         .ok_or_else(|| value.bad("ba", action))
 }
 
-/// Share of the operations of a random job that are random.
+/// Percentage of a random job's operations that are random.
 fn percentage(job: &Job, direction: usize) -> Result<f64, ProfileError> {
     let given = job.numbers("percentage_random")?[direction];
     match given.map(u32::try_from) {
@@ -292,7 +292,7 @@ fn percentage(job: &Job, direction: usize) -> Result<f64, ProfileError> {
     }
 }
 
-/// Where random operations go.
+/// Address distribution of a random job.
 fn distribution(job: &Job) -> Result<Access, ProfileError> {
     let Some(value) = job.value("random_distribution") else { return Ok(Access::Random) };
     let action = "known are random, zipf:theta and zoned:ops/data:ops/data of 100 percent each";
@@ -302,7 +302,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
         ("random", "") => Ok(Access::Random),
         ("zipf", "") => Ok(Access::Zipf { theta: 1.1 }),
         ("zipf", theta) => match theta.parse::<f64>() {
-            // fio refuses 1.0 exactly.
+            // fio refuses exactly 1.0.
             Ok(theta) if theta > 0.0 && theta < 5.0 && (theta - 1.0).abs() > f64::EPSILON => {
                 Ok(Access::Zipf { theta })
             }
@@ -330,7 +330,7 @@ fn distribution(job: &Job) -> Result<Access, ProfileError> {
     }
 }
 
-/// Says where addresses are not chosen as fio chooses them.
+/// Reports as traps the addresses that fio would choose differently.
 fn tell(job: &Job, region: &Region, stream: &StreamSpec, traps: &mut Vec<Trap>) {
     let (name, place) = (&job.name, &job.place);
     if matches!(stream.access, Access::Zipf { .. } | Access::Hotspot { .. }) {

@@ -1,6 +1,6 @@
-//! Job files in, job files out, and fio's own opinion of those.
+//! Tests of job files: import, export, and whether fio accepts the exports.
 //!
-//! Not here: running them.
+//! No test runs a load.
 
 mod round_trip;
 
@@ -59,7 +59,7 @@ fn what(imported: &Imported) -> Vec<&str> {
 }
 
 #[test]
-fn a_job_file_becomes_rows() {
+fn job_file_is_imported_as_rows() {
     let imported = imported(JOBS);
     assert_eq!(imported.traps.len(), 1, "{:?}", imported.traps);
     assert!(imported.traps[0].what.contains("multiples of their size"), "of a zipf with two sizes");
@@ -84,7 +84,7 @@ fn a_job_file_becomes_rows() {
 }
 
 #[test]
-fn long_and_large_job_is_done_as_it_is_written() {
+fn large_job_keeps_its_size_and_time() {
     let text = job("bs=1m\nrw=write\niodepth=8").replace("1g", "200g").replace("60", "3600");
     let spec = imported(&text).spec;
     assert_eq!((spec.dataset.total_bytes(), spec.cells[0].duration_ms), (200 << 30, 3_600_000));
@@ -96,7 +96,7 @@ fn long_and_large_job_is_done_as_it_is_written() {
 }
 
 #[test]
-fn job_without_a_time_ends_with_its_data() {
+fn job_without_runtime_ends_after_its_bytes() {
     let job = |lines: &str| {
         let text = format!("[job]\nrw=randread\nsize=1g\nnumjobs=2\nfilename=x\n{lines}");
         let imported = imported(&text);
@@ -120,9 +120,9 @@ fn job_without_a_time_ends_with_its_data() {
     assert_eq!((cell.duration_ms, cell.worker_bytes), (5_000, Some(1 << 30)));
 }
 
-// A set of 4 and 12 KiB cut a file of 1 GiB to 1,073,737,728 bytes.
+// A set of 4 and 12 KiB once cut a file of 1 GiB to 1,073,737,728 bytes.
 #[test]
-fn sizes_that_do_not_divide_the_data_leave_it_whole() {
+fn odd_block_sizes_do_not_shrink_the_dataset() {
     for sizes in ["bssplit=4k/50:12k/50", "bsrange=4k-20k", "bs=4k,20k"] {
         let spec = imported(&job(&format!("rw=randrw\n{sizes}"))).spec;
         assert_eq!(spec.dataset.total_bytes(), 1 << 30, "{sizes}");
@@ -131,7 +131,7 @@ fn sizes_that_do_not_divide_the_data_leave_it_whole() {
 }
 
 #[test]
-fn what_fio_would_have_measured_instead_is_named() {
+fn differences_from_fio_are_reported_as_traps() {
     let text = "[slow]\nrw=randread\nsize=1g\nruntime=10\niodepth=32\nrate_iops=500\nnumjobs=2\n";
     let imported = imported(text);
     let what = what(&imported);
@@ -148,14 +148,14 @@ fn what_fio_would_have_measured_instead_is_named() {
 }
 
 #[test]
-fn comments_end_lines_and_sections_as_they_do_for_fio() {
+fn comment_ends_a_line_as_in_fio() {
     let text = "[job] # behind a section\nrw=randread ; behind a value\nsize=1g#\nruntime=60\n";
     let spec = imported(text).spec;
     assert_eq!((spec.cells[0].name.as_str(), spec.dataset.total_bytes()), ("job", 1 << 30));
     assert_eq!(spec.cells[0].streams[0].access, Access::Random);
 }
 
-/// Share, share of reads, sizes with weights, access.
+/// Weight, percentage of reads, sizes with weights, access pattern.
 type Shape = (u32, f64, Vec<(u32, u32)>, Access);
 
 /// The streams of a job.
@@ -178,7 +178,7 @@ fn sizes_and_order_match_fio() {
     let one = |bytes: u32| vec![(bytes, 1)];
     let cases = [
         ("rw=randrw\nbs=8k", vec![(1, 50.0, one(8192), Access::Random)]),
-        // Two sizes are two streams, in the shares of the mix.
+        // Different sizes for reads and writes give two streams, weighted by the mix.
         (
             "rw=randrw\nrwmixread=70\nbs=4k,64k",
             vec![(70, 100.0, one(4096), Access::Random), (30, 0.0, one(65_536), Access::Random)],
@@ -188,7 +188,7 @@ fn sizes_and_order_match_fio() {
             vec![(50, 100.0, one(4096), Access::Random), (50, 0.0, one(8192), Access::Random)],
         ),
         ("rw=randread\nbs=4k,64k", vec![(1, 100.0, one(4096), Access::Random)]),
-        // fio keeps a place for each direction.
+        // fio keeps a separate position for each direction.
         (
             "rw=rw",
             vec![
@@ -209,7 +209,7 @@ fn sizes_and_order_match_fio() {
             "rw=randwrite\nbsrange=4k-64k",
             vec![(1, 0.0, vec![(4096, 1), (65_536, 1)], walk(100.0, 4096, true))],
         ),
-        // The later of the two, and shares before both.
+        // The later of `bs` and `bsrange` applies; `bssplit` overrides both.
         ("rw=randwrite\nbsrange=4k-64k\nbs=16k", vec![(1, 0.0, one(16_384), Access::Random)]),
         (
             "rw=randwrite\nbssplit=4k/60:64k/40\nbs=16k",
@@ -224,7 +224,8 @@ fn sizes_and_order_match_fio() {
             "rw=randread\nrandom_distribution=zoned:90/10:10/90",
             vec![(1, 100.0, one(4096), Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 })],
         ),
-        // Copies on one file each go over all of it, copies in parts do not.
+        // Job copies that share one file each read all of it; with `offset_increment` each reads
+        // its own part.
         ("rw=read\nnumjobs=4", vec![(1, 100.0, one(4096), walk(0.0, 4096, false))]),
         (
             "rw=read\nnumjobs=4\noffset_increment=1g",
@@ -237,7 +238,7 @@ fn sizes_and_order_match_fio() {
 }
 
 #[test]
-fn copies_that_read_the_same_data_are_a_trap() {
+fn sequential_copies_of_one_file_are_a_trap() {
     let machine = Machine { memory_bytes: 1 << 20, cores: 2 };
     let follows = |lines: &str| {
         let traps = lint(&imported(&job(lines)).spec, &machine);
@@ -249,7 +250,7 @@ fn copies_that_read_the_same_data_are_a_trap() {
 }
 
 #[test]
-fn trims_are_read_with_the_third_size() {
+fn trim_takes_the_third_block_size() {
     let imported = imported(&job("rw=randtrim\nbs=4k,8k,1m"));
     let stream = &imported.spec.cells[0].streams[0];
     assert_eq!((stream.op, stream.blocks[0].bytes), (Some(OpKind::Trim), 1 << 20));
@@ -260,9 +261,9 @@ fn trims_are_read_with_the_third_size() {
     assert!(error.starts_with("jobs.fio:4: ") && error.contains("the last quarter"), "{error}");
 }
 
-/// As fio 3.33 does it: `rate_iops=100` of `randrw` makes 100 reads and 100 writes a second.
+/// Matches fio 3.33: `rate_iops=100` of `randrw` is 100 reads and 100 writes per second.
 #[test]
-fn rate_is_of_each_direction_and_each_copy() {
+fn rate_applies_to_each_direction_and_copy() {
     let rate = |lines: &str| {
         let spec = imported(&job(lines)).spec;
         let LoadSpec::Open { rate, arrival, .. } = spec.cells[0].load else { panic!("{lines}") };
@@ -274,7 +275,7 @@ fn rate_is_of_each_direction_and_each_copy() {
     assert_eq!(rate(more), (1200.0, 75.0, poisson));
     assert_eq!(rate("rw=randread\nrate_iops=100,"), (100.0, 100.0, even));
     assert_eq!(rate("rw=randwrite\nrate_iops=,200"), (200.0, 0.0, even));
-    // Bytes per second, of one size.
+    // `rate` is in bytes per second; one block size converts it to operations.
     assert_eq!(rate("rw=randwrite\nbs=8k\nrate=1m"), (128.0, 0.0, even));
     let skipped = imported(&job("rw=randrw\nrwmixread=70\nrate_iops=100")).skipped;
     assert!(skipped.iter().any(|word| word.word.contains("rwmixread")), "{skipped:?}");
@@ -283,7 +284,7 @@ fn rate_is_of_each_direction_and_each_copy() {
 }
 
 #[test]
-fn files_and_shares_of_the_target_are_resolved() {
+fn file_lists_and_percent_sizes_resolve_to_bytes() {
     let dataset = |lines: &str, options: &Options| {
         let text = format!("[job]\nrw=randread\nruntime=60\n{lines}");
         import_fio("jobs.fio", &text, options).map(|imported| imported.spec.dataset)
@@ -315,7 +316,7 @@ fn files_and_shares_of_the_target_are_resolved() {
 }
 
 #[test]
-fn what_is_not_understood_is_named_with_its_line() {
+fn invalid_option_is_refused_with_its_line() {
     let cases = [
         ("rwmixread=70", "rwmixreed=70", 14, "did you mean `rwmixread`?"),
         ("rw=randrw", "rw=trimwrite", 13, "`rw` is \"trimwrite\""),
@@ -375,7 +376,7 @@ fn what_is_not_understood_is_named_with_its_line() {
 }
 
 #[test]
-fn every_word_that_changes_nothing_is_named_with_its_line() {
+fn skipped_options_are_listed_with_their_lines() {
     let text = "[global]
 group_reporting
 thread=1
@@ -451,7 +452,7 @@ fn every_option_of_fio_is_known() {
 }
 
 #[test]
-fn included_files_belong_to_the_section_that_names_them() {
+fn include_belongs_to_the_including_section() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("all.inc"), "size=1g\nruntime=60\ninclude more.inc\n").unwrap();
@@ -473,7 +474,7 @@ fn included_files_belong_to_the_section_that_names_them() {
 }
 
 #[test]
-fn verify_of_a_job_verifies_all_that_was_written() {
+fn verify_option_checks_all_written_blocks() {
     let pct = |lines: &str| imported(&job(lines)).spec.cells[0].verify_pct;
     assert!(pct("rw=randwrite\nverify=crc32c") > 99.0);
     for lines in ["rw=randwrite", "rw=randwrite\nverify=md5\ndo_verify=0", "rw=read\nverify=md5"] {
@@ -482,7 +483,7 @@ fn verify_of_a_job_verifies_all_that_was_written() {
 }
 
 #[test]
-fn rows_that_fio_cannot_do_are_left_out_and_named() {
+fn export_lists_rows_that_fio_cannot_run() {
     let text = export_fio(&load("s001-storpool", &options()).unwrap()).unwrap();
     assert_eq!(text.lines().filter(|line| line.starts_with("# left out: curve")).count(), 2);
     assert_eq!(text.matches("\nstonewall").count(), 32);
@@ -491,7 +492,7 @@ fn rows_that_fio_cannot_do_are_left_out_and_named() {
 }
 
 #[test]
-fn path_in_a_job_file_is_one_file_to_fio() {
+fn exported_path_is_one_file_to_fio() {
     assert_eq!(fio_path("/dev/pci-0000:00").as_deref(), Some("/dev/pci-0000\\:00"));
     for path in ["a#b", "a;b", "${HOME}", "a\nb", " a", "a\\b"] {
         assert_eq!(fio_path(path), None, "{path:?}");
@@ -499,7 +500,7 @@ fn path_in_a_job_file_is_one_file_to_fio() {
 }
 
 #[test]
-fn a_job_file_is_loaded_by_its_path() {
+fn job_file_loads_by_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.fio");
     std::fs::write(&path, JOBS).unwrap();
@@ -512,10 +513,10 @@ fn a_job_file_is_loaded_by_its_path() {
     assert!(smoke.title.ends_with("smoke scale") && smoke.dataset.total_bytes() <= 256 << 20);
 }
 
-/// fio reads every export. It belongs to a machine on which the tests run: without it nobody knows
-/// whether an export is one.
+/// fio parses every export. Machines that run the tests must have fio: no other check shows that an
+/// export is valid.
 #[test]
-fn fio_understands_what_is_exported() {
+fn fio_parses_every_export() {
     let version = Command::new("fio").arg("--version").output();
     let version = version.expect("the program fio is missing: install the package fio");
     assert!(version.status.success(), "fio --version: {}", version.status);

@@ -1,8 +1,8 @@
-//! Values of a job as fio reads them: numbers, sizes and times, one for each direction.
+//! Values of a job as fio parses them: numbers, sizes and times, one for each direction.
 //!
-//! Not here: the options (words).
+//! `words` lists the options.
 //!
-//! Invariants: a number that fio reads only in part, such as 1.5g or 1h30m, is refused; each error
+//! Invariants: a number that fio parses only in part, such as 1.5g or 1h30m, is refused; each error
 //! names the line of the value.
 
 use super::super::error::ProfileError;
@@ -11,16 +11,17 @@ use super::parse::{Job, Value};
 /// Reads, writes and trims: the order in which fio lists values.
 pub(super) const DIRECTIONS: [&str; 3] = ["reads", "writes", "trims"];
 
-/// A size of a file: in bytes, or by the size of the target.
+/// A file size: in bytes, or in percent of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     Bytes(u64),
-    /// Of the target, 1 to 100.
+    /// Percent of the target, 1 to 100.
     Percent(u64),
 }
 
 impl Value {
-    /// The value for each direction. A missing value is the one before it.
+    /// Values for reads, writes and trims. Directions beyond the list take its last value; an empty
+    /// value is `None`.
     pub(super) fn directions(&self) -> Result<[Option<&str>; 3], ProfileError> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         if parts.len() > DIRECTIONS.len() {
@@ -32,7 +33,7 @@ impl Value {
         Ok([0, 1, 2].map(|index| part(index).filter(|text| !text.is_empty())))
     }
 
-    /// An error about a word with this value.
+    /// An error about an option with this value.
     pub(super) fn bad(&self, word: &str, action: &str) -> ProfileError {
         let action = if self.text.contains('$') {
             "fio takes it from the environment or the machine: write the value itself"
@@ -44,7 +45,7 @@ impl Value {
 }
 
 impl Job {
-    /// A number of at least `least`; `None` if the job has none.
+    /// A number of at least `least`; `None` if the job does not set it.
     pub(super) fn number(&self, word: &str, least: u32) -> Result<Option<u32>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let number = self.bytes(&value.text).and_then(|number| u32::try_from(number).ok());
@@ -65,7 +66,7 @@ impl Job {
         Ok(numbers)
     }
 
-    /// Whether something is switched on; `default` where it is not given.
+    /// Whether an option is switched on; `default` if the job does not set it.
     pub(super) fn flag(&self, word: &str, default: bool) -> Result<bool, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(default) };
         match value.text.as_str() {
@@ -75,7 +76,7 @@ impl Job {
         }
     }
 
-    /// A size of a file.
+    /// A file size.
     pub(super) fn amount(&self, word: &str) -> Result<Option<Amount>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one size, such as 4k or 10g, or 1% to 100%");
@@ -86,21 +87,22 @@ impl Job {
         self.bytes(&value.text).map(|bytes| Some(Amount::Bytes(bytes))).ok_or_else(bad)
     }
 
-    /// A time in milliseconds; seconds where it has no unit.
+    /// A time in milliseconds; seconds if it has no unit.
     pub(super) fn time(&self, word: &str) -> Result<Option<u64>, ProfileError> {
         let Some(value) = self.value(word) else { return Ok(None) };
         let bad = || value.bad(word, "give one time of at most a year, such as 60, 5m or 500ms");
         time_ms(&value.text).map(Some).ok_or_else(bad)
     }
 
-    /// A number of bytes as fio reads it in this job.
+    /// Parses a number of bytes with the `kb_base` of this job.
     pub(super) fn bytes(&self, text: &str) -> Option<u64> {
         let decimal = self.value("kb_base").is_some_and(|value| value.text == "1000");
         size_bytes(text, if decimal { 1000 } else { 1024 })
     }
 }
 
-/// Milliseconds; `None` where fio would read another time.
+/// Parses a time to milliseconds; `None` if fio would parse another time, or if it is longer than
+/// 366 days.
 pub(super) fn time_ms(text: &str) -> Option<u64> {
     const YEAR_MS: u64 = 366 * 86_400_000;
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -115,12 +117,12 @@ pub(super) fn time_ms(text: &str) -> Option<u64> {
         _ => return None,
     };
     let us = number.parse::<u64>().ok()?.checked_mul(factor_us)?;
-    // A time that is no whole milliseconds cannot be kept.
+    // Weir keeps whole milliseconds, so a fraction of one is refused.
     Some(us / 1000).filter(|ms| us.is_multiple_of(1000) && *ms <= YEAR_MS)
 }
 
-/// A number with a unit. With a base of 1024 `k`, `kb` and `ki` are 1024, and `kib` is 1000; with a
-/// base of 1000 it is the other way round.
+/// Parses a number with a unit. With a base of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000;
+/// with a base of 1000, the two are swapped.
 pub(super) fn size_bytes(text: &str, kb_base: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if let Some(digits) = text.strip_prefix("0x") {

@@ -1,19 +1,19 @@
-//! Every option of fio 3.33 for jobs, with its treatment by the import.
+//! Every job option of fio 3.33, with its treatment by the import.
 //!
-//! Not here: the meaning of the options that the import reads (import, streams, region).
+//! `import`, `streams` and `region` interpret the options that the import reads.
 //!
 //! Invariant: an option that is not in this table is an error.
 
 /// Treatment of an option by the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// It is part of the load, under this name.
+    /// The import reads it under this name, as part of the load.
     Read(&'static str),
-    /// It does not change the load; the reason.
+    /// The import skips it for this reason; it does not change the load.
     Skip(&'static str),
-    /// The import changes it; the change and the advice.
+    /// The import replaces it: the difference, and the advice.
     Change(&'static str, &'static str),
-    /// The import refuses it, unless its value is one of these.
+    /// The import refuses it, unless its value is one of these. The last field is the advice.
     Refuse(&'static [&'static str], &'static str),
 }
 
@@ -66,7 +66,7 @@ pub(super) fn treatment(word: &str) -> Option<Treatment> {
     TABLE.iter().find(|(known, _)| *known == word).map(|(_, treatment)| *treatment)
 }
 
-/// All options, for suggestions after a misspelled one.
+/// All options, to suggest one for a misspelled word.
 pub(super) fn all() -> Vec<&'static str> {
     READ.iter().copied().chain(TABLE.iter().map(|(word, _)| *word)).collect()
 }

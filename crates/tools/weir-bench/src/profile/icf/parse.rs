@@ -1,9 +1,9 @@
-//! Keys and values of a configuration.
+//! Parser for the keys and values of a configuration.
 //!
-//! Not here: what they become (icf).
+//! `icf` makes the run.
 //!
-//! Invariants: all workers are alike, since one load is offered at a time; a key that is neither
-//! read nor known is an error.
+//! Invariants: all workers have the same load, since a run offers one load at a time; a key that is
+//! neither read nor listed as skipped is an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use super::super::imported::Skipped;
 use super::super::lint::{Trap, trap};
 use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
-/// Keys that change nothing here, by how they begin, and why.
+/// Beginnings of keys that do not change the load, with the reason.
 const SKIPPED: [(&str, &str); 21] = [
     ("test description", "it is a note"),
     ("default disk workers to spawn", "the workers are those of the manager list"),
@@ -38,7 +38,7 @@ const SKIPPED: [(&str, &str); 21] = [
     ("manager list", "it begins a part of the file"),
     ("time stamp", "it is a note"),
 ];
-/// Keys among them that `lint` names; the others only structure the file.
+/// Keys of `SKIPPED` that the import reports; the others only structure the file.
 const NAMED: [&str; 6] = [
     "default disk workers",
     "default network workers",
@@ -47,23 +47,23 @@ const NAMED: [&str; 6] = [
     "record last update",
     "bar chart",
 ];
-/// A test of more than a year is a mistake.
+/// Longest time, 366 days; a longer one is a mistake.
 const TIME_MS_MAX: u64 = 366 * 86_400_000;
 
-/// What is needed of a configuration.
+/// The parts of a configuration that a run needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Config {
     pub(super) run_ms: u64,
     pub(super) ramp_ms: u64,
     pub(super) specs: BTreeMap<String, Spec>,
-    /// Names of access specifications and the lines they stand in.
+    /// Names of assigned access specifications, with their line numbers.
     pub(super) assigned: Vec<(String, usize)>,
     pub(super) managers: u32,
-    /// Of each manager.
+    /// Workers of each manager.
     pub(super) workers: u32,
     /// Outstanding operations of each worker.
     pub(super) depth: u32,
-    /// `None`: all of the disk.
+    /// `None`: the whole disk.
     pub(super) size_bytes: Option<u64>,
     pub(super) size_line: usize,
     pub(super) traps: Vec<Trap>,
@@ -73,7 +73,7 @@ pub(super) struct Config {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spec {
     pub(super) lines: Vec<Line>,
-    /// Where it begins.
+    /// Line number of its first line.
     line: usize,
 }
 
@@ -83,9 +83,9 @@ pub(super) struct Line {
     pub(super) share_pct: u32,
     pub(super) read_pct: u32,
     pub(super) random_pct: u32,
-    /// Alignment of the operations; 0 means any sector.
+    /// Alignment of the operations in bytes; 0 allows any sector.
     pub(super) align: u32,
-    /// Number of its line.
+    /// Line number in the file.
     pub(super) number: usize,
 }
 
@@ -190,7 +190,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A value below a worker.
+    /// Reads a value that belongs to the last worker.
     fn of_worker(&mut self, key: &str, text: &str, line: usize) -> Result<(), ProfileError> {
         let file = self.file;
         let worker = self.managers.last_mut().and_then(|workers| workers.last_mut());
@@ -327,7 +327,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether values below a key are read.
+/// Whether the parser reads the values below a key.
 fn is_read(key: &str) -> bool {
     let whole = [
         "run time",
@@ -343,7 +343,7 @@ fn is_read(key: &str) -> bool {
     whole.contains(&key) || begins.iter().any(|begin| key.starts_with(begin))
 }
 
-/// `size,% of size,% reads,% random,delay,burst,align,reply`
+/// Parses `size,% of size,% reads,% random,delay,burst,align,reply`.
 fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     let values = numbers::<8>(file, line, text, Some(','))?;
     let [bytes, share, read, random, delay, burst, align, reply] = values;
@@ -361,7 +361,8 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
         let action = "use a delay of 0, or an open loop of our own";
         return bad(&format_args!("a delay of {delay} ms after {burst} operations"), action);
     }
-    // Blocks are stamped in pages where all sizes are whole ones.
+    // Content has a stamp for every 4 KiB if the block size is a multiple of that, otherwise for
+    // every sector.
     let is_stamped = bytes.is_multiple_of(STAMPED_BYTES);
     let stamped = if is_stamped { STAMPED_BYTES } else { SECTOR_BYTES };
     if !align.is_multiple_of(stamped) || align > 64 << 20 {
@@ -376,7 +377,7 @@ fn access(file: &str, line: usize, text: &str) -> Result<Line, ProfileError> {
     Ok(Line { bytes, share_pct, read_pct, random_pct, align, number: line })
 }
 
-/// The first `N` numbers of a line.
+/// Parses the first `N` numbers of a line.
 fn numbers<const N: usize>(
     file: &str,
     line: usize,

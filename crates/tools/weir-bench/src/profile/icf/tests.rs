@@ -1,6 +1,6 @@
-//! A configuration as Iometer saves it, and what is refused.
+//! Tests: import of a configuration saved by Iometer, and refused configurations.
 //!
-//! Not here: running it.
+//! No test runs a load.
 
 use super::super::{Imported, Options};
 use super::import_icf;
@@ -83,7 +83,7 @@ fn assigned_access_specifications_become_rows() {
 }
 
 #[test]
-fn configuration_is_done_as_it_is_written() {
+fn configuration_keeps_its_size_and_time() {
     let text = CONFIG.replacen("0          5          30", "2 0 0", 1);
     let text = text.replacen("8388608,0,0", "419430400,0,0", 1);
     let spec = imported(&text).spec;
@@ -95,7 +95,7 @@ fn configuration_is_done_as_it_is_written() {
 }
 
 #[test]
-fn sequential_workers_go_over_all_of_the_data() {
+fn sequential_workers_each_use_the_whole_dataset() {
     let text = CONFIG.replacen("65536,100,66,100,0,1,0,0", "65536,100,100,0,0,8,65536,0", 1);
     let access = |text: &str| imported(text).spec.cells[0].streams[0].access;
     assert_eq!(access(&text), Access::Sequential, "a burst without a delay changes nothing");
@@ -105,7 +105,7 @@ fn sequential_workers_go_over_all_of_the_data() {
 }
 
 #[test]
-fn a_second_manager_is_a_second_client() {
+fn second_manager_is_imported_as_second_client() {
     let manager = CONFIG.find("'Manager ID").unwrap()..CONFIG.find("'END manager list").unwrap();
     let again = &CONFIG[manager];
     let text = CONFIG.replacen("'END manager list", &format!("{again}'END manager list"), 1);
@@ -114,7 +114,7 @@ fn a_second_manager_is_a_second_client() {
 }
 
 #[test]
-fn keys_that_change_nothing_are_named_with_their_line() {
+fn skipped_keys_are_listed_with_their_lines() {
     let text = CONFIG.replacen(
         "'Test Type",
         "'Default Disk Workers to Spawn\n\tNUMBER_OF_CPUS\n'Record Results\n\tALL\n\
@@ -137,7 +137,7 @@ fn keys_that_change_nothing_are_named_with_their_line() {
 }
 
 #[test]
-fn what_would_be_another_load_is_refused_with_its_line() {
+fn key_that_changes_the_load_is_refused_with_its_line() {
     let cases = [
         ("\t32,DISABLED", "\t0,DISABLED", 33, "0 operations outstanding"),
         ("\t32,DISABLED", "\t32,ENABLED", 33, "opened and closed"),
@@ -187,7 +187,7 @@ fn what_would_be_another_load_is_refused_with_its_line() {
 }
 
 #[test]
-fn workers_that_differ_are_named() {
+fn unequal_workers_are_refused_with_their_line() {
     let worker = CONFIG.find("'Worker\n").unwrap()..CONFIG.find("'End manager\n").unwrap();
     let other = CONFIG[worker].replacen("\t32,", "\t16,", 1);
     let text = CONFIG.replacen("'End manager", &format!("{other}'End manager"), 1);

@@ -1,6 +1,6 @@
-//! Each trap is found where it is, and not where it is not.
+//! Tests: each trap is reported for the run that contains it; a clean run has none.
 //!
-//! Not here: profiles that are refused (tests).
+//! `profile/tests` covers refused profiles.
 
 use super::{Machine, Trap, lint};
 use crate::profile::{Options, Protocol, load, parse};
@@ -41,12 +41,12 @@ fn words(traps: &[Trap]) -> String {
 }
 
 #[test]
-fn a_profile_without_traps_has_none() {
+fn clean_profile_has_no_traps() {
     assert_eq!(words(&lint(&spec(CLEAN), &MACHINE)), "");
 }
 
 #[test]
-fn each_trap_is_named_alone() {
+fn each_change_causes_exactly_one_trap() {
     let closed = "mode = \"open\"\nrate_of = \"require.iops\"";
     let changes = [
         ("64GiB", "8GiB", "8GiB of data are used, 16GiB of memory"),
@@ -80,7 +80,7 @@ fn each_trap_is_named_alone() {
 }
 
 #[test]
-fn queue_depths_that_can_be_read_in_two_ways_are_given_in_both() {
+fn queue_depth_is_reported_per_worker_and_in_total() {
     let text =
         CLEAN.replacen("mode = \"open\"\nrate_of = \"require.iops\"", "workers = 4\nqd = [32]", 1);
     let traps = lint(&spec(&text), &MACHINE);
@@ -88,7 +88,7 @@ fn queue_depths_that_can_be_read_in_two_ways_are_given_in_both() {
 }
 
 #[test]
-fn traps_of_the_documents_are_found_in_their_profiles() {
+fn published_profiles_have_their_known_traps() {
     let found = |name: &str, memory_gib: u64, variant: Option<&str>, scale| {
         let variant = variant.map(str::to_owned);
         let options = Options { scale: Some(scale), variant, ..Options::default() };

@@ -1,9 +1,8 @@
-//! Files with everything wrong in them end in an error that names file and line, and never in a
-//! panic.
+//! Tests: a damaged file gives an error that names file and line, never a panic.
 //!
-//! Not here: single mistakes and their words (the tests of each reader).
+//! The tests of each parser cover single mistakes and their messages.
 //!
-//! Invariant: the same changes are made in each run of the tests.
+//! Invariant: each run of the tests makes the same changes.
 
 use std::fs;
 
@@ -108,7 +107,7 @@ const STRANGE: [&str; 24] = [
     "\u{1f4be}",
 ];
 
-/// A text with a few things wrong in it.
+/// Makes 1 to 3 random changes in a text.
 fn spoiled(text: &str, rng: &mut SmallRng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for _ in 0..rng.random_range(1..4) {
@@ -134,7 +133,7 @@ fn spoiled(text: &str, rng: &mut SmallRng) -> String {
     lines.join("\n")
 }
 
-/// A line with one of its words or numbers replaced.
+/// Replaces one word or number of a line.
 fn replaced(line: &str, rng: &mut SmallRng) -> String {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '%');
     let mut words: Vec<(usize, usize)> = Vec::new();
@@ -160,7 +159,7 @@ fn is_named(error: &ProfileError, file: &str) -> bool {
 }
 
 #[test]
-fn spoiled_file_is_read_or_refused_with_its_line() {
+fn damaged_file_is_read_or_refused_with_its_line() {
     let mut rng = SmallRng::seed_from_u64(34);
     let options = |rng: &mut SmallRng| Options {
         target_bytes: Some(100 << 30),
@@ -202,7 +201,7 @@ fn spoiled_file_is_read_or_refused_with_its_line() {
                         assert!(stream.blocks.iter().all(fits), "{:?}\n{text}", spec.dataset);
                     }
                 }
-                // A run can be exported, or the error names the reason.
+                // An export may fail with an error, but must not panic.
                 drop(super::super::export_fio(&spec));
             }
         }
@@ -211,7 +210,7 @@ fn spoiled_file_is_read_or_refused_with_its_line() {
 }
 
 #[test]
-fn file_that_is_no_text_is_refused_with_the_line_where_it_stops_to_be_one() {
+fn non_utf8_file_is_refused_at_its_first_bad_line() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);

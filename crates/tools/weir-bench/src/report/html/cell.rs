@@ -1,9 +1,9 @@
-//! What is known of one cell: verdict, figures of each run, charts.
+//! The section of one cell: verdict, figures of each run, charts.
 //!
-//! Not here: which charts there are (plots).
+//! `plots` chooses the charts.
 //!
-//! Invariants: the verdict stands in the head of the cell and in the title of each chart; a cell
-//! that was not measured says why.
+//! Invariants: the verdict is in the heading of the cell and in the title of each chart; a cell
+//! without a measurement states the reason.
 
 use maud::{Markup, html};
 
@@ -194,7 +194,7 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
     }
 }
 
-/// What each of several clients did, and how far apart they began.
+/// Figures of each client, and the skew between their starts.
 fn clients(cell: &CellResult, verdict: &str) -> Markup {
     let runs = || cell.runs.iter().enumerate().filter(|(_, run)| !run.clients.is_empty());
     html! { @if runs().next().is_some() {

@@ -1,8 +1,9 @@
-//! Conclusions, the requirement and the verdicts: is it enough, and which numbers hold?
+//! Conclusions, requirement and verdicts: whether the target is fast enough, and which numbers are
+//! valid.
 //!
-//! Not here: the sentences (conclusions), the figures of the cells.
+//! `conclusions` writes the sentences; `cell` has the figures of the cells.
 //!
-//! Invariant: every cell is listed, with what to do about it where it is not valid.
+//! Invariant: every cell is listed, with the remedy if it is not valid.
 
 use maud::{Markup, html};
 

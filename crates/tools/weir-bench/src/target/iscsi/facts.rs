@@ -1,11 +1,11 @@
-//! What a logical unit is and can do, asked before anything runs.
+//! Properties and capabilities of a logical unit, queried before a run.
 //!
-//! Not here: doing it.
+//! Not here: executing commands (iscsi).
 //!
 //! Invariants:
-//! - a command is called supported only where the unit did not refuse it when it was tried: pages
-//!   of vital product data are not always right;
-//! - what is tried touches no block: it begins behind the last one, or has an empty list.
+//! - a command counts as supported only if the unit did not reject a trial of it as an invalid
+//!   opcode or field, because vital product data pages are not always correct;
+//! - a trial touches no block: it starts after the last block, or has an empty list.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use weir_initiator::{
 
 use crate::spec::OpKind;
 
-/// Blocks of one command where the unit states no limit: what its length field can say.
+/// Blocks of one command if the unit states no limit: the range of the length field.
 const BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// A logical unit.
@@ -29,17 +29,17 @@ pub(super) struct Unit {
     pub(super) caching: Caching,
     pub(super) provisioning: Provisioning,
     limits: BlockLimits,
-    /// Names it in copies.
+    /// Identifies the unit in copies.
     pub(super) naa: Option<Vec<u8>>,
     can_unmap: bool,
     can_write_same: bool,
     can_compare: bool,
-    /// Blocks of one segment of a copy; `None`: it copies nothing.
+    /// Maximum blocks of one copy segment; `None`: no copies.
     copy_blocks_max: Option<u64>,
 }
 
 impl Unit {
-    /// Asks.
+    /// Queries the unit.
     pub(super) fn ask(session: &mut Session) -> Result<Self, InitiatorError> {
         let capacity = session.read_capacity()?;
         let inquiry = session.inquiry()?;
@@ -65,7 +65,7 @@ impl Unit {
         })
     }
 
-    /// Bytes of one operation at most; 0 where there is none of this kind.
+    /// Maximum bytes of one operation; 0 if the kind is not supported.
     pub(super) fn op_bytes_max(&self, kind: OpKind) -> u64 {
         let stated = |blocks: u64| if blocks == 0 { BLOCKS_MAX } else { blocks };
         let limits = &self.limits;
@@ -76,7 +76,7 @@ impl Unit {
             OpKind::Trim if self.can_unmap => stated(limits.unmap_blocks_max.into()),
             OpKind::WriteSame if self.can_write_same => stated(limits.write_same_blocks_max),
             OpKind::CompareAndWrite if self.can_compare => match limits.compare_blocks_max {
-                // Not stated: one block is what there is at least.
+                // Not stated: every unit supports at least one block.
                 0 => 1,
                 blocks => blocks.into(),
             },
@@ -86,7 +86,7 @@ impl Unit {
         blocks.saturating_mul(self.capacity.block_bytes.into())
     }
 
-    /// For the report.
+    /// Facts for the report.
     pub(super) fn facts(&self, terms: &Terms) -> BTreeMap<String, String> {
         let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let size = |bytes: u32| Human(bytes.into()).to_string();
@@ -126,7 +126,7 @@ impl Unit {
     }
 }
 
-/// Whether the unit knows a command, by one that does nothing.
+/// Tests whether the unit supports a command, with a trial that has no effect.
 fn is_there(session: &mut Session, command: cdb::Cdb, data: &[u8]) -> Result<bool, InitiatorError> {
     const NO_SUCH_OPERATION: u8 = 0x20;
     const NO_SUCH_FIELD: u8 = 0x24;

@@ -1,4 +1,4 @@
-//! The initiator's lane against a target that takes part and never answers a read.
+//! Tests the iSCSI lane against a target that accepts commands but never answers a read.
 //!
 //! Not here: targets that answer (the program's tests measure its own).
 //!
@@ -10,10 +10,10 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 
 const NAME: &str = "iqn.2026-01.org.example:silent";
-/// No tag (RFC 7143 11.19).
+/// Reserved tag (RFC 7143 11.19).
 const NO_TAG: [u8; 4] = [0xff; 4];
 
-/// A connection of the target: RFC 7143 in as few PDUs as an initiator needs.
+/// Target side of a connection: the subset of RFC 7143 that an initiator needs.
 struct Connection {
     socket: TcpStream,
     stat_sn: u32,
@@ -21,7 +21,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// The header of the next request; its data is dropped.
+    /// Reads a request and returns its header; drops its data.
     fn request(&mut self) -> io::Result<[u8; 48]> {
         let mut header = [0; 48];
         self.socket.read_exact(&mut header)?;
@@ -35,7 +35,7 @@ impl Connection {
         Ok(header)
     }
 
-    /// Sends a header with these first four bytes, tag and last twelve bytes, and data.
+    /// Sends a PDU with these first four bytes, tags, last twelve header bytes and data.
     fn send(
         &mut self,
         first: [u8; 4],
@@ -76,7 +76,7 @@ impl Connection {
     fn log_in(&mut self) -> io::Result<()> {
         loop {
             let request = self.request()?;
-            // Immediate requests do not count; the login's own number is the first one.
+            // Immediate requests do not advance CmdSN; the login's own number is the first.
             self.exp_cmd_sn = u32::from_be_bytes(request[24..28].try_into().unwrap());
             let mut pdu = [0; 48];
             (pdu[0], pdu[1]) = (0x23, request[1]);
@@ -94,8 +94,7 @@ impl Connection {
         }
     }
 
-    /// Answers the commands of an initiator, except reads: it answers those with pings, this far
-    /// apart.
+    /// Answers all commands except reads; to a read it sends NOP-In pings at intervals of `pause`.
     fn serve(&mut self, pause: Duration) -> io::Result<()> {
         self.log_in()?;
         loop {
@@ -134,7 +133,7 @@ impl Connection {
     }
 }
 
-/// A target on a thread of its own, which ends with the test.
+/// Starts a target in a thread that ends with the test.
 fn serve(pause: Duration) -> Url {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -148,9 +147,9 @@ fn serve(pause: Duration) -> Url {
     Url::parse(&format!("iscsi://127.0.0.1:{port}/{NAME}/0")).unwrap()
 }
 
-// Pings kept the lane from looking at its limit; without a pause they kept it in one loop.
+// Pings used to keep the lane from checking its limit; without a pause they kept it in one loop.
 #[test]
-fn lane_without_answers_is_given_up_though_the_target_sends_pings() {
+fn lane_without_answers_fails_even_if_target_sends_pings() {
     for pause in [Duration::from_millis(100), Duration::ZERO] {
         let target = Iscsi::open(&serve(pause)).unwrap();
         let mut lane = target.lane(1, 4096).unwrap();

@@ -1,4 +1,4 @@
-//! The client against servers that take part and never answer.
+//! Tests the NBD client against servers that accept requests but never answer.
 //!
 //! Not here: servers that answer (the program's tests measure its own).
 //!
@@ -9,10 +9,10 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Behaviour of a server towards one client.
+/// Server side of one connection.
 type Behaviour = fn(&mut TcpStream) -> io::Result<()>;
 
-/// A server on a thread of its own, which ends with the test; its address.
+/// Starts a server in a thread that ends with the test; returns its address.
 fn serve(behaviour: Behaviour) -> NbdAddress {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -43,7 +43,8 @@ fn reply(kind: u32, data: &[u8]) -> Vec<u8> {
 
 fn agree(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
-    // Flags, the head of the option, and its data: a name of one byte and one request.
+    // Client flags, the option header, and its data: a name of one byte and one information
+    // request.
     let mut option = [0; 4 + 16 + 4 + 1 + 2 + 2];
     client.read_exact(&mut option)?;
     let mut export = INFO_EXPORT.to_be_bytes().to_vec();
@@ -53,7 +54,7 @@ fn agree(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&reply(REP_ACK, &[]))
 }
 
-/// Takes whatever comes until the client goes.
+/// Reads and drops all data until the client disconnects.
 fn swallow(client: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; 4096];
     while client.read(&mut bytes)? > 0 {}
@@ -64,7 +65,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-/// Says something of the export again and again, and never that this is all.
+/// Sends export information repeatedly and never the final reply.
 fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
     greet(client)?;
     loop {
@@ -73,7 +74,7 @@ fn negotiate_for_ever(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sends its greeting a byte at a time.
+/// Sends its greeting one byte at a time.
 fn greet_for_ever(client: &mut TcpStream) -> io::Result<()> {
     for byte in MAGIC.to_be_bytes().into_iter().cycle() {
         client.write_all(&[byte])?;
@@ -96,15 +97,15 @@ fn is_no_answer<T>(result: Result<T, TargetError>) -> bool {
 
 // A run against such a server never ended.
 #[test]
-fn negotiation_without_an_end_is_given_up() {
+fn endless_negotiation_times_out() {
     for behaviour in [negotiate_for_ever, greet_for_ever, say_nothing] as [Behaviour; 3] {
         assert!(is_no_answer(Nbd::open(serve(behaviour))));
     }
 }
 
-// A server that accepts nothing: its queue is full after a few clients.
+// A server that accepts no connection: its backlog is full after a few clients.
 #[test]
-fn unix_socket_that_nothing_is_accepted_on_is_given_up() {
+fn connect_to_a_full_unix_socket_backlog_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nbd");
     let family = AddressFamily::UNIX;
@@ -130,7 +131,7 @@ fn agree_and_swallow(client: &mut TcpStream) -> io::Result<()> {
     swallow(client)
 }
 
-/// Answers a read with its head, and with its data a byte at a time.
+/// Answers a read with its reply header, then sends the data one byte at a time.
 fn drip(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     let mut request = [0; REQUEST_BYTES];
@@ -145,7 +146,7 @@ fn drip(client: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Takes no request either, so that they stay in the sockets' buffers.
+/// Reads no request, so that requests fill the sockets' buffers.
 fn agree_and_stop(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     while client.peek(&mut [0; 1])? > 0 {
@@ -155,13 +156,13 @@ fn agree_and_stop(client: &mut TcpStream) -> io::Result<()> {
 }
 
 #[test]
-fn lane_without_answers_is_given_up_whatever_it_waits_for() {
+fn lane_without_answers_times_out_in_every_wait() {
     let far = Instant::now() + Duration::from_hours(1);
     for behaviour in [agree_and_swallow, drip, agree_and_stop] as [Behaviour; 3] {
         for wait in [Wait::One, Wait::Until(far)] {
             let target = Nbd::open(serve(behaviour)).unwrap();
             let mut lane = target.lane(4, 8 << 20).unwrap();
-            // A lane that had nothing to do for long is not late.
+            // Idle time of a lane does not count.
             std::thread::sleep(ANSWER_LIMIT / 2);
             for slot in 0..4 {
                 let (kind, len_bytes) = match slot {

@@ -1,13 +1,13 @@
-//! A job file that is imported and exported is the same job: in the eyes of fio, and of an import.
+//! Tests: an imported and exported job file stays the same job, both to fio and to the import.
 //!
-//! Not here: single words.
+//! `tests` covers single options.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
 
-/// Job files as people write them.
+/// Job files as users write them.
 const FILES: [(&str, &str); 9] = [
     ("database", JOBS),
     (
@@ -62,7 +62,7 @@ const FILES: [(&str, &str); 9] = [
     ),
 ];
 
-/// Options that decide the load, of each job, as fio parsed them.
+/// The options of each job that decide its load, as fio parsed them.
 fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     let mut fio = Command::new("fio");
     fio.args(["--parse-only", "--debug=parse"]).arg(path).env("WEIR_TARGET", "x");
@@ -106,16 +106,16 @@ fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     jobs
 }
 
-/// Words and sizes of a value that fio does not print as it reads it.
+/// Words and sizes of an option whose parsed value fio does not print.
 fn words_of(value: &str) -> Vec<String> {
     let plain = |part: &str| size_bytes(part, 1024).map_or(part.to_owned(), |it| it.to_string());
     value.split(['-', ':', '/', ',']).map(plain).collect()
 }
 
-/// Words that must be the same, with the ways to say them made one.
+/// Options that must be equal, with equivalent spellings made the same.
 fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     if let Some(rates) = job.get_mut("rate_iops") {
-        // One rate holds for reads and writes.
+        // A single rate applies to reads and writes.
         rates.resize(2, rates[0].clone());
     }
     if let Some(sizes) = job.get_mut("bs") {
@@ -129,7 +129,7 @@ fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<Strin
         job.entry("rwmixread".to_owned()).or_insert_with(|| vec!["50".to_owned()]);
     }
     if !job.contains_key("time_based") && !job.contains_key("io_size") {
-        // A job without a time does all of its size.
+        // A job without a time transfers all of its size.
         job.insert("io_size".to_owned(), job["size"].clone());
     }
     let same = [
@@ -184,7 +184,7 @@ fn exported_import_is_the_same_job_to_fio() {
 }
 
 #[test]
-fn exported_import_is_the_same_run_when_it_is_imported_again() {
+fn reimported_export_is_the_same_run() {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in FILES {
         let before = import_fio(name, text, &options()).unwrap().spec;
@@ -197,9 +197,9 @@ fn exported_import_is_the_same_run_when_it_is_imported_again() {
     }
 }
 
-/// Imported again, an exported profile of ours is the same load.
+/// A built-in profile keeps its load through export and import.
 #[test]
-fn exported_profile_comes_back_the_same() {
+fn exported_profile_imports_unchanged() {
     for name in ["quick", "backup", "s001-storpool", "s002-vlab"] {
         let spec = load(name, &Options { scale: Some(Scale::Seed), ..options() }).unwrap();
         let text = export_fio(&spec).unwrap();
@@ -218,9 +218,9 @@ fn exported_profile_comes_back_the_same() {
     }
 }
 
-/// The import reads sizes and times as fio does, or refuses them.
+/// The import parses sizes and times as fio does, or refuses them.
 #[test]
-fn quantities_are_read_as_fio_reads_them() {
+fn sizes_and_times_parse_as_in_fio() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("one.fio");
     let fio = |word: &str, value: &str, more: &str| {
