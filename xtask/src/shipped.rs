@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn package_with_different_features_in_two_builds_is_found() {
-        let (one, other) = (parse("rand v0.10.3|std,sys_rng\nhex v1|\n"), parse("rand v0.10.3|std"));
+        let (one, other) =
+            (parse("rand v0.10.3|std,sys_rng\nhex v1|\n"), parse("rand v0.10.3|std"));
         assert_eq!(different(&one, &other), ["rand v0.10.3"]);
         assert!(different(&one, &one).is_empty());
     }

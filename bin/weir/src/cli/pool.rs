@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
-    Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, ListPools, Outcome,
+    Allocated, DiskStatus, ErrorCounts, Evacuation, FlushCheck, ImportablePool, ListPools, Outcome,
     PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, ShowPool,
     VdevKind, VdevRole, VdevStatus,
 };
@@ -316,7 +316,7 @@ fn allocated(pool: &PoolStatus) -> Option<String> {
 
 /// Progress of a vdev's removal.
 fn removal(vdev: &VdevStatus) -> Option<String> {
-    let Leaving { live_bytes, stuck_segments } = vdev.leaving?;
+    let Evacuation { live_bytes, stuck_segments } = vdev.leaving?;
     let stuck = match stuck_segments {
         0 => String::new(),
         count => format!("; {count} segments hold damage and cannot be moved"),

@@ -27,7 +27,7 @@ const CYCLES: usize = 24;
 /// Large enough for segments of 64 rows; the cleaner requires a gain of at least four rows.
 const DISK: u64 = 520 * MIB;
 /// A commit runs every five seconds, and space is reclaimed three txgs after its last block died.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A volume of the server and its expected content.
 struct Volume {
@@ -231,7 +231,7 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     let back = ((sequences.len() + gone.len()) * BLOCK) as u64 * 95 / 100;
     let wanted = number(&before, "free_bytes") + back;
     let start = Instant::now();
-    eventually("the space came back", PATIENCE, || {
+    eventually("the space came back", TIMEOUT, || {
         number(&server.status("tank"), "free_bytes") >= wanted
     });
     eprintln!("{} MiB came back in {:?}", back / MIB, start.elapsed());

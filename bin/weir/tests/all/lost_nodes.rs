@@ -15,7 +15,7 @@ use crate::common::{Dirs, KIB, MIB, Ran, WEIR, code, eventually};
 use weir_base::{Guid, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, FileDevice, OpenMode, Overlay};
-use weir_pool::{DiskPlace, ImportOptions, OwnPlace, OwnTree, PlantedBug};
+use weir_pool::{DiskAddress, ImportOptions, MetadataTree, OwnPlace, PlantedBug};
 
 const SIZE: u64 = 4 * MIB;
 /// Bytes of a volume below one leaf.
@@ -45,24 +45,24 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
 }
 
 /// Address of a leaf of a volume.
-fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskPlace {
+fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskAddress {
     look(disk, async |engine| {
-        engine.volume(volume).unwrap().disk_place(1, index).await.unwrap().unwrap()
+        engine.volume(volume).unwrap().disk_address(1, index).await.unwrap().unwrap()
     })
 }
 
 /// Addresses of all copies of the selected blocks of the metadata trees.
-fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskPlace> {
+fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskAddress> {
     let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
     let copies = |place: OwnPlace| {
         let OwnPlace { copies, len, .. } = place;
         let copies = copies.into_iter().flatten();
-        copies.map(move |(vdev, offset)| DiskPlace { vdev, offset, len })
+        copies.map(move |(vdev, offset)| DiskAddress { vdev, offset, len })
     };
     places.into_iter().filter(wanted).flat_map(copies).collect()
 }
 
-fn flip(disk: &Path, place: DiskPlace) {
+fn flip(disk: &Path, place: DiskAddress) {
     let file = OpenOptions::new().read(true).write(true).open(disk).unwrap();
     let mut bytes = vec![0; place.len];
     file.read_exact_at(&mut bytes, place.offset).unwrap();
@@ -165,8 +165,9 @@ fn unreadable_directory_record_affects_only_its_volume() {
     }
     server.stop_clean();
     // The first volume of the pool has the first number.
-    let record =
-        |place: &OwnPlace| place.tree == OwnTree::Datasets && (place.level, place.index) == (0, 1);
+    let record = |place: &OwnPlace| {
+        place.tree == MetadataTree::Datasets && (place.level, place.index) == (0, 1)
+    };
     let places = own_blocks(&disk, record);
     assert_eq!(places.len(), 3, "it is there three times");
     places.into_iter().for_each(|place| flip(&disk, place));
@@ -213,7 +214,7 @@ fn unreadable_pool_nodes_do_not_affect_a_running_server() {
     Rng::new(7).fill(&mut content);
     server.client("tank/v").write(0, &content).unwrap();
     server.stop_clean();
-    let nodes = |place: &OwnPlace| place.level > 0 && place.tree == OwnTree::Datasets;
+    let nodes = |place: &OwnPlace| place.level > 0 && place.tree == MetadataTree::Datasets;
     let before = own_blocks(&disk, nodes);
     let mut server = dirs.start();
     before.into_iter().for_each(|place| flip(&disk, place));

@@ -23,7 +23,7 @@ use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
 /// Time limit for actions of seconds, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Pair {
     pub(crate) dirs: Dirs,
@@ -91,14 +91,14 @@ impl Pair {
         // snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
-        eventually("a run ends", PATIENCE, || self.shown(volume)["state"] == "waiting");
+        eventually("a run ends", TIMEOUT, || self.shown(volume)["state"] == "waiting");
     }
 
     /// Compares both sides; returns the result.
     pub(crate) fn compared(&self, volume: &str) -> Value {
         let before = self.shown(volume)["verified"]["unix_ms"].clone();
         self.source().weir(&format!("replicate verify {volume}")).ok();
-        eventually("it is compared", PATIENCE, || {
+        eventually("it is compared", TIMEOUT, || {
             let found = self.shown(volume)["verified"].clone();
             found["unix_ms"].is_u64() && found["unix_ms"] != before
         });
@@ -161,10 +161,10 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.create("tank/v", "back/v", "--every 5s").ok();
     pair.create("tank/v", "back/other", "--every 5s").fails(code::EXISTS, &["delete that first"]);
     // The first two runs start automatically.
-    eventually("the first run", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    eventually("the first run", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     let first = pair.shown("tank/v")["snapshot"].clone();
     write(pair.source(), "tank/v", &mut rng, 2);
-    eventually("the next run", PATIENCE, || pair.shown("tank/v")["snapshot"] != first);
+    eventually("the next run", TIMEOUT, || pair.shown("tank/v")["snapshot"] != first);
     pair.source().weir("replicate pause tank/v").ok();
     pair.source().weir("replicate run tank/v").fails(code::BUSY, &["paused"]);
     pair.same("tank/v@monday", "back/v@monday");
@@ -178,7 +178,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     let held = format!("back/v@{last}");
     pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
     // The run destroys them after it reported its snapshot.
-    eventually("what earlier runs took is gone", PATIENCE, || {
+    eventually("what earlier runs took is gone", TIMEOUT, || {
         names(pair.source(), "tank/v") == ["tank/v@monday", &format!("tank/v@{last}")]
             && names(pair.back(), "back/v") == ["back/v@monday", &held]
     });
@@ -190,7 +190,7 @@ fn replica_follows_through_kills_renames_and_clones() {
         let sent = || pair.shown("tank/v")["sent_bytes"].as_u64().unwrap();
         pair.source().weir("replicate resume tank/v").ok();
         pair.source().weir("replicate run tank/v").ok();
-        eventually("something is sent", PATIENCE, || {
+        eventually("something is sent", TIMEOUT, || {
             pair.shown("tank/v")["state"] == "sending" && sent() > MIB
         });
         if source {
@@ -214,7 +214,7 @@ fn replica_follows_through_kills_renames_and_clones() {
     pair.source().weir("snapshot clone tank/w@monday tank/c").ok();
     write(pair.source(), "tank/c", &mut rng, 1);
     pair.create("tank/c", "back/c", "--every 1h").ok();
-    eventually("the clone arrives", PATIENCE, || pair.shown("tank/c")["snapshot"].is_string());
+    eventually("the clone arrives", TIMEOUT, || pair.shown("tank/c")["snapshot"].is_string());
     let clone = pair.back().weir("volume show back/c --json").json();
     assert_eq!(clone["origin"], "back/v@monday");
     let last = pair.shown("tank/c")["snapshot"].as_str().unwrap().to_owned();
@@ -279,7 +279,7 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
     write(pair.source(), "tank/v", &mut rng, 12);
     let start = Instant::now();
     pair.create("tank/v", "back/v", "--every 1h --bandwidth 2MiB").ok();
-    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     let used = pair.source().weir("volume show tank/v --json").json();
     let seconds = used["stored_bytes"].as_u64().unwrap() as f64 / (2 * MIB) as f64;
     let took = start.elapsed().as_secs_f64();
@@ -295,7 +295,7 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
              --secret-file {secret} --every 1h"
         );
         pair.source().weir(&line).ok();
-        eventually("it is told", PATIENCE, || {
+        eventually("it is told", TIMEOUT, || {
             let error = pair.shown("tank/x")["error"].clone();
             error.as_str().is_some_and(|error| error.contains(part))
         });
@@ -358,7 +358,7 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.source().weir("volume create tank/v --size 8MiB").ok();
     write(pair.source(), "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
-    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
     // A wrong secret ends the connection, so each of the two calls needs its own.
     let mut command = Command::new("curl");
@@ -408,7 +408,7 @@ fn peer_sees_only_its_own_volumes() {
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
-    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     pair.caught_up("tank/v");
     assert_eq!(call("GET", "volumes/back/v", "").0, "200");
     for path in ["snapshots", "snapshots?of=back", "snapshots?of=back/v"] {
@@ -476,7 +476,7 @@ fn peer_changes_only_its_own_objects() {
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
-    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     pair.caught_up("tank/v");
     back.weir("snapshot create back/v@repl-people").ok();
     let (status, _) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-people"]}"#);
@@ -548,7 +548,7 @@ fn verify_finds_equal_volumes_and_one_changed_byte() {
     write(pair.source(), "tank/v", &mut rng, 12);
     pair.create("tank/v", "back/v", "--every 1h").ok();
     pair.source().weir("replicate verify tank/v").fails(code::NOT_FOUND, &["yet"]);
-    eventually("it arrives", PATIENCE, || {
+    eventually("it arrives", TIMEOUT, || {
         let now = pair.shown("tank/v");
         now["snapshot"].is_string() && now["state"] == "waiting"
     });
@@ -590,7 +590,7 @@ fn large_records_are_replicated_and_compare_equal() {
     pair.source().weir("volume create tank/v --size 32MiB -b 128KiB").ok();
     write(pair.source(), "tank/v", &mut rng, 12);
     pair.create("tank/v", "back/v", "--every 1h").ok();
-    eventually("it arrives", PATIENCE, || {
+    eventually("it arrives", TIMEOUT, || {
         let now = pair.shown("tank/v");
         now["snapshot"].is_string() && now["state"] == "waiting"
     });
@@ -688,7 +688,7 @@ fn replications_beyond_the_stream_limit_wait() {
     }
     for volume in &volumes {
         let shown = || pair.shown(&format!("tank/{volume}"));
-        eventually("it arrives", PATIENCE, || shown()["snapshot"].is_string());
+        eventually("it arrives", TIMEOUT, || shown()["snapshot"].is_string());
     }
     let events = pair.source().weir("events").ok().out;
     assert!(!events.contains("not replicated"), "{events}");
@@ -714,7 +714,7 @@ fn replication_to_a_hung_server_shows_the_pending_call() {
         ))
         .ok();
     let mut wait = Value::Null;
-    eventually("it says that it waits", PATIENCE, || {
+    eventually("it says that it waits", TIMEOUT, || {
         let list = server.weir("replicate list --json").json();
         wait = list["replications"][0]["waits_for"].clone();
         wait["waited_ms"].as_u64().is_some_and(|waited| waited >= 2000)

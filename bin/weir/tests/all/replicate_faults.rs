@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::rng::Rng;
 use crate::common::{MIB, eventually, spoil};
-use crate::replicate::{PATIENCE, Pair, names, write};
+use crate::replicate::{Pair, TIMEOUT, names, write};
 
 /// A pair of servers; `tank/v` has one replicated snapshot.
 fn replicated() -> (Pair, Rng) {
@@ -20,7 +20,7 @@ fn replicated() -> (Pair, Rng) {
     pair.source().weir("volume create tank/v --size 64MiB").ok();
     write(pair.source(), "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
-    eventually("it arrives", PATIENCE, || {
+    eventually("it arrives", TIMEOUT, || {
         let now = pair.shown("tank/v");
         now["snapshot"].is_string() && now["state"] == "waiting"
     });
@@ -44,7 +44,7 @@ fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
 
 /// Waits until a run has failed, and returns the messages of the list.
 fn failing(pair: &Pair, part: &str) -> String {
-    eventually("a run fails", PATIENCE, || {
+    eventually("a run fails", TIMEOUT, || {
         let now = pair.shown("tank/v");
         now["state"] == "failing" && now["error"].as_str().is_some_and(|why| why.contains(part))
     });
@@ -83,7 +83,7 @@ fn interrupted_stream_with_a_taken_name_is_aborted() {
     write(pair.source(), "tank/v", &mut rng, 16);
     std::thread::sleep(std::time::Duration::from_millis(1100));
     pair.source().weir("replicate run tank/v").ok();
-    eventually("something is sent", PATIENCE, || {
+    eventually("something is sent", TIMEOUT, || {
         let now = pair.shown("tank/v");
         now["state"] == "sending" && now["sent_bytes"].as_u64().unwrap() > MIB
     });
@@ -108,11 +108,11 @@ fn schedules_on_both_servers_do_not_conflict() {
         let all = names(server, of);
         all.iter().filter(|name| name.contains(sort)).count()
     };
-    eventually("they are taken", PATIENCE, || taken(pair.source(), "tank/v", "auto-") == 2);
+    eventually("they are taken", TIMEOUT, || taken(pair.source(), "tank/v", "auto-") == 2);
     // A local volume in the same pool: the scheduler plans both together.
     pair.back().weir("volume create back/own --size 16MiB").ok();
     pair.back().weir("schedule set back hourly=24 daily=7").ok();
-    eventually("the other one is", PATIENCE, || taken(pair.back(), "back/own", "auto-") == 2);
+    eventually("the other one is", TIMEOUT, || taken(pair.back(), "back/own", "auto-") == 2);
     assert_eq!(taken(pair.back(), "back/v", "auto-"), 0, "nothing is taken of a replica");
     write(pair.source(), "tank/v", &mut rng, 1);
     pair.caught_up("tank/v");
@@ -121,14 +121,14 @@ fn schedules_on_both_servers_do_not_conflict() {
     pair.back().weir("schedule set back/v hourly=0 daily=7 --prune-only").ok();
     let list = pair.back().weir("schedule list").ok().out;
     assert!(list.contains("hourly=0,daily=7") && list.contains("prunes only"), "{list}");
-    eventually("it is pruned", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 0);
+    eventually("it is pruned", TIMEOUT, || taken(pair.back(), "back/v", "auto-hourly") == 0);
     assert_eq!(taken(pair.back(), "back/v", "auto-daily"), 1);
     pair.caught_up("tank/v");
     assert_eq!(taken(pair.back(), "back/v", "auto-hourly"), 0, "it is not sent again");
     // A volume with local writes is no longer a replica.
     write(pair.back(), "back/v", &mut rng, 1);
     pair.back().weir("schedule clear back/v").ok();
-    eventually("one is taken", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 1);
+    eventually("one is taken", TIMEOUT, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
 // An operator has no right to destroy. By giving a user's snapshot the name and the tag of a run,
@@ -179,7 +179,7 @@ fn run_after_repair_of_lost_data_takes_another_snapshot() {
     let next = "weir pool status -v tank; then: weir replicate run tank/v";
     assert!(said.contains("try: write the lost data again") && said.contains(next), "{said}");
     pair.source().weir("replicate run tank/v").ok();
-    eventually("another snapshot takes the place of the first", PATIENCE, || {
+    eventually("another snapshot takes the place of the first", TIMEOUT, || {
         let names = names(pair.source(), "tank/v");
         names.len() == 2 && pair.shown("tank/v")["state"] == "failing"
     });
@@ -250,7 +250,7 @@ fn failed_comparison_and_unknown_age_stay_visible() {
     pair.back.take().unwrap().stop_clean();
     pair.source().weir("replicate verify tank/v").ok();
     let failed = |pair: &Pair| pair.shown("tank/v")["verify_failed"].clone();
-    eventually("the comparison fails", PATIENCE, || failed(&pair)["error"].is_string());
+    eventually("the comparison fails", TIMEOUT, || failed(&pair)["error"].is_string());
     pair.start();
     pair.caught_up("tank/v");
     pair.source.take().unwrap().stop_clean();

@@ -11,7 +11,7 @@ use crate::common::{Dirs, MIB, Server, eventually};
 
 const DISK: u64 = 512 * MIB;
 /// Time limit for actions of seconds, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A server with 96 MiB of data in pool `tank`.
 fn filled(dirs: &Dirs) -> Server {
@@ -69,7 +69,7 @@ fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
     // The scrub may finish before the pause.
-    eventually("it is paused", PATIENCE, || {
+    eventually("it is paused", TIMEOUT, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)
     });

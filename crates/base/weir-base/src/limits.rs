@@ -69,7 +69,7 @@ pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 /// Time without a completed operation after which a disk with operations in flight counts as
 /// unresponsive. The time is twenty times that of a spinning disk under a full queue, and short
 /// enough to return an error to a caller that waits 5 s.
-pub const DISK_SILENT: Duration = Duration::from_secs(2);
+pub const DISK_UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// Time for which an import waits for the labels of a disk that the pool does not need. A busy disk
 /// takes less. The wait is short because a disk that responds later is added automatically, and a
@@ -81,7 +81,7 @@ pub const LABELS_AT_ONCE: usize = 32;
 
 /// Time without a completed operation after which an import stops I/O to a leg, if the leg's vdev
 /// has enough other legs. No client is connected yet, so the time is shorter than in an open pool.
-pub const OPEN_SILENT: Duration = Duration::from_secs(5);
+pub const OPEN_UNRESPONSIVE: Duration = Duration::from_secs(5);
 
 /// Pauses before an import reads an unreadable part of the pool metadata again. Together they
 /// exceed the time of a bus reset or a path failover, and are short enough for a user who waits.

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - memory is bounded: one histogram of fixed size for each kind of operation;
 //! - reading the statistics never waits for the disk;
-//! - after [`DiskWatch::let_go`] no operation succeeds, including those in flight.
+//! - after [`DiskWatch::fail_io`] no operation succeeds, including those in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -153,7 +153,7 @@ pub struct DiskWatch {
     /// Number of reads that another leg served since an operation of this disk last completed.
     bypassed_in_a_row: AtomicU32,
     avoid_until_us: AtomicU64,
-    let_go: AtomicBool,
+    fail_io: AtomicBool,
     released: Notify,
 }
 
@@ -167,7 +167,7 @@ impl DiskWatch {
             bypassed: AtomicU64::new(0),
             bypassed_in_a_row: AtomicU32::new(0),
             avoid_until_us: AtomicU64::new(0),
-            let_go: AtomicBool::new(false),
+            fail_io: AtomicBool::new(false),
             released: Notify::new(),
         }
     }
@@ -218,22 +218,22 @@ impl DiskWatch {
 
     /// Fails all in-flight and later operations, so that no task waits for an unresponsive disk. An
     /// in-flight write may or may not have reached the disk.
-    pub fn let_go(&self) {
-        self.let_go.store(true, Ordering::Release);
+    pub fn fail_io(&self) {
+        self.fail_io.store(true, Ordering::Release);
         self.released.notify_waiters();
     }
 
-    /// True after [`Self::let_go`] was called.
-    pub fn is_let_go(&self) -> bool {
-        self.let_go.load(Ordering::Acquire)
+    /// True after [`Self::fail_io`] was called.
+    pub fn is_io_failed(&self) -> bool {
+        self.fail_io.load(Ordering::Acquire)
     }
 
-    /// Waits until [`Self::let_go`] is called.
-    pub(crate) async fn until_let_go(&self) {
+    /// Waits until [`Self::fail_io`] is called.
+    pub(crate) async fn until_io_failed(&self) {
         let mut released = std::pin::pin!(self.released.notified());
         // Register before reading the flag, so that a call between the two is not missed.
         released.as_mut().enable();
-        if !self.is_let_go() {
+        if !self.is_io_failed() {
             released.await;
         }
     }

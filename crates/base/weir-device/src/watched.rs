@@ -42,10 +42,10 @@ impl WatchedDevice {
 
     /// Returns the result of an operation, or `None` as soon as I/O to the disk is stopped.
     async fn answer<T>(&self, operation: impl Future<Output = T>) -> Option<T> {
-        if self.watch.is_let_go() {
+        if self.watch.is_io_failed() {
             return None;
         }
-        match select(pin!(operation), pin!(self.watch.until_let_go())).await {
+        match select(pin!(operation), pin!(self.watch.until_io_failed())).await {
             Either::Left((answer, _)) => Some(answer),
             Either::Right(_) => None,
         }
@@ -195,7 +195,7 @@ mod tests {
             assert!(seen.silent.unwrap() >= Duration::from_millis(40), "{seen:?}");
 
             let start = Instant::now();
-            disk.watch().unwrap().let_go();
+            disk.watch().unwrap().fail_io();
             let error = reading.await.unwrap();
             assert_eq!(error.kind(), weir_base::ErrorKind::Unavailable);
             assert!(error.to_string().contains("let go"), "{error}");

@@ -1,6 +1,6 @@
 //! Access rights: role, scope of names, and the files that the server opens for a caller.
 //!
-//! Identification of callers is in `door` and `token`, authorization of calls is in `gate`.
+//! Identification of callers is in `unix_access` and `token`, authorization of calls is in `authorization`.
 //!
 //! Invariants:
 //! - roles are ordered: each role includes all lower ones;
@@ -43,14 +43,14 @@ impl Role {
 
 /// The resources that a call accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Resources {
     /// No object of a pool.
     Any,
     /// The names in the request.
     Named,
     /// The names in the request, and names that only the server can look up, such as the volume of
     /// an export.
-    Looked,
+    LookedUp,
     /// The objects that are in the scope, of one pool or of all pools. The server removes all other
     /// objects from the response.
     Filtered,

@@ -1,6 +1,6 @@
 //! The caller of the current management call: display name and rights.
 //!
-//! Identification is in `door` and `token`, authorization is in `gate`.
+//! Identification is in `unix_access` and `token`, authorization is in `authorization`.
 //!
 //! Invariants:
 //! - the name comes from the kernel or from the server's list of tokens, never from the request;
@@ -39,7 +39,7 @@ impl Caller {
     }
 
     /// An unauthenticated caller.
-    pub(crate) fn stranger(name: impl Into<String>) -> Self {
+    pub(crate) fn unauthenticated(name: impl Into<String>) -> Self {
         Self { name: name.into(), account: None, rights: None, peer: None }
     }
 

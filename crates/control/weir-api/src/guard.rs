@@ -35,6 +35,7 @@ use weir_base::ErrorKind;
 
 use crate::access::Role;
 use crate::answers::Answers;
+use crate::call_queue::{self, Admitted, CallQueue};
 use crate::caller::{self, Caller};
 use crate::limits::{
     BODY_TIMEOUT, LARGE_BODIES_MAX, LARGE_BODIES_OF_ONE_PEER_MAX, REQUEST_BYTES_MAX,
@@ -43,7 +44,6 @@ use crate::limits::{
 use crate::routes::PART_TYPE;
 use crate::slots::{self, Slot};
 use crate::token::Checker;
-use crate::turns::{self, Admitted, Turns};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 /// The host names that a request may contain.
@@ -87,7 +87,7 @@ fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Respo
 pub(crate) struct Entry {
     pub(crate) hosts: HostRule,
     pub(crate) checker: Arc<Checker>,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) call_queue: Arc<CallQueue>,
     pub(crate) answers: Arc<Answers>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn admit(
             let large = LargeBodies::of(&caller);
             let only_looks = request.method() == Method::GET;
             let (method, uri) = (request.method().clone(), uri.clone());
-            let run = read_and_run(request, next, large, Some(&entry.turns));
+            let run = read_and_run(request, next, large, Some(&entry.call_queue));
             let answer = caller::on_behalf_of(caller.clone(), run).await;
             if answer.status() == StatusCode::FORBIDDEN {
                 entry.checker.note_denied(&caller, &method, &uri);
@@ -183,7 +183,7 @@ async fn read_and_run(
     request: Request,
     next: Next,
     large: LargeBodies,
-    turns: Option<&Arc<Turns>>,
+    call_queue: Option<&Arc<CallQueue>>,
 ) -> Response {
     if let Err(refusal) = check_content(&request) {
         return *refusal;
@@ -194,7 +194,7 @@ async fn read_and_run(
         return too_many();
     }
     // Held until the call ends, because the body is in memory as long.
-    let queues = turns.and(slot.as_ref()).map(Slot::queues);
+    let queues = call_queue.and(slot.as_ref()).map(Slot::queues);
     let permit = tokio::select! {
         biased;
         permit = large.permit(request.body().size_hint().exact()) => permit,
@@ -219,10 +219,10 @@ async fn read_and_run(
         Ok(bytes) => bytes,
         Err(refusal) => return *refusal,
     };
-    let turn = match turns {
+    let call_permit = match call_queue {
         None => None,
-        Some(turns) => match turns.take(&caller::current(), slot.as_ref()).await {
-            Admitted::Now(turn) => turn,
+        Some(call_queue) => match call_queue.take(&caller::current(), slot.as_ref()).await {
+            Admitted::Now(call_permit) => call_permit,
             Admitted::No => return too_many(),
         },
     };
@@ -230,7 +230,7 @@ async fn read_and_run(
     if is_leaving() {
         return too_many();
     }
-    turns::within(turn, next.run(Request::from_parts(parts, Body::from(bytes)))).await
+    call_queue::within(call_permit, next.run(Request::from_parts(parts, Body::from(bytes)))).await
 }
 
 /// Callers by kind, for the limit on bodies above [`SMALL_BODY_BYTES`] in memory. Each kind has its

@@ -151,13 +151,13 @@ pub const PEER_SHARE_MAX: usize = 16;
 /// Maximum connections of unauthenticated peers. They are separate from authenticated ones, so that
 /// they delay no replication. Each ends within [`HEADER_TIMEOUT`] for TLS and as much for its first
 /// request, at its first refusal, or when a new connection evicts it.
-pub const PEER_STRANGERS_MAX: usize = 32;
+pub const PEER_UNAUTHENTICATED_MAX: usize = 32;
 
 /// ... of one address.
-pub const PEER_STRANGERS_OF_ONE_MAX: usize = 8;
+pub const PEER_UNAUTHENTICATED_OF_ONE_MAX: usize = 8;
 
 /// Minimum interval between log lines about unauthenticated peers; the server counts the others.
-pub const STRANGERS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
+pub const UNAUTHENTICATED_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time that a stopping server gives running calls to finish.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -171,7 +171,7 @@ pub const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
 pub const CONNECTION_KEPT: Duration = Duration::from_secs(5);
 
 /// If a download receives nothing for this long, the client polls the server for its progress.
-pub const SEND_LOOK: Duration = Duration::from_secs(5);
+pub const SEND_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum time of a long poll for events: below any client's timeout, and short enough that a
 /// stopping server need not interrupt it.

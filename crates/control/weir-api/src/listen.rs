@@ -16,10 +16,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use weir_net::{ServeError, SocketFile};
 
-use crate::door::Door;
 use crate::guard::HostRule;
 use crate::limits::ACCEPT_QUEUE;
 use crate::tls::Tls;
+use crate::unix_access::UnixAccess;
 use crate::{Address, Error};
 
 /// A listening socket.
@@ -32,7 +32,7 @@ pub struct Listener {
 
 #[derive(Debug)]
 pub(crate) enum Socket {
-    Unix(UnixListener, SocketFile, Door),
+    Unix(UnixListener, SocketFile, UnixAccess),
     Tcp(TcpListener, Option<Tls>),
 }
 
@@ -61,23 +61,23 @@ impl Listener {
     /// [`Error::Plain`] for an address beyond this machine without TLS.
     pub fn bind_protected(address: &Address, protection: &Protection) -> Result<Self, Error> {
         match address {
-            Address::Unix(path) => Self::bind_behind(path, Door::of_this_process()),
+            Address::Unix(path) => Self::bind_behind(path, UnixAccess::of_this_process()),
             Address::Tcp { host, port } => bind_tcp(address, host, *port, protection),
         }
     }
 
-    /// Listens on a unix socket for the users that `door` accepts.
+    /// Listens on a unix socket for the users that `unix_access` accepts.
     ///
     /// # Errors
     /// As [`Self::bind`]; [`Error::Directory`] if another user could replace the socket.
-    pub fn bind_behind(path: &Path, door: Door) -> Result<Self, Error> {
-        let (listener, file) = weir_net::bind_unix(path, door.group()).map_err(unusable)?;
+    pub fn bind_behind(path: &Path, unix_access: UnixAccess) -> Result<Self, Error> {
+        let (listener, file) = weir_net::bind_unix(path, unix_access.group()).map_err(unusable)?;
         lengthen_queue(&listener).map_err(|source| {
             let address = Address::Unix(path.to_owned()).to_string();
             Error::Listen { address, source }
         })?;
         let (address, socket) =
-            (Address::Unix(path.to_owned()), Socket::Unix(listener, file, door));
+            (Address::Unix(path.to_owned()), Socket::Unix(listener, file, unix_access));
         Ok(Self { address, socket, hosts: HostRule::Any })
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&unix(&dir)).unwrap();
         let path = dir.path().join("api.sock");
-        let mode = if Door::of_this_process().group().is_some() { 0o660 } else { 0o600 };
+        let mode = if UnixAccess::of_this_process().group().is_some() { 0o660 } else { 0o600 };
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
         drop(listener);
         assert!(!path.exists());

@@ -1,7 +1,7 @@
 //! The HTTP paths of version 1, and their OpenAPI document.
 //!
 //! Sockets and limits are in `server`, identification and authorization of callers in `guard` and
-//! `gate`.
+//! `authorization`.
 //!
 //! Invariants:
 //! - a path is served if and only if it is in the document: both come from the table of calls;

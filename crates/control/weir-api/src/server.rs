@@ -33,22 +33,22 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
+use weir_base::{ErrorKind, LINES_INTERVAL, LogLimiter};
 use weir_net::SocketFile;
 
 use crate::answers::Answers;
+use crate::call_queue::CallQueue;
 use crate::caller::{self, Caller};
 use crate::calls::table::Control;
 use crate::connection::Duplex;
-use crate::door::{Door, Process};
 use crate::limits::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, REFUSAL_LIMIT, REFUSALS_MAX, RETRY_AFTER_SECONDS,
     STOP_TIMEOUT,
 };
 use crate::listen::{Listener, Socket};
-use crate::slots::{Call, Entrance, Slots, Taken, Who};
+use crate::slots::{Call, Entrance, SlotOwner, Slots, Taken};
 use crate::token::{Authority, Checker};
-use crate::turns::Turns;
+use crate::unix_access::{Process, UnixAccess};
 use crate::watched::Watched;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, slots};
@@ -57,7 +57,7 @@ use crate::{Error, guard, routes, slots};
 /// calls up to [`STOP_TIMEOUT`] to finish. Needs a tokio runtime with I/O and time; a
 /// single-threaded one is sufficient. [`Control`] must not block it.
 ///
-/// `gate` authorizes the calls by the rights of the caller: a user of the unix socket, or the
+/// `authorization` authorizes the calls by the rights of the caller: a user of the unix socket, or the
 /// holder of a token that `authority` knows.
 ///
 /// # Errors
@@ -71,14 +71,14 @@ pub async fn serve<S: Control>(
     let (stopping, stopped) = watch::channel(false);
     let router = routes::router(&control);
     let checker = Arc::new(Checker::new(authority));
-    let (turns, answers) = (Arc::<Turns>::default(), Arc::<Answers>::default());
+    let (call_queue, answers) = (Arc::<CallQueue>::default(), Arc::<Answers>::default());
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let mut loops = JoinSet::new();
     for listener in listeners {
         let entry = guard::Entry {
             hosts: listener.hosts.clone(),
             checker: Arc::clone(&checker),
-            turns: Arc::clone(&turns),
+            call_queue: Arc::clone(&call_queue),
             answers: Arc::clone(&answers),
         };
         let entry = middleware::from_fn_with_state(Arc::new(entry), guard::admit);
@@ -103,7 +103,7 @@ enum Source {
     Unix(
         UnixListener,
         #[expect(dead_code, reason = "removes the file when dropped")] SocketFile,
-        Door,
+        UnixAccess,
     ),
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
@@ -136,8 +136,8 @@ impl Source {
     fn new(listener: Listener) -> Result<Self, Error> {
         let address = listener.address().to_string();
         match listener.socket {
-            Socket::Unix(socket, file, door) => {
-                UnixListener::from_std(socket).map(|s| Self::Unix(s, file, door))
+            Socket::Unix(socket, file, unix_access) => {
+                UnixListener::from_std(socket).map(|s| Self::Unix(s, file, unix_access))
             }
             Socket::Tcp(socket, tls) => {
                 let tls = tls.map(|tls| tls.acceptor());
@@ -148,19 +148,19 @@ impl Source {
     }
 
     /// The next connection, its caller, and the owner of its slot.
-    async fn accept(&self) -> io::Result<(Accepted, Caller, Who)> {
+    async fn accept(&self) -> io::Result<(Accepted, Caller, SlotOwner)> {
         match self {
-            Self::Unix(listener, _, door) => {
+            Self::Unix(listener, _, unix_access) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-                let is_root = uid.is_some_and(|uid| door.is_owner(uid));
-                let who = if is_root { Who::Root } else { Who::Uid(uid) };
+                let is_root = uid.is_some_and(|uid| unix_access.is_owner(uid));
+                let who = if is_root { SlotOwner::Root } else { SlotOwner::Uid(uid) };
                 let caller = match stream.peer_cred() {
                     Ok(peer) => {
                         let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
-                        door.caller(Process { uid, gid, pid })
+                        unix_access.caller(Process { uid, gid, pid })
                     }
-                    Err(_) => Caller::stranger("an unknown process"),
+                    Err(_) => Caller::unauthenticated("an unknown process"),
                 };
                 Ok((Accepted::Ready(Box::new(stream)), caller, who))
             }
@@ -174,7 +174,7 @@ impl Source {
                     Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
                     None => Accepted::Ready(Box::new(stream)),
                 };
-                Ok((stream, Caller::stranger(from), Who::of(peer.ip())))
+                Ok((stream, Caller::unauthenticated(from), SlotOwner::of(peer.ip())))
             }
         }
     }
@@ -234,7 +234,7 @@ async fn accept_all(
 
 /// Waits before the next accept: without a free descriptor, other connections must close first.
 pub(crate) async fn not_accepted(error: &io::Error) {
-    static TOLD: Sieve<()> = Sieve::new(LINES_INTERVAL);
+    static TOLD: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
         tracing::warn!(%error, more, "cannot accept a connection");
     }

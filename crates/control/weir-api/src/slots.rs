@@ -1,6 +1,6 @@
 //! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
-//! Accepting and serving are in `server`, limits of calls for each token are in `turns`.
+//! Accepting and serving are in `server`, limits of calls for each token are in `call_queue`.
 //!
 //! The server accepts a new connection at once. If all slots are taken, or all that one peer may
 //! have, it evicts a connection that makes no progress: first an idle one or one with an incomplete
@@ -12,7 +12,7 @@
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
 //! - at most [`PEER_CONNECTIONS_MAX`] of one address or one local user (other tables have other
-//!   limits: [`Most`]);
+//!   limits: [`SlotLimits`]);
 //! - a running call is never interrupted: its connection closes after the response was sent, or if
 //!   the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 
@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use weir_base::Sieve;
+use weir_base::LogLimiter;
 
 use crate::answers::Charge;
 use crate::limits::{
@@ -36,7 +36,7 @@ use crate::limits::{
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which a waiting connection looks for connections that have become evictable.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A connection whose call was cut short must send the response and close within this time.
 const CUT_SHORT_LIMIT: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
 
 /// Owner of a connection, for the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum SlotOwner {
     /// An IP address; of IPv6 the /64 network, because one machine may have all of its addresses.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
@@ -87,7 +87,7 @@ pub(crate) enum Who {
     Uid(Option<u32>),
 }
 
-impl Who {
+impl SlotOwner {
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(ip) => Self::Address(IpAddr::V6((u128::from(ip) >> 64 << 64).into())),
@@ -145,14 +145,14 @@ struct State {
 
 /// Slot of one connection.
 pub(crate) struct Slot {
-    who: Who,
+    who: SlotOwner,
     state: Mutex<State>,
     leave: Notify,
     hurry: Notify,
 }
 
 impl Slot {
-    fn new(who: Who) -> Arc<Self> {
+    fn new(who: SlotOwner) -> Arc<Self> {
         let (phase, since) = (Phase::Waits, Instant::now());
         let (stall_limit, charges) = (STALL_LIMIT, Vec::new());
         let state = State { phase, since, calls: 0, stall_limit, charges };
@@ -300,7 +300,7 @@ impl Drop for Yields {
 
 /// Limits of slots and of the queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct SlotLimits {
     /// Maximum number of connections.
     pub(crate) all: usize,
     /// ... of one address or user.
@@ -317,9 +317,9 @@ pub(crate) struct Most {
 
 /// The slots of a listener, or of one kind of its connections.
 pub(crate) struct Slots {
-    most: Most,
+    most: SlotLimits,
     table: Mutex<Table>,
-    refused: Sieve<()>,
+    refused: LogLimiter<()>,
     freed: Notify,
 }
 
@@ -334,40 +334,40 @@ struct Table {
 
 /// Numbers of connections, without those that are being closed.
 struct Counts {
-    of: HashMap<Who, usize>,
+    of: HashMap<SlotOwner, usize>,
     /// Connections outside the slots of root.
     common: usize,
 }
 
 impl Table {
-    fn counts(&self, most: &Most) -> Counts {
-        let mut of: HashMap<Who, usize> = HashMap::new();
+    fn counts(&self, most: &SlotLimits) -> Counts {
+        let mut of: HashMap<SlotOwner, usize> = HashMap::new();
         for slot in self.taken.iter().filter(|slot| !slot.is_leaving()) {
             *of.entry(slot.who).or_default() += 1;
         }
         let total: usize = of.values().sum();
-        let of_root = of.get(&Who::Root).copied().unwrap_or_default();
+        let of_root = of.get(&SlotOwner::Root).copied().unwrap_or_default();
         Counts { common: total - of_root.min(most.of_root), of }
     }
 }
 
 impl Counts {
-    fn of(&self, who: Who) -> usize {
+    fn of(&self, who: SlotOwner) -> usize {
         self.of.get(&who).copied().unwrap_or_default()
     }
 
     /// Connections of `who` in common slots.
-    fn common_of(&self, who: Who, most: &Most) -> usize {
-        let own = if who == Who::Root { most.of_root } else { 0 };
+    fn common_of(&self, who: SlotOwner, most: &SlotLimits) -> usize {
+        let own = if who == SlotOwner::Root { most.of_root } else { 0 };
         self.of(who).saturating_sub(own)
     }
 
-    fn has_share(&self, who: Who, most: &Most) -> bool {
+    fn has_share(&self, who: SlotOwner, most: &SlotLimits) -> bool {
         self.common_of(who, most) >= most.of_one
     }
 
-    fn has_room(&self, who: Who, most: &Most) -> bool {
-        who == Who::Root && self.of(who) < most.of_root
+    fn has_room(&self, who: SlotOwner, most: &SlotLimits) -> bool {
+        who == SlotOwner::Root && self.of(who) < most.of_root
             || !self.has_share(who, most) && self.common < most.all
     }
 }
@@ -397,7 +397,7 @@ pub(crate) struct Waiting {
 
 impl Default for Slots {
     fn default() -> Self {
-        Self::with(Most {
+        Self::with(SlotLimits {
             all: CONNECTIONS_MAX,
             of_one: PEER_CONNECTIONS_MAX,
             of_root: ROOT_SLOTS,
@@ -409,17 +409,17 @@ impl Default for Slots {
 }
 
 impl Slots {
-    pub(crate) fn with(most: Most) -> Self {
+    pub(crate) fn with(most: SlotLimits) -> Self {
         Self {
             most,
             table: Mutex::default(),
-            refused: Sieve::new(TELL_INTERVAL),
+            refused: LogLimiter::new(TELL_INTERVAL),
             freed: Notify::new(),
         }
     }
 
     /// Requests a slot for a new connection, or a place in the queue.
-    pub(crate) fn knock(self: &Arc<Self>, who: Who) -> Entrance {
+    pub(crate) fn knock(self: &Arc<Self>, who: SlotOwner) -> Entrance {
         let slot = Slot::new(who);
         let taken = Taken { slots: Mutex::new(Arc::clone(self)), slot: Arc::clone(&slot) };
         let mut table = self.table.lock();
@@ -431,7 +431,7 @@ impl Slots {
         let most = &self.most;
         if of_who >= most.waiting_of_one || table.waiting.len() >= most.waiting {
             drop(table);
-            self.tell_refused(who);
+            self.report_refused(who);
             return Entrance::Full;
         }
         let (enter, entered) = oneshot::channel();
@@ -468,13 +468,13 @@ impl Slots {
     /// Admits waiting connections; peers with the fewest connections first.
     fn settle(&self, table: &mut Table) {
         table.waiting.retain(|(_, enter)| !enter.is_closed());
-        let mut tried: Vec<Who> = Vec::new();
+        let mut tried: Vec<SlotOwner> = Vec::new();
         loop {
             let counts = table.counts(&self.most);
             let waiting = table.waiting.iter().enumerate();
             let next = waiting.filter(|(_, (slot, _))| !tried.contains(&slot.who));
-            let next =
-                next.min_by_key(|(_, (slot, _))| (slot.who != Who::Root, counts.of(slot.who)));
+            let next = next
+                .min_by_key(|(_, (slot, _))| (slot.who != SlotOwner::Root, counts.of(slot.who)));
             let Some((at, (slot, _))) = next else { return };
             let slot = Arc::clone(slot);
             if self.enter(table, &slot) {
@@ -496,7 +496,7 @@ impl Slots {
         self.freed.notify_waiters();
     }
 
-    fn tell_refused(&self, who: Who) {
+    fn report_refused(&self, who: SlotOwner) {
         if let Some(more) = self.refused.pass(()) {
             tracing::warn!(?who, more, "connection refused: all slots are in use");
         }
@@ -520,17 +520,17 @@ impl Waiting {
         let slots = Arc::clone(&self.taken.slots.lock());
         let deadline = Instant::now() + SLOT_WAIT;
         loop {
-            if let Ok(entered) = tokio::time::timeout(LOOK, &mut self.entered).await {
+            if let Ok(entered) = tokio::time::timeout(POLL_INTERVAL, &mut self.entered).await {
                 return entered.is_ok().then_some(self.taken);
             }
             if Instant::now() >= deadline {
-                slots.tell_refused(self.taken.slot.who);
+                slots.report_refused(self.taken.slot.who);
                 return None;
             }
             // Connections become evictable with time. One search serves the whole queue.
             let mut table = slots.table.lock();
             let now = Instant::now();
-            if table.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 2) {
+            if table.looked.is_none_or(|looked| now.duration_since(looked) >= POLL_INTERVAL / 2) {
                 table.looked = Some(now);
                 slots.settle(&mut table);
             }

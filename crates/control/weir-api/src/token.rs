@@ -25,11 +25,11 @@ use tokio::sync::Semaphore;
 use weir_base::ErrorKind;
 
 use crate::caller::Caller;
-use crate::door::GROUP;
 use crate::limits::{
     GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESSERS_MAX, GUESSES_WAITING_MAX,
     NOTED_PATH_CHARS_MAX,
 };
+use crate::unix_access::GROUP;
 use crate::wire::ApiError;
 
 /// Prefix of every token, by which users and secret scanners recognize it.
@@ -100,12 +100,12 @@ pub fn unknown_token() -> ApiError {
 /// Authenticates the callers of one server.
 pub(crate) struct Checker {
     authority: Arc<dyn Authority>,
-    guesses: Guesses,
+    auth_throttle: AuthThrottle,
 }
 
 impl Checker {
     pub(crate) fn new(authority: Arc<dyn Authority>) -> Self {
-        Self { authority, guesses: Guesses::default() }
+        Self { authority, auth_throttle: AuthThrottle::default() }
     }
 
     /// Returns the caller of a request that arrived over the connection of `connected`.
@@ -134,9 +134,9 @@ impl Checker {
             None => Err(unknown_token()),
         };
         if found.is_err() {
-            let (times, delay) = self.guesses.note(&from, Instant::now());
+            let (times, delay) = self.auth_throttle.note(&from, Instant::now());
             self.authority.refused(&from, times);
-            self.guesses.wait(delay).await;
+            self.auth_throttle.wait(delay).await;
         }
         found
     }
@@ -175,7 +175,7 @@ fn refuse_in_url(uri: &Uri) -> Result<(), ApiError> {
 }
 
 /// Wrong tokens by sender.
-struct Guesses {
+struct AuthThrottle {
     seen: Mutex<BTreeMap<String, Seen>>,
     waiting: Semaphore,
 }
@@ -185,13 +185,13 @@ struct Seen {
     last: Instant,
 }
 
-impl Default for Guesses {
+impl Default for AuthThrottle {
     fn default() -> Self {
         Self { seen: Mutex::default(), waiting: Semaphore::new(GUESSES_WAITING_MAX) }
     }
 }
 
-impl Guesses {
+impl AuthThrottle {
     /// Counts a wrong token; returns the number in succession, and the delay for this one.
     fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
         let mut seen = self.seen.lock();
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn delay_of_wrong_tokens_doubles_by_network_and_expires() {
-        let guesses = Guesses::default();
+        let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
-        let note = |from: &str, at: Duration| guesses.note(from, start + at);
+        let note = |from: &str, at: Duration| auth_throttle.note(from, start + at);
         assert_eq!(note("10.0.0.1", Duration::ZERO), (1, GUESS_DELAY_MIN));
         assert_eq!(note("10.0.0.1", Duration::ZERO), (2, GUESS_DELAY_MIN * 2));
         assert_eq!(note("10.0.0.2", Duration::ZERO).0, 1);
@@ -265,14 +265,14 @@ mod tests {
         for number in 0..2 * GUESSERS_MAX {
             note(&format!("user {number}"), Duration::ZERO);
         }
-        assert_eq!(guesses.seen.lock().len(), GUESSERS_MAX);
+        assert_eq!(auth_throttle.seen.lock().len(), GUESSERS_MAX);
     }
 
     #[tokio::test(start_paused = true)]
     async fn number_of_delayed_wrong_tokens_is_limited() {
         let checker = Arc::new(Checker::new(Arc::new(NoTokens)));
         let guess = async |checker: Arc<Checker>, last: u8| {
-            let from = Caller::stranger(format!("10.0.0.{last}"));
+            let from = Caller::unauthenticated(format!("10.0.0.{last}"));
             let headers = HeaderMap::from_iter([(AUTHORIZATION, "Bearer weir_0".parse().unwrap())]);
             let begun = tokio::time::Instant::now();
             checker.caller(from, &Uri::from_static("/v1/pools"), &headers).await.unwrap_err();

@@ -135,11 +135,11 @@ mod tests {
 
     use super::*;
     use crate::limits::{STALL_LIMIT, STREAM_STALL_LIMIT};
-    use crate::slots::{Entrance, Slots, Who};
+    use crate::slots::{Entrance, SlotOwner, Slots};
 
     fn watched(stream: tokio::io::DuplexStream) -> (Watched, crate::slots::Taken) {
         let slots = Arc::new(Slots::default());
-        let Entrance::Taken(taken) = slots.knock(Who::Root) else { panic!("no free slot") };
+        let Entrance::Taken(taken) = slots.knock(SlotOwner::Root) else { panic!("no free slot") };
         (Watched::new(Box::new(stream), Some(taken.slot())), taken)
     }
 

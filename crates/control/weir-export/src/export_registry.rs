@@ -19,7 +19,7 @@ use weir_net::{AllowList, LiveAllowList};
 use crate::volume_export::{Connected, OpenVolume};
 
 /// One active export.
-struct Offered {
+struct ActiveExport {
     engine: Arc<Engine>,
     volume: Arc<Volume>,
     read_only: bool,
@@ -28,7 +28,7 @@ struct Offered {
     connections: Arc<AtomicU32>,
 }
 
-impl Offered {
+impl ActiveExport {
     /// Whether a client at this address, or on a unix socket (`None`), may open it.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
@@ -39,7 +39,7 @@ impl Offered {
 /// All active exports, by name.
 #[derive(Default)]
 pub struct Registry {
-    offered: RwLock<BTreeMap<String, Offered>>,
+    offered: RwLock<BTreeMap<String, ActiveExport>>,
     /// Addresses that may connect over TCP, if the server has no rule of its own: the union of the
     /// exports' lists. An export without a list is then hidden from all TCP clients.
     named: Option<LiveAllowList>,
@@ -62,7 +62,7 @@ impl Registry {
         allowed: Option<AllowList>,
     ) {
         let connections = Arc::default();
-        let offered = Offered { engine, volume, read_only, allowed, connections };
+        let offered = ActiveExport { engine, volume, read_only, allowed, connections };
         self.change(|all| drop(all.insert(name.to_owned(), offered)));
     }
 
@@ -81,7 +81,7 @@ impl Registry {
         self.change(|all| drop(all.remove(name)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Offered>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, ActiveExport>)) {
         let mut offered = self.offered.write();
         change(&mut offered);
         if let Some(named) = &self.named {

@@ -54,7 +54,7 @@ pub(crate) fn refused(error: DatasetError) -> ExportError {
 
 /// Direction of a request's data.
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     Read,
     Write,
 }
@@ -63,14 +63,14 @@ impl OpenVolume {
     /// Counts a request if it has completed.
     fn count(
         &self,
-        way: Way,
+        way: Direction,
         bytes: u64,
         done: Result<bool, DatasetError>,
     ) -> Result<bool, ExportError> {
         if let Ok(true) = done {
             match way {
-                Way::Read => self.engine.traffic().read(bytes),
-                Way::Write => self.engine.traffic().wrote(bytes),
+                Direction::Read => self.engine.traffic().read(bytes),
+                Direction::Write => self.engine.traffic().wrote(bytes),
             }
         }
         done.map_err(refused)
@@ -96,7 +96,7 @@ impl weir_block::Export for OpenVolume {
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
         let bytes = out.len() as u64;
-        self.count(Way::Read, bytes, self.volume.try_read(offset, out))
+        self.count(Direction::Read, bytes, self.volume.try_read(offset, out))
     }
 
     fn try_share(
@@ -105,38 +105,38 @@ impl weir_block::Export for OpenVolume {
         len_bytes: u64,
         blocks: &mut Vec<Block>,
     ) -> Result<bool, ExportError> {
-        self.count(Way::Read, len_bytes, self.volume.try_share(offset, len_bytes, blocks))
+        self.count(Direction::Read, len_bytes, self.volume.try_share(offset, len_bytes, blocks))
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
         Box::pin(async move {
             let bytes = out.len() as u64;
             let done = self.volume.read(offset, out).await;
-            self.count(Way::Read, bytes, done.map(|()| true)).map(|_| ())
+            self.count(Direction::Read, bytes, done.map(|()| true)).map(|_| ())
         })
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError> {
-        self.count(Way::Write, data.len() as u64, self.volume.try_write(offset, data))
+        self.count(Direction::Write, data.len() as u64, self.volume.try_write(offset, data))
     }
 
     fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()> {
         Box::pin(async move {
             let done = self.volume.write(offset, data).await;
-            self.count(Way::Write, data.len() as u64, done.map(|()| true)).map(|_| ())
+            self.count(Direction::Write, data.len() as u64, done.map(|()| true)).map(|_| ())
         })
     }
 
     fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
         let bytes = bytes_of(blocks);
-        self.count(Way::Write, bytes, self.volume.try_write_blocks(offset, blocks))
+        self.count(Direction::Write, bytes, self.volume.try_write_blocks(offset, blocks))
     }
 
     fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
         Box::pin(async move {
             let bytes = bytes_of(&blocks);
             let done = self.volume.write_blocks(offset, blocks).await;
-            self.count(Way::Write, bytes, done.map(|()| true)).map(|_| ())
+            self.count(Direction::Write, bytes, done.map(|()| true)).map(|_| ())
         })
     }
 

@@ -102,9 +102,9 @@ pub enum DatasetError {
     #[error(
         "{name}: {what} needs {} more of the pool, which has {} that nobody was promised",
         Human(*needed_bytes),
-        Human(*room_bytes)
+        Human(*unreserved_bytes)
     )]
-    NoRoom {
+    CannotReserve {
         /// Full name.
         name: String,
         /// The reservation that the pool cannot grant.
@@ -113,7 +113,7 @@ pub enum DatasetError {
         /// volume.
         needed_bytes: u64,
         /// Unreserved bytes of the pool.
-        room_bytes: u64,
+        unreserved_bytes: u64,
     },
     /// The value of a property conflicts with the present use or with another property.
     #[error("{name}: {property} cannot be {}: {} is {why}", Human(*value), Human(*bound))]
@@ -308,7 +308,9 @@ impl DatasetError {
             | Self::Size { .. }
             | Self::OutOfRange { .. }
             | Self::ShrinkBelowData { .. } => ErrorKind::Invalid,
-            Self::Full { .. } | Self::Quota { .. } | Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::Full { .. } | Self::Quota { .. } | Self::CannotReserve { .. } => {
+                ErrorKind::NoSpace
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct DamagedRange {
     /// The txg that wrote the pointer to the damaged records. Versions of the volume from this txg
     /// on are damaged.
     pub born: Txg,
-    /// Last txg of the newest damaged version; [`Self::NOW`] if the head is damaged too.
+    /// Last txg of the newest damaged version; [`Self::HEAD`] if the head is damaged too.
     pub until: Txg,
     /// Time of discovery, ms since 1970.
     pub found_unix_ms: u64,
@@ -37,7 +37,7 @@ pub struct DamagedRange {
 
 impl DamagedRange {
     /// Value of `until` for the head of the volume, and so for snapshots that will be taken of it.
-    pub const NOW: Txg = Txg(u64::MAX);
+    pub const HEAD: Txg = Txg(u64::MAX);
 
     /// First record after the range.
     pub fn end(&self) -> u64 {
@@ -228,7 +228,7 @@ mod tests {
             first: n * 10,
             count: 1 + n,
             born: Txg(5),
-            until: if n.is_multiple_of(2) { DamagedRange::NOW } else { Txg(9) },
+            until: if n.is_multiple_of(2) { DamagedRange::HEAD } else { Txg(9) },
             found_unix_ms: 1000 + n,
         };
         let part = |n: u64| DamagedPart {

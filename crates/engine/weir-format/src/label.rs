@@ -90,7 +90,7 @@ pub enum VdevRole {
     /// The vdev stores segments.
     Data,
     /// The vdev is being evacuated: its segments move to other vdevs, then it is removed.
-    Leaving,
+    Evacuating,
     /// The vdev stores the intent log and no segments.
     Log,
     /// The vdev is a spare disk that replaces a failed one.
@@ -101,11 +101,12 @@ pub enum VdevRole {
 
 impl VdevRole {
     /// All roles, indexed by their number on disk.
-    pub const ALL: [Self; 5] = [Self::Data, Self::Leaving, Self::Log, Self::Spare, Self::Removed];
+    pub const ALL: [Self; 5] =
+        [Self::Data, Self::Evacuating, Self::Log, Self::Spare, Self::Removed];
 
     /// True if the vdev may have segments.
     pub const fn holds_segments(self) -> bool {
-        matches!(self, Self::Data | Self::Leaving)
+        matches!(self, Self::Data | Self::Evacuating)
     }
 }
 

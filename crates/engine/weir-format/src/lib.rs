@@ -53,7 +53,7 @@ pub use reference::{REFERENCES_MAX, ReferenceTable};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
 pub use summary::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
-pub use uberblock::{BootstrapCopy, LINEAGE_MAX, Opening, STALE_LEGS_MAX, StaleLeg, Uberblock};
+pub use uberblock::{BootstrapCopy, ImportEpoch, LINEAGE_MAX, STALE_LEGS_MAX, StaleLeg, Uberblock};
 pub use weir_base::Compression;
 
 #[cfg(test)]

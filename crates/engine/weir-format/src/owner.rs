@@ -23,7 +23,7 @@ pub struct Owner {
     /// Guid of the pool.
     pub pool: Guid,
     /// Id of the owner's import epoch.
-    pub opening: Guid,
+    pub import_epoch: Guid,
     /// True if the owner closed the pool.
     pub is_closed: bool,
     /// Identity of the machine.
@@ -75,7 +75,7 @@ impl Owner {
         let mut w = Writer::default();
         w.u64(MAGIC);
         w.u64(self.pool.0);
-        w.u64(self.opening.0);
+        w.u64(self.import_epoch.0);
         w.u8(u8::from(self.is_closed));
         w.u64(self.pid_namespace);
         w.u32(self.pid);
@@ -104,7 +104,7 @@ impl Owner {
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        let (pool, opening) = (Guid(r.u64()?), Guid(r.u64()?));
+        let (pool, import_epoch) = (Guid(r.u64()?), Guid(r.u64()?));
         let is_closed = match r.u8()? {
             0 => false,
             1 => true,
@@ -121,7 +121,7 @@ impl Owner {
         let txg = Txg(r.u64()?);
         Ok(Self {
             pool,
-            opening,
+            import_epoch,
             is_closed,
             machine,
             host,

@@ -25,7 +25,7 @@ pub enum SegmentState {
     Dead,
     /// The cleaner moved the live blocks to other segments. The physical segment is reused a few
     /// txgs later.
-    Leaving,
+    Evacuating,
     /// The cleaner moved the live blocks to other segments, and the physical segment now belongs to
     /// another segment.
     Remapped,
@@ -123,7 +123,7 @@ impl SegmentEntry {
             SegmentState::Open => 1,
             SegmentState::Sealed => 2,
             SegmentState::Dead => 3,
-            SegmentState::Leaving => 4,
+            SegmentState::Evacuating => 4,
             SegmentState::Remapped => 5,
         });
         w.u8(match self.class {
@@ -156,7 +156,7 @@ impl SegmentEntry {
             1 => SegmentState::Open,
             2 => SegmentState::Sealed,
             3 => SegmentState::Dead,
-            4 => SegmentState::Leaving,
+            4 => SegmentState::Evacuating,
             5 => SegmentState::Remapped,
             other => return Err(r.bad("state", other)),
         };

@@ -65,8 +65,8 @@ fn uberblock() -> Uberblock {
             StaleLeg { guid: Guid(4), after: Txg(8) },
         ],
         lineage: vec![
-            Opening { id: Guid(40), first: Txg(7) },
-            Opening { id: Guid(39), first: Txg(1) },
+            ImportEpoch { id: Guid(40), first: Txg(7) },
+            ImportEpoch { id: Guid(39), first: Txg(1) },
         ],
         unconfirmed_legs: vec![StaleLeg { guid: Guid(5), after: Txg(8) }],
     }
@@ -239,7 +239,7 @@ fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
     };
     let mut all = label();
     all.vdevs.push(VdevConfig::REMOVED);
-    let roles = [VdevRole::Leaving, VdevRole::Log, VdevRole::Spare];
+    let roles = [VdevRole::Evacuating, VdevRole::Log, VdevRole::Spare];
     all.vdevs.extend((7..).zip(roles).map(|(guid, role)| disk(role, guid)));
     assert_eq!(Label::decode(&all.encode()).as_ref(), Ok(&all));
     let segments: Vec<u64> = all.vdevs.iter().map(|vdev| all.segments(vdev)).collect();
@@ -711,7 +711,7 @@ fn format_documentation_is_up_to_date() {
 fn damaged_owner_slot_is_detected() {
     let owner = Owner {
         pool: Guid(1),
-        opening: Guid(2),
+        import_epoch: Guid(2),
         is_closed: false,
         machine: "m".repeat(OWNER_TEXT_BYTES_MAX),
         host: "host".into(),

@@ -42,7 +42,7 @@ pub struct StaleLeg {
 
 /// One import epoch. It begins when the pool is created or imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opening {
+pub struct ImportEpoch {
     /// Random identifier of the epoch.
     pub id: Guid,
     /// First txg that was committed in this epoch.
@@ -78,7 +78,7 @@ pub struct Uberblock {
     pub stale_legs: Vec<StaleLeg>,
     /// The last import epochs of the pool, newest first. Import uses them to distinguish a disk
     /// that was disconnected from a disk that was written separately.
-    pub lineage: Vec<Opening>,
+    pub lineage: Vec<ImportEpoch>,
     /// Legs whose newest own uberblock, at import, was one txg older than the pool's;
     /// [`StaleLeg::after`] is that txg. They count as complete, are read after the other legs, and
     /// are resilvered.
@@ -141,7 +141,7 @@ impl Uberblock {
             w.u64(after.0);
         }
         w.u8(self.lineage.len() as u8);
-        for Opening { id, first } in &self.lineage {
+        for ImportEpoch { id, first } in &self.lineage {
             w.u64(id.0);
             w.u64(first.0);
         }
@@ -192,12 +192,12 @@ impl Uberblock {
             return Err(r.bad("stale_legs", legs));
         }
         let stale_legs = decode_legs(&mut r, usize::from(legs))?;
-        let openings = r.u8()?;
-        if !(1..=LINEAGE_MAX).contains(&usize::from(openings)) {
-            return Err(r.bad("lineage", openings));
+        let import_epochs = r.u8()?;
+        if !(1..=LINEAGE_MAX).contains(&usize::from(import_epochs)) {
+            return Err(r.bad("lineage", import_epochs));
         }
-        let lineage = (0..openings)
-            .map(|_| Ok(Opening { id: Guid(r.u64()?), first: Txg(r.u64()?) }))
+        let lineage = (0..import_epochs)
+            .map(|_| Ok(ImportEpoch { id: Guid(r.u64()?), first: Txg(r.u64()?) }))
             .collect::<Result<_, FormatError>>()?;
         let unconfirmed = r.u8()?;
         if usize::from(unconfirmed) + stale_legs.len() > STALE_LEGS_MAX {

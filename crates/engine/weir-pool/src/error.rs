@@ -14,14 +14,14 @@ use weir_format::FormatError;
 
 /// Address of a stored block, for error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockPlace {
+pub struct BlockAddress {
     /// Index of the vdev in the label.
     pub vdev: u16,
     /// Byte offset in the vdev's segment area.
     pub offset: u64,
 }
 
-impl fmt::Display for BlockPlace {
+impl fmt::Display for BlockAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "vdev {} byte {}", self.vdev, self.offset)
     }
@@ -45,7 +45,7 @@ pub enum PoolError {
         /// Name of the structure.
         what: &'static str,
         /// Address of the structure, if known.
-        place: Option<BlockPlace>,
+        place: Option<BlockAddress>,
         /// The defect.
         source: FormatError,
     },

@@ -48,7 +48,7 @@ pub enum IscsiError {
     },
     /// Unsolicited data of a command arrived incompletely while all memory was in use.
     #[error("{len} bytes of unfinished data that nobody asked for, and no memory is left")]
-    Unasked {
+    UnsolicitedData {
         /// Length of that data, in bytes.
         len: usize,
     },
@@ -94,7 +94,7 @@ impl IscsiError {
             | Self::Wire(WireError::DataTooLong { .. })
             | Self::OutOfOrder { .. }
             | Self::Protocol { .. } => ErrorKind::Invalid,
-            Self::Unasked { .. } => ErrorKind::NoSpace,
+            Self::UnsolicitedData { .. } => ErrorKind::NoSpace,
             Self::Wire(_) => ErrorKind::Data,
             Self::LoginTimeout { .. }
             | Self::Stuck { .. }

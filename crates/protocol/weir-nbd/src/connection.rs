@@ -18,10 +18,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
+use weir_base::{ErrorKind, LINES_INTERVAL, LogLimiter};
 use weir_block::{Block, Export, ExportError, OutBuf};
 use weir_net::limits::KEEP_BYTES_MAX;
-use weir_net::{Linger, Outgoing, Place, Share, Signal};
+use weir_net::{BusyPoll, MemoryGrant, Outgoing, Place, Signal};
 
 use crate::errno::errno;
 use crate::limits::{
@@ -29,12 +29,12 @@ use crate::limits::{
     SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::reply::{self, READ_HEADER_BYTES_MAX};
-use crate::request::{Command, Refusal, Request, Terms};
+use crate::request::{Command, Negotiated, Refusal, Request};
 use crate::wire::Errno;
 
 /// Log rate limiter for I/O errors of all connections: a client that reconnects may read the same
 /// bad block again and again.
-static FAILURES: Sieve<Failure> = Sieve::new(LINES_INTERVAL);
+static FAILURES: LogLimiter<Failure> = LogLimiter::new(LINES_INTERVAL);
 
 #[derive(PartialEq, Eq)]
 enum Failure {
@@ -42,12 +42,12 @@ enum Failure {
     HalfWay,
 }
 
-mod room;
+mod memory;
 
 /// State that reader, writer and request tasks of one connection share.
 pub(crate) struct Connection {
     export: Arc<dyn Export>,
-    terms: Terms,
+    negotiated: Negotiated,
     /// Replies collected for the next send.
     out: RefCell<OutBuf>,
     /// Large replies: each is sent from its own buffer or in pieces.
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     part_bytes: Cell<usize>,
     /// Memory grant of this connection, and the number of bytes that the connection last reported
     /// to the budget.
-    share: Share,
+    grant: MemoryGrant,
     accounted_bytes: Cell<usize>,
     place: Arc<Place>,
     /// True once the connection accepts no further request; the writer ends after it has sent all
@@ -80,7 +80,7 @@ pub(crate) struct Connection {
     receives: Cell<u64>,
     requests: Cell<u64>,
     requests_answered: Cell<u64>,
-    linger: Linger,
+    busy_poll: BusyPoll,
 }
 
 /// Entry of the queue of large replies.
@@ -155,13 +155,13 @@ impl Drop for Ticket {
 impl Connection {
     pub(crate) fn new(
         export: Arc<dyn Export>,
-        terms: Terms,
-        share: Share,
+        negotiated: Negotiated,
+        grant: MemoryGrant,
         place: &Arc<Place>,
     ) -> Rc<Self> {
         Rc::new(Self {
             export,
-            terms,
+            negotiated,
             out: RefCell::default(),
             queue: RefCell::default(),
             pool: RefCell::default(),
@@ -170,7 +170,7 @@ impl Connection {
             task_requests: Cell::new(0),
             task_bytes: Cell::new(0),
             part_bytes: Cell::new(0),
-            share,
+            grant,
             accounted_bytes: Cell::new(0),
             place: Arc::clone(place),
             ended: Cell::new(false),
@@ -180,12 +180,12 @@ impl Connection {
             requests: Cell::new(0),
             receives: Cell::new(0),
             requests_answered: Cell::new(0),
-            linger: Linger::default(),
+            busy_poll: BusyPoll::default(),
         })
     }
 
-    pub(crate) const fn terms(&self) -> &Terms {
-        &self.terms
+    pub(crate) const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -248,14 +248,14 @@ impl Connection {
         at: u32,
     ) -> Result<(Outgoing, bool), ExportError> {
         let Request { cookie, offset, len, command } = *request;
-        let in_parts = self.terms.structured && command == Command::Read { whole: false };
+        let in_parts = self.negotiated.structured && command == Command::Read { whole: false };
         let piece = (len - at).min(PIECE_BYTES as u32);
         let is_last = at + piece == len;
         let mut buffer = self.buffer(READ_HEADER_BYTES_MAX + piece as usize);
         if in_parts {
             reply::read_part(&mut buffer, cookie, offset + u64::from(at), piece, is_last);
         } else if at == 0 {
-            reply::read_header(&mut buffer, &self.terms, cookie, offset, len);
+            reply::read_header(&mut buffer, &self.negotiated, cookie, offset, len);
         }
         let space = buffer.space(piece as usize);
         match self.export.read(offset + u64::from(at), space).await {
@@ -280,14 +280,16 @@ impl Connection {
 
     /// Busy polls for the next request of a client with one request at a time; called when there is
     /// nothing to send.
-    pub(crate) async fn linger(&self) {
+    pub(crate) async fn busy_poll(&self) {
         let requests = self.requests.get();
         let answered = self.requests_answered.replace(requests);
         if requests - answered > LINGER_REQUESTS_MAX || self.has_tasks() {
             return;
         }
         let receives = self.receives.get();
-        self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
+        self.busy_poll
+            .while_quiet(|| self.receives.get() == receives && !self.to_send.is_set())
+            .await;
     }
 
     /// Returns the buffer of a completed send to the pool.
@@ -299,12 +301,12 @@ impl Connection {
 
     /// Counts bytes that were sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
-        self.share.moved(bytes);
+        self.grant.moved(bytes);
     }
 
     fn give_back(&self, mut buffer: OutBuf) {
         let room = self.pool_bytes.get() + buffer.room();
-        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX && !self.share.is_tight() {
+        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX && !self.grant.is_tight() {
             buffer.truncate(0);
             self.pool_bytes.set(room);
             self.pool.borrow_mut().push(buffer);
@@ -352,10 +354,10 @@ impl Connection {
 
     /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
-        self.share.moved(bytes);
+        self.grant.moved(bytes);
         self.place.used();
         self.receives.update(|n| n + 1);
-        self.linger.end();
+        self.busy_poll.end();
     }
 
     // --- running requests ---
@@ -364,7 +366,7 @@ impl Connection {
     pub(crate) fn refuse(&self, refusal: &Refusal) {
         let Refusal { cookie, errno, why } = *refusal;
         tracing::debug!(?errno, why, "NBD request refused");
-        reply::error(&mut self.out.borrow_mut(), &self.terms, cookie, errno, why);
+        reply::error(&mut self.out.borrow_mut(), &self.negotiated, cookie, errno, why);
     }
 
     /// Runs a request: replies at once, or starts a task that will reply.
@@ -411,7 +413,7 @@ impl Connection {
         }
         let mut out = self.out.borrow_mut();
         let mark = out.len();
-        reply::read_header(&mut out, &self.terms, cookie, offset, len);
+        reply::read_header(&mut out, &self.negotiated, cookie, offset, len);
         if len == 0 {
             return;
         }
@@ -445,7 +447,7 @@ impl Connection {
         let mut ticket = Ticket::new(self, request, len as usize);
         ticket.answered = true;
         let mut head = self.buffer(READ_HEADER_BYTES_MAX);
-        reply::read_header(&mut head, &self.terms, cookie, offset, len);
+        reply::read_header(&mut head, &self.negotiated, cookie, offset, len);
         let reply = Outgoing::new(head, blocks);
         self.queue.borrow_mut().push_back(Queued::Reply(reply, Some(ticket)));
         self.to_send.notify();
@@ -458,7 +460,7 @@ impl Connection {
         spawn(async move {
             let Request { cookie, offset, len, .. } = request;
             let mut buffer = connection.buffer(READ_HEADER_BYTES_MAX + len as usize);
-            reply::read_header(&mut buffer, &connection.terms, cookie, offset, len);
+            reply::read_header(&mut buffer, &connection.negotiated, cookie, offset, len);
             let space = buffer.space(len as usize);
             if let Err(error) = connection.export.read(offset, space).await {
                 return ticket.finish(Err(error));
@@ -644,7 +646,7 @@ impl Connection {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),
             None => tracing::debug!(?request, %error, "NBD request failed"),
         }
-        reply::error(out, &self.terms, request.cookie, errno, &error.to_string());
+        reply::error(out, &self.negotiated, request.cookie, errno, &error.to_string());
     }
 }
 

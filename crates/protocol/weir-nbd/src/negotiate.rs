@@ -24,7 +24,7 @@ use weir_block::{Export, ExportError, Exports};
 
 use crate::error::NbdError;
 use crate::limits::{BLOCK_BYTES_MIN, LIST_PART_BYTES, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::request::Terms;
+use crate::request::Negotiated;
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, EXPORT_NAME_PADDING_BYTES, NBD_MAGIC, OPTION_HEADER_BYTES,
     OPTION_MAGIC, OPTION_REPLY_MAGIC, Reader, STRING_BYTES_MAX, handshake, info, option,
@@ -57,14 +57,14 @@ pub struct Ready {
     /// Name by which the export was found.
     pub name: String,
     /// Negotiated parameters.
-    pub terms: Terms,
+    pub negotiated: Negotiated,
 }
 
 impl std::fmt::Debug for Ready {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ready")
             .field("name", &self.name)
-            .field("terms", &self.terms)
+            .field("terms", &self.negotiated)
             .finish_non_exhaustive()
     }
 }
@@ -261,8 +261,8 @@ impl Negotiation {
         match self.open(exports, name) {
             Ok((export, name)) => {
                 let ready = self.ready(export, name);
-                out.extend_from_slice(&ready.terms.size_bytes.to_be_bytes());
-                out.extend_from_slice(&self.flags(&ready.terms).to_be_bytes());
+                out.extend_from_slice(&ready.negotiated.size_bytes.to_be_bytes());
+                out.extend_from_slice(&self.flags(&ready.negotiated).to_be_bytes());
                 if !self.no_zeroes {
                     out.resize(out.len() + EXPORT_NAME_PADDING_BYTES, 0);
                 }
@@ -301,8 +301,8 @@ impl Negotiation {
             }
         };
         let ready = self.ready(export, name);
-        let size = ready.terms.size_bytes.to_be_bytes();
-        let flags = self.flags(&ready.terms).to_be_bytes();
+        let size = ready.negotiated.size_bytes.to_be_bytes();
+        let flags = self.flags(&ready.negotiated).to_be_bytes();
         answer.send(reply_kind::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
         let preferred = ready.export.block_bytes_preferred();
         assert!(
@@ -389,22 +389,22 @@ impl Negotiation {
     }
 
     fn ready(&self, export: Arc<dyn Export>, name: String) -> Ready {
-        let terms = Terms {
+        let negotiated = Negotiated {
             size_bytes: export.size_bytes(),
             read_only: export.read_only(),
             structured: self.structured,
             // A selection of `base:allocation` for another export does not count.
             block_status: self.allocation_of.as_deref() == Some(name.as_str()),
         };
-        Ready { export, name, terms }
+        Ready { export, name, negotiated }
     }
 
-    fn flags(&self, terms: &Terms) -> u16 {
+    fn flags(&self, negotiated: &Negotiated) -> u16 {
         let mut flags = transmission::HAS_FLAGS
             | transmission::SEND_FLUSH
             | transmission::CAN_MULTI_CONN
             | transmission::SEND_CACHE;
-        flags |= if terms.read_only {
+        flags |= if negotiated.read_only {
             transmission::READ_ONLY
         } else {
             transmission::SEND_FUA

@@ -11,7 +11,7 @@
 
 use weir_block::{Extent, OutBuf};
 
-use crate::request::Terms;
+use crate::request::Negotiated;
 use crate::wire::{
     BASE_ALLOCATION_ID, Errno, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, part, state,
 };
@@ -30,8 +30,8 @@ pub fn done(out: &mut OutBuf, cookie: u64) {
 
 /// Appends the header of a READ reply; exactly `len` bytes of data must follow.
 #[inline]
-pub fn read_header(out: &mut OutBuf, terms: &Terms, cookie: u64, offset: u64, len: u32) {
-    if !terms.structured {
+pub fn read_header(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, offset: u64, len: u32) {
+    if !negotiated.structured {
         return simple(out, 0, cookie);
     }
     if len == 0 {
@@ -46,8 +46,8 @@ pub fn read_header(out: &mut OutBuf, terms: &Terms, cookie: u64, offset: u64, le
 pub const READ_HEADER_BYTES_MAX: usize = PART_BYTES + 8;
 
 /// Appends an error reply; `text` is sent only with structured replies.
-pub fn error(out: &mut OutBuf, terms: &Terms, cookie: u64, errno: Errno, text: &str) {
-    if !terms.structured {
+pub fn error(out: &mut OutBuf, negotiated: &Negotiated, cookie: u64, errno: Errno, text: &str) {
+    if !negotiated.structured {
         return simple(out, errno as u32, cookie);
     }
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);

@@ -19,7 +19,7 @@ use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, c
 
 /// Negotiated parameters that requests and replies depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct Negotiated {
     /// Size of the export.
     pub size_bytes: u64,
     /// Whether the export is read-only.
@@ -132,7 +132,7 @@ pub enum Parsed<'a> {
 /// Parses the message at the start of `input`. A write with a payload longer than
 /// `payload_bytes_max` is returned as [`Parsed::LongWrite`].
 #[inline]
-pub fn parse<'a>(input: &'a [u8], terms: &Terms, payload_bytes_max: usize) -> Parsed<'a> {
+pub fn parse<'a>(input: &'a [u8], negotiated: &Negotiated, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {
         return Parsed::Need(REQUEST_HEADER_BYTES);
     };
@@ -141,7 +141,7 @@ pub fn parse<'a>(input: &'a [u8], terms: &Terms, payload_bytes_max: usize) -> Pa
     }
     let payload_len = if header.kind == command::WRITE { header.len } else { 0 };
     let used = REQUEST_HEADER_BYTES + payload_len as usize;
-    let command = match header.check(terms) {
+    let command = match header.check(negotiated) {
         Ok(command) => command,
         Err(_) if payload_len > DRAIN_BYTES_MAX => {
             return Parsed::Close(NbdError::WriteTooLong { len: payload_len });
@@ -187,41 +187,41 @@ impl Header {
     }
 
     #[inline]
-    fn check(&self, terms: &Terms) -> Verdict<Command> {
+    fn check(&self, negotiated: &Negotiated) -> Verdict<Command> {
         let fua = self.has(command_flag::FUA);
         match self.kind {
             command::READ => {
-                let df = if terms.structured { command_flag::DF } else { 0 };
+                let df = if negotiated.structured { command_flag::DF } else { 0 };
                 self.check_flags(df)?;
                 self.check_len(self.has(command_flag::DF))?;
-                self.check_range(terms, Errno::Inval)?;
+                self.check_range(negotiated, Errno::Inval)?;
                 Ok(Command::Read { whole: self.has(command_flag::DF) })
             }
             command::WRITE => {
                 self.check_flags(0)?;
-                check_writable(terms)?;
+                check_writable(negotiated)?;
                 self.check_len(false)?;
-                self.check_range(terms, Errno::NoSpc)?;
+                self.check_range(negotiated, Errno::NoSpc)?;
                 Ok(Command::Write { fua })
             }
             command::TRIM => {
                 self.check_flags(0)?;
-                check_writable(terms)?;
-                self.check_range(terms, Errno::Inval)?;
+                check_writable(negotiated)?;
+                self.check_range(negotiated, Errno::Inval)?;
                 Ok(Command::Zero { punch: true, fua, fast: false })
             }
             command::WRITE_ZEROES => {
                 self.check_flags(command_flag::NO_HOLE | command_flag::FAST_ZERO)?;
-                check_writable(terms)?;
-                self.check_range(terms, Errno::NoSpc)?;
+                check_writable(negotiated)?;
+                self.check_range(negotiated, Errno::NoSpc)?;
                 let punch = !self.has(command_flag::NO_HOLE);
                 Ok(Command::Zero { punch, fua, fast: self.has(command_flag::FAST_ZERO) })
             }
-            _ => self.check_rest(terms),
+            _ => self.check_rest(negotiated),
         }
     }
 
-    fn check_rest(&self, terms: &Terms) -> Verdict<Command> {
+    fn check_rest(&self, negotiated: &Negotiated) -> Verdict<Command> {
         match self.kind {
             // DISC has no reply that could report an error, so it is not checked.
             command::DISC => Ok(Command::Disconnect),
@@ -234,18 +234,18 @@ impl Header {
             }
             command::CACHE => {
                 self.check_flags(0)?;
-                self.check_range(terms, Errno::Inval)?;
+                self.check_range(negotiated, Errno::Inval)?;
                 Ok(Command::Cache)
             }
             command::BLOCK_STATUS => {
                 self.check_flags(command_flag::REQ_ONE)?;
-                if !terms.block_status {
+                if !negotiated.block_status {
                     return Err((Errno::Inval, "no metadata context was selected"));
                 }
                 if self.len == 0 {
                     return Err((Errno::Inval, "block status of nothing"));
                 }
-                self.check_range(terms, Errno::Inval)?;
+                self.check_range(negotiated, Errno::Inval)?;
                 Ok(Command::BlockStatus { one: self.has(command_flag::REQ_ONE) })
             }
             _ => Err((Errno::Inval, "unknown command")),
@@ -273,21 +273,21 @@ impl Header {
         Ok(())
     }
 
-    fn check_range(&self, terms: &Terms, outside: Errno) -> Verdict<()> {
+    fn check_range(&self, negotiated: &Negotiated, outside: Errno) -> Verdict<()> {
         let unit = u64::from(BLOCK_BYTES_MIN);
         if !self.offset.is_multiple_of(unit) || !u64::from(self.len).is_multiple_of(unit) {
             return Err((Errno::Inval, "not aligned to 512 bytes"));
         }
         let end = self.offset.checked_add(u64::from(self.len));
-        if end.is_none_or(|end| end > terms.size_bytes) {
+        if end.is_none_or(|end| end > negotiated.size_bytes) {
             return Err((outside, "beyond the end of the export"));
         }
         Ok(())
     }
 }
 
-fn check_writable(terms: &Terms) -> Verdict<()> {
-    if terms.read_only {
+fn check_writable(negotiated: &Negotiated) -> Verdict<()> {
+    if negotiated.read_only {
         return Err((Errno::Perm, "the export is read-only"));
     }
     Ok(())

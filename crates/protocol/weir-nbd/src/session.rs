@@ -27,8 +27,8 @@ use rustls::ServerConfig;
 use weir_block::Exports;
 use weir_net::limits::{SEND_STALL_LIMIT, TURN_LIMIT};
 use weir_net::{
-    Address, Budget, CutOff, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share, Socket,
-    TlsSocket, Turns, Watch, shut,
+    Address, Budget, BusyPoll, CutOff, FairQueue, Input, MemoryGrant, Outgoing, Peer, PeerKey,
+    Protocol, Socket, TlsSocket, Watch, shut,
 };
 
 use crate::connection::{Connection, Queued, Ticket};
@@ -58,7 +58,7 @@ pub struct Nbd {
 pub struct Tls {
     config: Arc<ServerConfig>,
     /// Fair queue for TLS handshakes.
-    turns: Arc<Turns>,
+    fair_queue: Arc<FairQueue>,
 }
 
 impl Nbd {
@@ -99,7 +99,7 @@ impl Nbd {
     /// Requires TLS from TCP clients.
     #[must_use]
     pub fn requiring_tls(self, tls: Arc<ServerConfig>) -> Self {
-        Self { tls: Some(Tls { config: tls, turns: Arc::default() }), ..self }
+        Self { tls: Some(Tls { config: tls, fair_queue: Arc::default() }), ..self }
     }
 }
 
@@ -125,15 +125,15 @@ impl Protocol for Nbd {
         let seen = (&*self.exports, peer.address);
         // Create the grant before the first byte is sent, because replies of the handshake count as
         // well.
-        let share = self.budget.share();
-        let shaken = shake_hands(socket, seen, tls, (watch, &share));
+        let grant = self.budget.grant();
+        let shaken = shake_hands(socket, seen, tls, (watch, &grant));
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
             return Err(NbdError::HandshakeTimeout { seconds: self.handshake_limit.as_secs() });
         };
         let limit = self.send_limit;
         match result? {
-            Shaken::Plain(agreed) => transmit(agreed, share, watch, limit).await?,
-            Shaken::Encrypted(agreed) => transmit(agreed, share, watch, limit).await?,
+            Shaken::Plain(agreed) => transmit(agreed, grant, watch, limit).await?,
+            Shaken::Encrypted(agreed) => transmit(agreed, grant, watch, limit).await?,
             Shaken::Over => {}
         }
         Ok(None)
@@ -159,7 +159,7 @@ async fn shake_hands<S: Socket>(
     mut socket: S,
     (exports, from): (&dyn Exports, Option<IpAddr>),
     tls: Option<(&Tls, PeerKey, Duration)>,
-    held: (&Watch, &Share),
+    held: (&Watch, &MemoryGrant),
 ) -> Result<Shaken<S>, NbdError> {
     let mut out = Vec::new();
     let mut negotiation = match tls {
@@ -176,7 +176,7 @@ async fn shake_hands<S: Socket>(
     };
     // Use a new input buffer: received cleartext must not become part of the encrypted stream.
     drop(input);
-    let turn = tls.turns.wait(peer).await;
+    let turn = tls.fair_queue.wait(peer).await;
     let accept = TlsSocket::accept(socket, &tls.config);
     let Ok(accepted) = compio::time::timeout(limit, accept).await else {
         return Err(NbdError::HandshakeTimeout { seconds: limit.as_secs() });
@@ -198,14 +198,19 @@ async fn shake_hands<S: Socket>(
 /// Serves requests until the connection ends.
 async fn transmit<S: Socket>(
     agreed: Agreed<S>,
-    share: Share,
+    grant: MemoryGrant,
     watch: &Watch,
     send_limit: Duration,
 ) -> Result<(), NbdError> {
-    let Agreed { mut socket, mut input, ready: Ready { export, name, terms } } = agreed;
-    tracing::debug!(export = name, ?terms, encrypted = !S::IS_PLAIN, "NBD transmission begins");
+    let Agreed { mut socket, mut input, ready: Ready { export, name, negotiated } } = agreed;
+    tracing::debug!(
+        export = name,
+        ?negotiated,
+        encrypted = !S::IS_PLAIN,
+        "NBD transmission begins"
+    );
 
-    let connection = Connection::new(export, terms, share, watch.place());
+    let connection = Connection::new(export, negotiated, grant, watch.place());
     let _release = Release(Rc::clone(&connection));
     let cut_off = watch.until_cut_off();
     let evictor = compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection), cut_off));
@@ -266,11 +271,11 @@ async fn negotiate<S: Socket>(
     input: &mut Input,
     (negotiation, mut out): (&mut Negotiation, Vec<u8>),
     exports: &dyn Exports,
-    (watch, share): (&Watch, &Share),
+    (watch, grant): (&Watch, &MemoryGrant),
 ) -> Result<Outcome, NbdError> {
     let mut need = 0;
     loop {
-        share.hold(input.capacity() + out.capacity());
+        grant.hold(input.capacity() + out.capacity());
         if !out.is_empty() {
             let BufResult(result, back) = socket.write_all(out).await;
             result?;
@@ -329,7 +334,7 @@ async fn read_requests<S: Socket>(
     connection: &Rc<Connection>,
     watch: &Watch,
 ) -> Result<(), NbdError> {
-    let rest_of_message = Linger::default();
+    let rest_of_message = BusyPoll::default();
     let mut long_write = None;
     loop {
         let need = match run_pending(input, &mut long_write, connection).await? {
@@ -392,7 +397,7 @@ async fn run_pending(
         }
         // A payload that does not fit into the receive buffer is processed while it arrives.
         let whole = WHOLE_WRITE_BYTES_MAX.min(input.room() - REQUEST_HEADER_BYTES);
-        match parse(input.pending(), connection.terms(), whole) {
+        match parse(input.pending(), connection.negotiated(), whole) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
                 // An error reply needs little memory, but a client may send millions of invalid
@@ -471,7 +476,7 @@ async fn write_replies<S: Socket>(
             if connection.is_over() {
                 break Ok(());
             }
-            connection.linger().await;
+            connection.busy_poll().await;
             connection.to_send.wait().await;
             continue;
         };

@@ -21,10 +21,10 @@ mod server;
 
 pub use crate::server::protocol::Protocol;
 pub use connections::connection_table::{PeerKey, Place};
-pub use connections::fair_queue::{Turn, Turns};
-pub use connections::memory_budget::{AwaitsClient, Budget, Own, Share};
+pub use connections::fair_queue::{FairQueue, QueuePermit};
+pub use connections::memory_budget::{AwaitsClient, Budget, MemoryGrant, Own};
 pub use error::ServeError;
-pub use io::busy_poll::{Linger, give_way};
+pub use io::busy_poll::{BusyPoll, yield_now};
 pub use io::input::Input;
 pub use io::outgoing::{Outgoing, SendBuf};
 pub use io::signal::Signal;

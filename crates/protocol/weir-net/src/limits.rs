@@ -76,7 +76,7 @@ pub const STALL_FRACTION: usize = 16;
 
 /// Interval at which a connection that waits for memory checks for stalled clients
 /// ([`STALL_CHECK`]).
-pub const STALL_LOOK: Duration = Duration::from_secs(1);
+pub const STALL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Size of one receive of encrypted bytes: a TLS record (RFC 8446 §5.1). A thousand idle
 /// connections hold 16 MiB.

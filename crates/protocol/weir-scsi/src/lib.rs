@@ -20,7 +20,7 @@ mod unit;
 mod command;
 mod dispatch;
 
-pub use codec::command::{Attribute, Command, Lun, Managed, Management, Status};
+pub use codec::command::{Attribute, Command, Lun, Management, Status, TaskManagementResponse};
 pub use codec::port::{InitiatorPort, Isid, Port};
 pub use codec::sense;
 pub use codec::sense::Sense;

@@ -9,7 +9,8 @@ use std::io::IoSlice;
 
 use weir_initiator::login::{Login, Purpose, Step};
 use weir_initiator::{
-    Buffers, Chap, Credentials, Data, Digests, Exchange, LoginOptions, Residual, Secret, Terms, cdb,
+    Buffers, Chap, Credentials, Data, Digests, Exchange, LoginOptions, Negotiated, Residual,
+    Secret, cdb,
 };
 use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
 use weir_iscsi_wire::pdu::{CommandResponse, DataIn, Framed, LoginResponse, R2t, frame};
@@ -30,7 +31,7 @@ pub fn run(data: &[u8]) {
 
 /// Replies to commands under several negotiated parameters, and replies to logins.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let answers = |choice: u8| [&[choice], &answers(terms(choice).digests)[..]].concat();
+    let answers = |choice: u8| [&[choice], &answers(negotiated(choice).digests)[..]].concat();
     let text = |stage, next_stage, transit, text: &[u8]| {
         let itt = 0;
         let isid = [0x80, 0, 0, 0, 0, 1];
@@ -103,10 +104,10 @@ fn log_in(choice: u8, mut input: &[u8]) {
             Ok(Step::Send(request)) => assert!(request.len() <= 48 + LOGIN_DATA_BYTES_MAX),
             Ok(Step::Ready(agreed)) => {
                 assert!(!is_mutual, "the challenge is random: nothing here can meet it");
-                assert_eq!(agreed.terms.digests, digests);
-                assert!(agreed.terms.max_burst_bytes <= options.max_burst_bytes);
-                assert!(agreed.terms.first_burst_bytes <= agreed.terms.max_burst_bytes);
-                assert!(agreed.terms.send_data_bytes_max >= 512);
+                assert_eq!(agreed.negotiated.digests, digests);
+                assert!(agreed.negotiated.max_burst_bytes <= options.max_burst_bytes);
+                assert!(agreed.negotiated.first_burst_bytes <= agreed.negotiated.max_burst_bytes);
+                assert!(agreed.negotiated.send_data_bytes_max >= 512);
                 return;
             }
             Ok(Step::Elsewhere(_)) | Err(_) => return,
@@ -127,8 +128,8 @@ impl Buffers for Memory {
     }
 }
 
-fn terms(choice: u8) -> Terms {
-    Terms {
+fn negotiated(choice: u8) -> Negotiated {
+    Negotiated {
         digests: Digests { header: choice & 1 != 0, data: choice & 2 != 0 },
         send_data_bytes_max: 4096,
         receive_data_bytes_max: 8192,
@@ -143,7 +144,7 @@ fn terms(choice: u8) -> Terms {
 
 fn exchange(choice: u8, input: &[u8]) {
     let mut memory = Memory(vec![vec![0x5a; SLOT_BYTES]; SLOTS]);
-    let mut exchange = Exchange::without_login(terms(choice), 3, SLOTS);
+    let mut exchange = Exchange::without_login(negotiated(choice), 3, SLOTS);
     let mut expected = [0; SLOTS];
     let mut submit = |exchange: &mut Exchange, memory: &mut Memory, slot: usize, count: usize| {
         memory.0[slot].fill(0x5a);

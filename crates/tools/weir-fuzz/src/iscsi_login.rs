@@ -36,9 +36,9 @@ pub fn run(data: &[u8]) {
             Step::Ready(_, text, ready) => {
                 assert!(!one.chap, "the challenge is random: nothing here can meet it");
                 assert!(text.len() <= LOGIN_DATA_BYTES_MAX && ready.proven.is_none());
-                assert!(ready.terms.max_burst_bytes <= MAX_BURST_BYTES);
-                assert!(ready.terms.first_burst_bytes <= FIRST_BURST_BYTES);
-                assert!(ready.terms.send_data_bytes_max >= 512);
+                assert!(ready.negotiated.max_burst_bytes <= MAX_BURST_BYTES);
+                assert!(ready.negotiated.first_burst_bytes <= FIRST_BURST_BYTES);
+                assert!(ready.negotiated.send_data_bytes_max >= 512);
                 return;
             }
             Step::Refuse(response, _) => {

@@ -22,7 +22,9 @@ use weir_iscsi::{
 use weir_iscsi_wire::Credentials;
 use weir_iscsi_wire::pdu::Digests;
 use weir_net::{Address, Budget, Peer, PeerKey, Protocol, Watch};
-use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
+use weir_scsi::{
+    Command, Completion, Lun, Management, Nexus, Sense, Status, TaskManagementResponse,
+};
 
 use crate::valid;
 
@@ -179,8 +181,12 @@ impl Nexus for Echo {
         command.cdb.get(1).map_or(0, |len| usize::from(*len) * 16)
     }
 
-    fn manage(&self, lun: Lun, _: Management) -> Managed {
-        if lun.0 == [0; 8] { Managed::Complete } else { Managed::NoLun }
+    fn manage(&self, lun: Lun, _: Management) -> TaskManagementResponse {
+        if lun.0 == [0; 8] {
+            TaskManagementResponse::Complete
+        } else {
+            TaskManagementResponse::NoLun
+        }
     }
 
     fn aborts(&self, _: Lun) -> u64 {

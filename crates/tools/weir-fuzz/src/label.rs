@@ -44,7 +44,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let vdevs = vec![
         vdev(VdevKind::Mirror, VdevRole::Data, 2),
         VdevConfig::REMOVED,
-        vdev(VdevKind::Raidz2, VdevRole::Leaving, 5),
+        vdev(VdevKind::Raidz2, VdevRole::Evacuating, 5),
         vdev(VdevKind::Disk, VdevRole::Log, 1),
         vdev(VdevKind::Disk, VdevRole::Spare, 1),
     ];

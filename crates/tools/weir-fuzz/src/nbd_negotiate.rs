@@ -75,8 +75,8 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
             }
             Step::Ready(ready) => {
                 assert!(!is_tls_required, "an export without TLS");
-                assert_eq!(ready.terms.size_bytes, ready.export.size_bytes());
-                assert_eq!(ready.terms.read_only, ready.export.read_only());
+                assert_eq!(ready.negotiated.size_bytes, ready.export.size_bytes());
+                assert_eq!(ready.negotiated.read_only, ready.export.read_only());
                 return;
             }
             Step::Done | Step::Close(_) => return,

@@ -6,13 +6,13 @@
 //! Invariants: no panic; a message consumes at least one byte and a request lies inside the export;
 //! a parser that requests more bytes requests more than it has.
 
-use weir_nbd::request::{Command, Parsed, Terms, parse};
+use weir_nbd::request::{Command, Negotiated, Parsed, parse};
 use weir_nbd::wire::{REQUEST_MAGIC, command, command_flag};
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
-    let terms = Terms {
+    let negotiated = Negotiated {
         size_bytes: if choice & 8 == 0 { 1 << 20 } else { 16 << 40 },
         read_only: choice & 1 != 0,
         structured: choice & 2 != 0,
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     };
     loop {
         let whole_bytes_max = if choice & 16 == 0 { 128 << 10 } else { 4096 };
-        let used = match parse(input, &terms, whole_bytes_max) {
+        let used = match parse(input, &negotiated, whole_bytes_max) {
             Parsed::Need(bytes) => {
                 assert!(bytes > input.len(), "{bytes} of {}", input.len());
                 return;
@@ -29,15 +29,17 @@ pub fn run(data: &[u8]) {
             Parsed::Refuse { skip, .. } => skip,
             Parsed::LongWrite(request) => {
                 let end = request.offset.checked_add(u64::from(request.len));
-                assert!(!terms.read_only && end.is_some_and(|end| end <= terms.size_bytes));
+                assert!(
+                    !negotiated.read_only && end.is_some_and(|end| end <= negotiated.size_bytes)
+                );
                 28 + request.len as usize
             }
             Parsed::Request(request, payload, used) => {
                 let end = request.offset.checked_add(u64::from(request.len));
                 let bare = matches!(request.command, Command::Flush | Command::Disconnect);
-                assert!(bare || end.is_some_and(|end| end <= terms.size_bytes), "{request:?}");
+                assert!(bare || end.is_some_and(|end| end <= negotiated.size_bytes), "{request:?}");
                 if matches!(request.command, Command::Write { .. }) {
-                    assert!(!terms.read_only);
+                    assert!(!negotiated.read_only);
                     assert_eq!(payload.len(), request.len as usize);
                 } else {
                     assert!(payload.is_empty());

@@ -7,7 +7,7 @@
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::SLOT_BYTES;
-use weir_format::{BootstrapCopy, Opening, StaleLeg, Uberblock};
+use weir_format::{BootstrapCopy, ImportEpoch, StaleLeg, Uberblock};
 
 use crate::valid::trimmed;
 
@@ -30,14 +30,14 @@ pub fn run(data: &[u8]) {
 /// Uberblocks with and without lists of legs, and their contents.
 pub fn seeds() -> Vec<Vec<u8>> {
     let leg = |number| StaleLeg { guid: Guid(number), after: Txg(number) };
-    let opening = |number| Opening { id: Guid(number), first: Txg(number) };
+    let import_epoch = |number| ImportEpoch { id: Guid(number), first: Txg(number) };
     let large = Uberblock {
         txg: Txg(9),
         log_offset: 4096,
         bootstrap: vec![BootstrapCopy { vdev: 1, offset: 1 << 20 }; 3],
         bootstrap_bytes: 4096,
         stale_legs: vec![leg(1), leg(2)],
-        lineage: vec![opening(1), opening(2)],
+        lineage: vec![import_epoch(1), import_epoch(2)],
         unconfirmed_legs: vec![leg(3)],
         ..sample()
     };
@@ -66,7 +66,7 @@ fn sample() -> Uberblock {
         bootstrap_bytes: 0,
         bootstrap_checksum: 0,
         stale_legs: Vec::new(),
-        lineage: vec![Opening { id: Guid(1), first: Txg(1) }],
+        lineage: vec![ImportEpoch { id: Guid(1), first: Txg(1) }],
         unconfirmed_legs: Vec::new(),
     }
 }

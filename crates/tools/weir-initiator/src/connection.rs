@@ -19,8 +19,8 @@ use crate::exchange::{Buffers, Data, Done, Exchange};
 use crate::handshake;
 use crate::limits::{DIRECT_BYTES_MIN, LOGOUT_LIMIT, RECEIVE_BYTES};
 use crate::login::Purpose;
+use crate::negotiated::Negotiated;
 use crate::options::LoginOptions;
-use crate::terms::Terms;
 use crate::url::Url;
 
 /// Maximum number of slices in one send: 32 writes, each with header, data and digest.
@@ -62,8 +62,8 @@ impl Connection {
     }
 
     /// Negotiated parameters.
-    pub const fn terms(&self) -> &Terms {
-        self.exchange.terms()
+    pub const fn negotiated(&self) -> &Negotiated {
+        self.exchange.negotiated()
     }
 
     /// Bytes sent and received on the socket, including the login.

@@ -26,8 +26,8 @@ use weir_scsi::Lun;
 use crate::cdb::Cdb;
 use crate::error::InitiatorError;
 use crate::limits::TASKS_MAX;
+use crate::negotiated::Negotiated;
 use crate::sense::Status;
-use crate::terms::Terms;
 
 mod input;
 mod output;
@@ -113,7 +113,7 @@ pub(crate) struct Numbers {
 
 /// One connection in full feature phase.
 pub struct Exchange {
-    terms: Terms,
+    negotiated: Negotiated,
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
@@ -144,9 +144,9 @@ pub(crate) const fn reached(max: u32, number: u32) -> bool {
 }
 
 impl Exchange {
-    pub(crate) fn new(terms: Terms, lun: u16, numbers: Numbers, slots: usize) -> Self {
+    pub(crate) fn new(negotiated: Negotiated, lun: u16, numbers: Numbers, slots: usize) -> Self {
         Self {
-            terms,
+            negotiated,
             lun: Lun::new(lun),
             numbers,
             tasks: (0..slots.min(TASKS_MAX)).map(|_| None).collect(),
@@ -163,13 +163,13 @@ impl Exchange {
 
     /// For tests and fuzzing: full feature phase with these parameters and without a login. The
     /// first CmdSN is 1, the window ends at `max_cmd_sn`, and the next StatSN is 1.
-    pub fn without_login(terms: Terms, max_cmd_sn: u32, slots: usize) -> Self {
-        Self::new(terms, 0, Numbers { cmd_sn: 1, max_cmd_sn, exp_stat_sn: 1 }, slots)
+    pub fn without_login(negotiated: Negotiated, max_cmd_sn: u32, slots: usize) -> Self {
+        Self::new(negotiated, 0, Numbers { cmd_sn: 1, max_cmd_sn, exp_stat_sn: 1 }, slots)
     }
 
     /// Negotiated parameters.
-    pub const fn terms(&self) -> &Terms {
-        &self.terms
+    pub const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
     }
 
     /// Number of submitted commands that are not done, including waiting ones.
@@ -247,7 +247,7 @@ impl Exchange {
     /// Queues the command's PDU with immediate data, and unsolicited Data-Out PDUs after it
     /// (4.2.5.2).
     fn send_command(&mut self, slot: usize, buffers: &impl Buffers) {
-        let (terms, numbers, lun) = (self.terms, self.numbers, self.lun);
+        let (negotiated, numbers, lun) = (self.negotiated, self.numbers, self.lun);
         let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else { return };
         let (flags, expected) = match task.data {
             Data::None => (0, 0),
@@ -255,10 +255,10 @@ impl Exchange {
             Data::Out(len) => (0x20, len),
         };
         let outgoing = if flags == 0x20 { expected } else { 0 };
-        let unasked = outgoing.min(terms.first_burst_bytes);
+        let unasked = outgoing.min(negotiated.first_burst_bytes);
         let with_command =
-            if terms.immediate_data { unasked.min(terms.send_data_bytes_max) } else { 0 };
-        let behind = if terms.initial_r2t { 0 } else { unasked - with_command };
+            if negotiated.immediate_data { unasked.min(negotiated.send_data_bytes_max) } else { 0 };
+        let behind = if negotiated.initial_r2t { 0 } else { unasked - with_command };
         // Task attribute SIMPLE; F if no unsolicited Data-Out follows.
         let is_final = if behind == 0 { 0x80 } else { 0 };
         let mut header = Header::new(opcode::COMMAND, is_final | flags | 0x01);
@@ -284,7 +284,7 @@ impl Exchange {
         let Burst { slot, itt, ttt, ref range } = *burst;
         let (mut from, mut data_sn) = (range.start, 0);
         while from < range.end {
-            let to = range.end.min(from + self.terms.send_data_bytes_max);
+            let to = range.end.min(from + self.negotiated.send_data_bytes_max);
             let is_last = to == range.end;
             let mut header = Header::new(opcode::DATA_OUT, if is_last { 0x80 } else { 0 });
             // Without a target transfer tag the LUN field is reserved.
@@ -310,7 +310,7 @@ impl Exchange {
         ends_r2t: bool,
         buffers: &impl Buffers,
     ) {
-        let digests = self.terms.digests;
+        let digests = self.negotiated.digests;
         if range.is_empty() {
             return self.output.put(header, &[], digests);
         }
@@ -400,7 +400,7 @@ impl Exchange {
 
     /// Digests of the next PDUs.
     const fn digests(&self) -> Digests {
-        self.terms.digests
+        self.negotiated.digests
     }
 }
 

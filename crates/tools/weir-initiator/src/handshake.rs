@@ -73,7 +73,7 @@ pub(crate) fn connect(
         match log_in(&mut stream, login, &deadline, &mut wire)? {
             Outcome::In(agreed) => {
                 stream.set_nonblocking(true)?;
-                let exchange = Exchange::new(agreed.terms, lun, agreed.numbers, slots);
+                let exchange = Exchange::new(agreed.negotiated, lun, agreed.numbers, slots);
                 return Ok(Connection::new(stream, exchange, wire));
             }
             Outcome::Elsewhere(address) => {

@@ -27,7 +27,7 @@ pub mod login;
 mod options;
 mod sense;
 mod session;
-mod terms;
+mod negotiated;
 mod url;
 
 pub use connection::{Connection, WireBytes};
@@ -37,10 +37,10 @@ pub use exchange::{Answer, Buffers, Data, Done, Exchange};
 pub use facts::{
     BlockLimits, Caching, Capacity, Inquiry, Provisioning, copy_segment_blocks_max, naa_in,
 };
+pub use negotiated::Negotiated;
 pub use options::{Chap, LoginOptions};
 pub use sense::{Advice, Sense, Status, advice};
 pub use session::{Reply, Session};
-pub use terms::Terms;
 pub use url::Url;
 pub use weir_iscsi_wire::pdu::{Digests, Residual};
 pub use weir_iscsi_wire::{Credentials, Secret};

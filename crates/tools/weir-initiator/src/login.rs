@@ -1,6 +1,6 @@
 //! Login as a state machine: builds the requests and processes the responses.
 //!
-//! `handshake` has the socket, `terms` the rules of the keys, weir-iscsi the CHAP digests.
+//! `handshake` has the socket, `negotiated` the rules of the keys, weir-iscsi the CHAP digests.
 //!
 //! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
 //!
@@ -19,8 +19,8 @@ use weir_iscsi_wire::text::{self, Gathered, TextError};
 
 use crate::error::InitiatorError;
 use crate::exchange::Numbers;
+use crate::negotiated::{Negotiated, Negotiation};
 use crate::options::LoginOptions;
-use crate::terms::{Negotiation, Terms};
 
 mod chap;
 
@@ -56,7 +56,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed {
     /// Negotiated parameters.
-    pub terms: Terms,
+    pub negotiated: Negotiated,
     pub(crate) numbers: Numbers,
     /// Session handle of the target (TSIH).
     pub tsih: u16,
@@ -293,7 +293,7 @@ impl Login {
         let max_cmd_sn = if is_window { max_cmd_sn } else { exp_cmd_sn.wrapping_sub(1) };
         let exp_stat_sn = self.exp_stat_sn.unwrap_or(0);
         let numbers = Numbers { cmd_sn: FIRST_CMD_SN, max_cmd_sn, exp_stat_sn };
-        Ok(Agreed { terms: self.negotiation.settled()?, numbers, tsih })
+        Ok(Agreed { negotiated: self.negotiation.settled()?, numbers, tsih })
     }
 }
 

@@ -16,9 +16,9 @@ use crate::exchange::{Buffers, Data};
 use crate::facts::{BlockLimits, Caching, Capacity, Inquiry, Provisioning};
 use crate::handshake::Deadline;
 use crate::limits::{BUSY_WAIT, TRIES_MAX};
+use crate::negotiated::Negotiated;
 use crate::options::LoginOptions;
 use crate::sense::{Advice, Sense, Status, advice};
-use crate::terms::Terms;
 use crate::url::Url;
 
 /// Allocation length for vital product data pages.
@@ -309,8 +309,8 @@ impl Session {
     }
 
     /// Negotiated parameters.
-    pub const fn terms(&self) -> &Terms {
-        self.connection.terms()
+    pub const fn negotiated(&self) -> &Negotiated {
+        self.connection.negotiated()
     }
 
     /// Bytes sent and received on the socket, including the login.

@@ -16,10 +16,10 @@ use weir_base::property::{COMPRESSION, QUOTA, RESERVATION};
 use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSize};
 use weir_format::Compression;
 
-use crate::books::{Books, Presence};
 use crate::client::Stop;
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
 use crate::executor::Executor;
+use crate::expected::{ExpectedState, Presence};
 use crate::rng::Rng;
 use crate::scenario::LARGE_RECORD;
 
@@ -31,7 +31,7 @@ const QUOTA_LEAVES_BYTES: u64 = 6 * BLOCK_BYTES as u64;
 pub(crate) struct Admin {
     pub(crate) rng: Rng,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) books: Rc<RefCell<Books>>,
+    pub(crate) expected: Rc<RefCell<ExpectedState>>,
     pub(crate) executor: Executor,
 }
 
@@ -40,10 +40,10 @@ impl Admin {
         if self.rng.coin() {
             return self.snapshot_step().await;
         }
-        let index = self.rng.index(self.books.borrow().volumes.len());
+        let index = self.rng.index(self.expected.borrow().volumes.len());
         let (presence, name) = {
-            let books = self.books.borrow();
-            (books.volumes[index].presence, books.volumes[index].name.clone())
+            let expected = self.expected.borrow();
+            (expected.volumes[index].presence, expected.volumes[index].name.clone())
         };
         if presence != Presence::There {
             return self.create(index, name).await;
@@ -60,7 +60,7 @@ impl Admin {
 
     /// A random size in blocks for a volume with this record size.
     fn some_blocks(&mut self, record: RecordSize) -> usize {
-        let (max, blocks) = (self.books.borrow().blocks_max(), record.blocks() as usize);
+        let (max, blocks) = (self.expected.borrow().blocks_max(), record.blocks() as usize);
         (1 + self.rng.index(max / blocks)) * blocks
     }
 
@@ -69,49 +69,57 @@ impl Admin {
         let record = if self.rng.below(4) == 0 { LARGE_RECORD } else { RecordSize::BLOCK };
         let blocks = self.some_blocks(record);
         let compression = self.some_compression();
-        self.books.borrow_mut().create(index, blocks, compression, None);
+        self.expected.borrow_mut().create(index, blocks, compression, None);
         let size = VolumeSize { bytes: (blocks * BLOCK_BYTES) as u64, record };
         let changes = [PropertyChange::set(COMPRESSION, compression)];
         self.engine.create_volume_with(&name, size, &changes).await.map_err(Stop::Told)?;
         if !record.is_block() {
-            note(Met::RecordsOfSeveral);
+            note(CoveragePoint::RecordsOfSeveral);
         }
-        self.books.borrow_mut().volumes[index].presence = Presence::There;
-        note(Met::VolumeCreated);
+        self.expected.borrow_mut().volumes[index].presence = Presence::There;
+        note(CoveragePoint::VolumeCreated);
         Ok(())
     }
 
     async fn destroy(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let snapshots = self.snapshots_of(name).await?;
-        self.books.borrow_mut().mark(&snapshots, Presence::Destroying);
-        self.books.borrow_mut().volumes[index].presence = Presence::Destroying;
+        self.expected.borrow_mut().mark(&snapshots, Presence::Destroying);
+        self.expected.borrow_mut().volumes[index].presence = Presence::Destroying;
         let presence = match self.engine.destroy_volume(name, true).await {
             Ok(_) => Presence::Gone,
             Err(DatasetError::InUse { .. }) => Presence::There,
             Err(error) => return Err(Stop::Told(error)),
         };
-        note(if presence == Presence::Gone { Met::VolumeDestroyed } else { Met::OriginKept });
-        self.books.borrow_mut().mark(&snapshots, presence);
-        self.books.borrow_mut().volumes[index].presence = presence;
+        note(if presence == Presence::Gone {
+            CoveragePoint::VolumeDestroyed
+        } else {
+            CoveragePoint::OriginKept
+        });
+        self.expected.borrow_mut().mark(&snapshots, presence);
+        self.expected.borrow_mut().volumes[index].presence = presence;
         Ok(())
     }
 
     async fn resize(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let record = self.engine.volume(name).map_err(Stop::Told)?.record_size();
         let blocks = self.some_blocks(record);
-        let before = self.books.borrow().volumes[index].size.known;
-        self.books.borrow_mut().volumes[index].size.asked = Some(blocks);
+        let before = self.expected.borrow().volumes[index].size.known;
+        self.expected.borrow_mut().volumes[index].size.asked = Some(blocks);
         let done = self.engine.resize_volume(name, (blocks * BLOCK_BYTES) as u64).await;
-        let mut books = self.books.borrow_mut();
-        let book = &mut books.volumes[index];
+        let mut expected = self.expected.borrow_mut();
+        let book = &mut expected.volumes[index];
         match done {
             Ok(_) => {
-                note(if blocks < before { Met::VolumeShrunk } else { Met::VolumeGrown });
+                note(if blocks < before {
+                    CoveragePoint::VolumeShrunk
+                } else {
+                    CoveragePoint::VolumeGrown
+                });
                 book.size.settle();
                 Ok(())
             }
             Err(DatasetError::ShrinkBelowData { .. }) if blocks < before => {
-                note(Met::ShrinkRefused);
+                note(CoveragePoint::ShrinkRefused);
                 book.size.asked = None;
                 Ok(())
             }
@@ -145,16 +153,16 @@ impl Admin {
 
     async fn set_compression(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let compression = self.some_compression();
-        self.books.borrow_mut().volumes[index].compression.asked = Some(compression);
+        self.expected.borrow_mut().volumes[index].compression.asked = Some(compression);
         self.engine.set_compression(name, compression).await.map_err(Stop::Told)?;
-        self.books.borrow_mut().volumes[index].compression.settle();
+        self.expected.borrow_mut().volumes[index].compression.settle();
         Ok(())
     }
 
     /// Sets quota and reservation: often none, otherwise a quota that the next writes reach and a
     /// reservation close to the volume's size.
     async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
-        let max = (self.books.borrow().blocks_max() * BLOCK_BYTES) as u64;
+        let max = (self.expected.borrow().blocks_max() * BLOCK_BYTES) as u64;
         let used = self.engine.volume(name).map_err(Stop::Told)?.info().space.used;
         let rng = &mut self.rng;
         let reservation = if rng.coin() { 0 } else { 1 + rng.below(2 * max) };
@@ -163,16 +171,16 @@ impl Admin {
             1 => 1 + rng.below(2 * max),
             _ => used + rng.below(QUOTA_LEAVES_BYTES),
         };
-        self.books.borrow_mut().volumes[index].limits.asked = Some((quota, reservation));
+        self.expected.borrow_mut().volumes[index].limits.asked = Some((quota, reservation));
         let target = [PropertyTarget::Volume(name.to_owned())];
         let changes =
             [PropertyChange::set(QUOTA, quota), PropertyChange::set(RESERVATION, reservation)];
         let done = self.engine.change_properties(&target, &changes).await;
         {
-            let limits = &mut self.books.borrow_mut().volumes[index].limits;
+            let limits = &mut self.expected.borrow_mut().volumes[index].limits;
             match done {
                 Ok(_) => limits.settle(),
-                Err(DatasetError::Limit { .. } | DatasetError::NoRoom { .. }) => {
+                Err(DatasetError::Limit { .. } | DatasetError::CannotReserve { .. }) => {
                     limits.asked = None;
                 }
                 Err(error) => return Err(Stop::Told(error)),

@@ -1,6 +1,6 @@
 //! Checks of an engine that was opened after a power cut.
 //!
-//! `books` holds the expected state; `enumerate` cuts the power.
+//! `expected` holds the expected state; `enumerate` cuts the power.
 //!
 //! Invariants:
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed change;
@@ -19,27 +19,27 @@ use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, PropertyTarget, SnapshotId, Volume};
 use weir_pool::{LegState, LegStatus};
 
-use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
+use crate::expected::{Book, ExpectedState, Found, Presence, Recovered, SnapshotBook};
 use crate::history::{SECTORS, Tag, tags_of};
 use crate::replica::is_replica;
 
 /// Checks every guarantee; returns the recovered state.
-pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, String> {
+pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<Recovered, String> {
     let mut all = Vec::new();
-    for (at, book) in books.volumes.iter().enumerate() {
+    for (at, book) in expected.volumes.iter().enumerate() {
         let found =
-            one(engine, books, at).await.map_err(|what| format!("{}: {what}", book.name))?;
+            one(engine, expected, at).await.map_err(|what| format!("{}: {what}", book.name))?;
         all.push(found);
     }
-    let replica = books.replica.judge(engine, books.sectors_max()).await;
+    let replica = expected.replica.judge(engine, expected.sectors_max()).await;
     let replica = replica.map_err(|what| format!("replica: {what}"))?;
     let known = all.iter().flatten().count() + usize::from(replica.is_some());
     let strangers = engine.volumes().len() - known;
     if strangers > 0 {
         return Err(format!("{strangers} volumes that nobody made"));
     }
-    let snapshots = snapshots(engine, books).await?;
+    let snapshots = snapshots(engine, expected).await?;
     let shared = engine.check_places().await.map_err(|error| format!("walk: {error}"))?;
     if let Some((a, b)) = shared {
         return Err(format!("{a:?} and {b:?} share a place on disk, or have none"));
@@ -61,8 +61,12 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
     }
 }
 
-async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>, String> {
-    let book = &books.volumes[at];
+async fn one(
+    engine: &Engine,
+    expected: &ExpectedState,
+    at: usize,
+) -> Result<Option<Found>, String> {
+    let book = &expected.volumes[at];
     let volume = match engine.volume(&book.name) {
         Ok(_) if book.presence == Presence::Gone => {
             return Err("it was destroyed and is back".to_owned());
@@ -80,7 +84,7 @@ async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>,
     let limits = limits(engine, book, info.space.used)?;
     let mut state = read_tags(&volume, 0, size).await.map_err(|error| format!("read: {error}"))?;
     state.resize(book.history.sectors(), 0);
-    books.judge(at, size, &state)?;
+    expected.judge(at, size, &state)?;
     Ok(Some(Found { size, compression: info.compression, limits, state }))
 }
 
@@ -103,7 +107,10 @@ fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String>
 }
 
 /// Checks all snapshots; returns their content by name.
-async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec<Tag>>, String> {
+async fn snapshots(
+    engine: &Engine,
+    expected: &ExpectedState,
+) -> Result<HashMap<String, Vec<Tag>>, String> {
     let mut found = HashMap::new();
     for volume in engine.volumes() {
         let of = volume.info().name;
@@ -113,20 +120,20 @@ async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec
         let listed = engine.snapshots(&of).await;
         for info in listed.map_err(|error| format!("snapshots of {of}: {error}"))? {
             let full = format!("{of}@{}", info.name);
-            let at = books.snapshots.iter().position(|book| book.name == info.name);
+            let at = expected.snapshots.iter().position(|book| book.name == info.name);
             let at = at.ok_or_else(|| format!("{full}: nobody took it"))?;
-            if books.snapshots[at].presence == Presence::Gone {
+            if expected.snapshots[at].presence == Presence::Gone {
                 return Err(format!("{full}: it was destroyed and is back"));
             }
-            let state = read_snapshot(engine, &of, &info.name, books.sectors_max()).await;
+            let state = read_snapshot(engine, &of, &info.name, expected.sectors_max()).await;
             let state = state.map_err(|error| format!("{full}: {error}"))?;
-            books.judge_snapshot(at, &state).map_err(|what| format!("{full}: {what}"))?;
+            expected.judge_snapshot(at, &state).map_err(|what| format!("{full}: {what}"))?;
             found.insert(info.name, state);
         }
     }
     let lost =
         |book: &&SnapshotBook| book.presence == Presence::There && !found.contains_key(&book.name);
-    match books.snapshots.iter().find(lost) {
+    match expected.snapshots.iter().find(lost) {
         Some(book) => Err(format!("snapshot {} is not there", book.name)),
         None => Ok(found),
     }
@@ -158,17 +165,20 @@ pub(crate) async fn read_tags(
 }
 
 /// Weaker check: every read returns an error or data that was once written to that sector.
-pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Result<(), String> {
-    for book in &books.volumes {
+pub(crate) async fn detected_or_harmless(
+    engine: &Engine,
+    expected: &ExpectedState,
+) -> Result<(), String> {
+    for book in &expected.volumes {
         let Ok(volume) = engine.volume(&book.name) else { continue };
         for block in 0..(volume.size_bytes() as usize / BLOCK_BYTES) {
             let mut bytes = [0; BLOCK_BYTES];
             if volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await.is_err() {
-                note(Met::DamageDetected);
+                note(CoveragePoint::DamageDetected);
                 continue;
             }
             let mut sectors = (block * SECTORS..).zip(tags_of(&bytes));
-            if let Some((sector, _)) = sectors.find(|(at, tag)| !books.was_written(*tag, *at)) {
+            if let Some((sector, _)) = sectors.find(|(at, tag)| !expected.was_written(*tag, *at)) {
                 let name = &book.name;
                 return Err(format!("{name} sector {sector} holds what no client wrote there"));
             }
@@ -200,5 +210,5 @@ pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String>
 pub(crate) fn note_stale_legs(engine: &Engine) {
     let status = engine.pool().status();
     let legs = status.vdevs.iter().flat_map(|vdev| &vdev.legs);
-    legs.filter(|leg| leg.state == LegState::Stale).for_each(|_| note(Met::LegStale));
+    legs.filter(|leg| leg.state == LegState::Stale).for_each(|_| note(CoveragePoint::LegStale));
 }

@@ -14,8 +14,8 @@ use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, Volume};
 
-use crate::books::Books;
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
+use crate::expected::ExpectedState;
 use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
 use crate::ranges::some_part;
 use crate::rng::Rng;
@@ -32,7 +32,7 @@ const OTHER_ONE_IN: u64 = 5;
 pub(crate) struct Client {
     pub(crate) rng: Rng,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) books: Rc<RefCell<Books>>,
+    pub(crate) expected: Rc<RefCell<ExpectedState>>,
     pub(crate) blocks_per_write_max: u64,
 }
 
@@ -59,9 +59,9 @@ impl Client {
         let room = (blocks - start) as u64;
         let count = 1 + self.rng.below(self.blocks_per_write_max.min(room)) as usize;
         if self.engine.pool().root_is_stale() {
-            note(Met::RootRewrite);
+            note(CoveragePoint::RootRewrite);
         }
-        self.books.borrow_mut().volumes[opened.index].busy += 1;
+        self.expected.borrow_mut().volumes[opened.index].busy += 1;
         // Commit at any fill level of the log, in addition to the commits that the log requests.
         let done = match self.rng.below(100) {
             0..36 => self.write(&opened, start, count).await,
@@ -72,15 +72,15 @@ impl Client {
             80..91 => self.read(&opened).await,
             _ => self.engine.commit().await.map_err(Stop::Told),
         };
-        self.books.borrow_mut().volumes[opened.index].busy -= 1;
+        self.expected.borrow_mut().volumes[opened.index].busy -= 1;
         done
     }
 
     fn open(&mut self) -> Result<Option<Opened>, Stop> {
-        let books = self.books.borrow();
+        let expected = self.expected.borrow();
         let others = self.rng.below(OTHER_ONE_IN) == 0;
-        let index = self.rng.index(if others { books.volumes.len() } else { VOLUMES });
-        let book = &books.volumes[index];
+        let index = self.rng.index(if others { expected.volumes.len() } else { VOLUMES });
+        let book = &expected.volumes[index];
         let incarnation = book.incarnation;
         if book.quiet {
             return Ok(None);
@@ -94,13 +94,13 @@ impl Client {
 
     async fn write(&mut self, opened: &Opened, start: usize, count: usize) -> Result<(), Stop> {
         let tags: Vec<Tag> = {
-            let mut books = self.books.borrow_mut();
+            let mut expected = self.expected.borrow_mut();
             let mut write = |block| match self.rng.below(12) {
                 // Write zeros in one of twelve blocks; the engine stores them as holes.
                 0 => 0,
                 // Content that the pool holds already, or held.
-                1..4 => books.known_tag(self.rng.next_u64(), block),
-                odds => books.new_tag(opened.index, block, odds % 2 == 0),
+                1..4 => expected.known_tag(self.rng.next_u64(), block),
+                odds => expected.new_tag(opened.index, block, odds % 2 == 0),
             };
             let writes: Vec<Tag> = (start..start + count).map(&mut write).collect();
             whole_blocks(&writes)
@@ -122,8 +122,8 @@ impl Client {
             return self.zero(opened, range).await;
         }
         let writes: Vec<Tag> = {
-            let mut books = self.books.borrow_mut();
-            let mut write = |block| books.new_tag(opened.index, block, self.rng.coin());
+            let mut expected = self.expected.borrow_mut();
+            let mut write = |block| expected.new_tag(opened.index, block, self.rng.coin());
             (start..end).map(&mut write).collect()
         };
         let write = |sector: usize| at(writes[sector / SECTORS - start], sector);
@@ -154,10 +154,10 @@ impl Client {
         count: usize,
     ) -> Result<(), Stop> {
         let tags = {
-            let mut books = self.books.borrow_mut();
-            let write = books.new_tag(opened.index, start, self.rng.coin());
+            let mut expected = self.expected.borrow_mut();
+            let write = expected.new_tag(opened.index, start, self.rng.coin());
             let tags = whole_blocks(&vec![write; count]);
-            books.came_to_hold(&tags, start * SECTORS);
+            expected.came_to_hold(&tags, start * SECTORS);
             tags
         };
         let (offset, len) = ((start * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
@@ -183,14 +183,14 @@ impl Client {
     ) -> Result<(), Stop> {
         match done {
             Ok(()) => {
-                let book = &mut self.books.borrow_mut().volumes[opened.index];
+                let book = &mut self.expected.borrow_mut().volumes[opened.index];
                 if book.incarnation == opened.incarnation {
                     book.history.acknowledge(start, tags);
                 }
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                note(Met::NoSpace);
+                note(CoveragePoint::NoSpace);
                 Ok(())
             }
             Err(error) => self.excuse(opened, (start + tags.len()).div_ceil(SECTORS), error),
@@ -199,7 +199,7 @@ impl Client {
 
     /// Accepts an error that a concurrent call of the administrator explains.
     fn excuse(&self, opened: &Opened, end: usize, error: DatasetError) -> Result<(), Stop> {
-        let book = &self.books.borrow().volumes[opened.index];
+        let book = &self.expected.borrow().volumes[opened.index];
         let gone = book.may_be_gone(opened.incarnation);
         match error {
             DatasetError::Destroyed { .. } if gone => Ok(()),
@@ -209,11 +209,11 @@ impl Client {
     }
 
     async fn flush(&self, opened: &Opened) -> Result<(), Stop> {
-        let before = self.books.borrow().volumes[opened.index].history.acknowledged();
+        let before = self.expected.borrow().volumes[opened.index].history.acknowledged();
         if let Err(error) = self.engine.flush(&opened.volume).await {
             return self.excuse(opened, 0, error);
         }
-        let book = &mut self.books.borrow_mut().volumes[opened.index];
+        let book = &mut self.expected.borrow_mut().volumes[opened.index];
         if book.incarnation == opened.incarnation {
             book.history.flushed(before);
         }
@@ -227,7 +227,7 @@ impl Client {
         let offset = (block * BLOCK_BYTES) as u64;
         let sectors = sectors(&(block..block + 1));
         let known =
-            || self.books.borrow().volumes[opened.index].history.now()[sectors.clone()].to_vec();
+            || self.expected.borrow().volumes[opened.index].history.now()[sectors.clone()].to_vec();
         let before = known();
         let cached = match opened.volume.try_read(offset, &mut bytes) {
             Ok(cached) => cached,
@@ -237,8 +237,8 @@ impl Client {
             self.check_listed(opened, offset, &error)?;
             return self.excuse(opened, block + 1, error);
         }
-        let books = self.books.borrow();
-        let book = &books.volumes[opened.index];
+        let expected = self.expected.borrow();
+        let book = &expected.volumes[opened.index];
         let (found, after) = (tags_of(&bytes), known());
         let another = book.incarnation != opened.incarnation;
         if found == before || found == after || another {
@@ -246,7 +246,7 @@ impl Client {
         }
         // Other clients may write during a slow read, so any content of that period is correct.
         let mut all = sectors.clone().zip(&found);
-        if cached || !all.all(|(sector, tag)| books.was_written(*tag, sector)) {
+        if cached || !all.all(|(sector, tag)| expected.was_written(*tag, sector)) {
             let what = format!("{} block {block} reads {found:x?}, not {after:x?}", book.name);
             return Err(Stop::Broken(what));
         }
@@ -276,20 +276,20 @@ impl Client {
         // commit.
         self.engine.commit().await.map_err(Stop::Told)?;
         let Some(opened) = self.open()? else { return Ok(()) };
-        self.books.borrow_mut().volumes[opened.index].busy += 1;
+        self.expected.borrow_mut().volumes[opened.index].busy += 1;
         let count = STORM_BLOCKS.min(opened.blocks());
         let times = LOG_QUEUED_BYTES_MAX as usize / (count * BLOCK_BYTES) + 2;
         for _ in 0..times {
             let tags = {
-                let mut books = self.books.borrow_mut();
-                let mut write = |block| books.new_tag(opened.index, block, true);
+                let mut expected = self.expected.borrow_mut();
+                let mut write = |block| expected.new_tag(opened.index, block, true);
                 let writes: Vec<Tag> = (0..count).map(&mut write).collect();
                 whole_blocks(&writes)
             };
             self.write_tags(&opened, 0, tags).await?;
         }
         let done = self.flush(&opened).await;
-        self.books.borrow_mut().volumes[opened.index].busy -= 1;
+        self.expected.borrow_mut().volumes[opened.index].busy -= 1;
         done
     }
 }

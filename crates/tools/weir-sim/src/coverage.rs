@@ -19,7 +19,7 @@ const LINES_MAX: usize = 200;
 
 /// Coverage point: an event that a scenario can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum CoveragePoint {
     /// A client's write failed because the pool was full, and the client continued.
     NoSpace,
     /// A commit rewrote the root stream to free old root segments.
@@ -134,7 +134,7 @@ pub enum Met {
     ScanOutlived,
 }
 
-impl Met {
+impl CoveragePoint {
     /// All coverage points.
     pub const ALL: [Self; 56] = [
         Self::NoSpace,
@@ -227,19 +227,19 @@ impl Met {
     }
 }
 
-/// Number of times that each coverage point ([`Met`]) was reached.
+/// Number of times that each coverage point ([`CoveragePoint`]) was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coverage([u64; Met::ALL.len()]);
+pub struct Coverage([u64; CoveragePoint::ALL.len()]);
 
 impl Default for Coverage {
     fn default() -> Self {
-        Self([0; Met::ALL.len()])
+        Self([0; CoveragePoint::ALL.len()])
     }
 }
 
 impl Coverage {
     /// Count of one coverage point.
-    pub fn count(&self, met: Met) -> u64 {
+    pub fn count(&self, met: CoveragePoint) -> u64 {
         self.0[met as usize]
     }
 
@@ -266,7 +266,7 @@ pub fn said() -> Vec<String> {
 }
 
 /// Counts one event.
-pub(crate) fn note(met: Met) {
+pub(crate) fn note(met: CoveragePoint) {
     COUNTS.with_borrow_mut(|counts| counts.0[met as usize] += 1);
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn covered<T>(scenario: impl FnOnce() -> T) -> (T, Coverage) {
 /// Counts the log messages of the engine.
 struct Listener;
 
-struct Message(Option<Met>);
+struct Message(Option<CoveragePoint>);
 
 /// One event as a line.
 struct Line(String);
@@ -299,7 +299,7 @@ impl Visit for Line {
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            self.0 = Met::of_message(&format!("{value:?}"));
+            self.0 = CoveragePoint::of_message(&format!("{value:?}"));
         }
     }
 }

@@ -19,16 +19,16 @@ use weir_dataset::Engine;
 use weir_device::{Device, DeviceOp};
 use weir_pool::{ImportOptions, PoolMoment};
 
-use crate::books::Books;
 use crate::check;
-use crate::coverage::{Coverage, Met, covered, note};
+use crate::coverage::{Coverage, CoveragePoint, covered, note};
 use crate::cut::CutPlan;
+use crate::expected::ExpectedState;
 use crate::media::MediaImage;
+use crate::metadata_loss;
 use crate::old_legs::{self, Earlier};
 use crate::operator::{legs, legs_that_lack};
-use crate::own_losses;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
+use crate::scenario::{FaultPlan, Layout, Load, Room, Scenario, devices};
 use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of cuts in a chain of recoveries.
@@ -170,7 +170,10 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
     match ran {
         // On healthy disks a segment that cannot be cleaned is a bug: its counters disagree with
         // the owners of its blocks.
-        Ok(_) if scenario.trouble == Trouble::None && coverage.count(Met::CleaningRefused) > 0 => {
+        Ok(_)
+            if scenario.trouble == FaultPlan::None
+                && coverage.count(CoveragePoint::CleaningRefused) > 0 =>
+        {
             let what = "a segment could not be cleaned, on healthy disks".to_owned();
             Err(Box::new(Violation { scenario, step: 0, plan: None, what }))
         }
@@ -195,19 +198,19 @@ impl Search {
     fn first_generation(self: &Rc<Self>) -> Result<u64, String> {
         let scenario = self.scenario;
         let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
-        let books = Rc::new(RefCell::new(scenario.new_books()));
+        let expected = Rc::new(RefCell::new(scenario.new_books()));
         let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new(), seen: None };
         let odds = Rc::new(Cell::new(self.effort.steps_per_million));
         let running = Running::default();
-        self.cut_steps(&world, &books, &before, &odds, &running);
+        self.cut_steps(&world, &expected, &before, &odds, &running);
         let ran = world.run_until(async {
             let engine = open(&scenario, &world, (&[], None), scenario.seed).await;
             let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
             *running.borrow_mut() = Some(Arc::clone(&engine));
-            scenario.work(&world, &engine, &books, scenario.load(), 0).await
+            scenario.work(&world, &engine, &expected, scenario.load(), 0).await
         });
         ran.map_err(|error| error.to_string())??;
-        self.cut_at_end(&world, &books, &as_of(&before, &running));
+        self.cut_at_end(&world, &expected, &as_of(&before, &running));
         Ok(world.step_count())
     }
 
@@ -215,22 +218,22 @@ impl Search {
     fn cut_steps(
         self: &Rc<Self>,
         world: &SimWorld,
-        books: &Rc<RefCell<Books>>,
+        expected: &Rc<RefCell<ExpectedState>>,
         before: &Cut,
         odds: &Rc<Cell<u32>>,
         running: &Running,
     ) {
-        let (search, books, odds) = (Rc::clone(self), Rc::clone(books), Rc::clone(odds));
+        let (search, expected, odds) = (Rc::clone(self), Rc::clone(expected), Rc::clone(odds));
         let (before, running) = (before.clone(), Rc::clone(running));
         world.on_step(move |point| {
-            search.at_step(point, &books.borrow(), &before, odds.get(), &running);
+            search.at_step(point, &expected.borrow(), &before, odds.get(), &running);
         });
     }
 
     fn at_step(
         self: &Rc<Self>,
         point: &CutPoint<'_>,
-        books: &Books,
+        expected: &ExpectedState,
         before: &Cut,
         odds: u32,
         running: &Running,
@@ -257,20 +260,25 @@ impl Search {
         let before = as_of(before, running);
         for plan in plans {
             let cut = before.then(point.steps, plan, rng.next_u64());
-            self.judge(&cut, point.cut(plan), books);
+            self.judge(&cut, point.cut(plan), expected);
         }
     }
 
     /// Cuts after the last step. This includes a clean end: nothing is in flight, but the process
     /// is gone.
-    fn cut_at_end(self: &Rc<Self>, world: &SimWorld, books: &Rc<RefCell<Books>>, before: &Cut) {
+    fn cut_at_end(
+        self: &Rc<Self>,
+        world: &SimWorld,
+        expected: &Rc<RefCell<ExpectedState>>,
+        before: &Cut,
+    ) {
         let (step, plan) = (world.step_count(), CutPlan::Nothing);
         let cut = before.then(step, plan, Rng::new(before.seed).stream("end", 0).next_u64());
-        self.judge(&cut, world.cut(plan), &books.borrow());
+        self.judge(&cut, world.cut(plan), &expected.borrow());
     }
 
     /// Recovers from one cut and stores the first violation.
-    fn judge(self: &Rc<Self>, cut: &Cut, images: Vec<MediaImage>, books: &Books) {
+    fn judge(self: &Rc<Self>, cut: &Cut, images: Vec<MediaImage>, expected: &ExpectedState) {
         if self.violation.borrow().is_some() {
             return;
         }
@@ -279,10 +287,10 @@ impl Search {
             && old_legs::fits(&self.scenario);
         let again = old.then(|| images.clone());
         let judged = caught(|| {
-            self.recover(cut, images, books)?;
+            self.recover(cut, images, expected)?;
             let Some(images) = again else { return Ok(()) };
             old_legs::judge_alone(&self.scenario, cut.seed, &self.earlier, cut.seen)?;
-            old_legs::judge(&self.scenario, cut.seed, &self.earlier, images, books)
+            old_legs::judge(&self.scenario, cut.seed, &self.earlier, images, expected)
         });
         if let Err(what) = judged {
             let (step, plan) = cut.trail[0];
@@ -298,14 +306,14 @@ impl Search {
         self: &Rc<Self>,
         cut: &Cut,
         images: Vec<MediaImage>,
-        books: &Books,
+        expected: &ExpectedState,
     ) -> Result<(), String> {
         let scenario = &self.scenario;
         let world = SimWorld::from_media(cut.seed, images);
         scenario.start_read_trouble(&world);
         let mut rng = Rng::new(cut.seed).stream("recovery", 0);
         let (absent, ever) = self.absent_legs(cut, &mut rng);
-        if own_losses::fits(scenario)
+        if metadata_loss::fits(scenario)
             && cut.absent.is_empty()
             && rng.stream("own losses", 0).chance(self.effort.own_losses_per_million)
         {
@@ -313,51 +321,51 @@ impl Search {
             let images = world.cut(CutPlan::Everything);
             // Count coverage separately: a segment that cannot be cleaned after this loss is no
             // violation of the scenario.
-            covered(|| own_losses::lose_some(scenario, seed, images, books)).0?;
+            covered(|| metadata_loss::lose_some(scenario, seed, images, expected)).0?;
         }
         let before = Cut { absent: ever, ..cut.clone() };
         let last = cut.trail.len() as u64 >= GENERATIONS_MAX;
         let nested = !last && rng.chance(self.effort.nested_per_million);
         let goes_on = !last && rng.chance(self.effort.go_on_per_million);
-        let books = Rc::new(RefCell::new(books.clone()));
+        let expected = Rc::new(RefCell::new(expected.clone()));
         let odds = Rc::new(Cell::new(if nested { CUT_RECOVERIES } else { 0 }));
         let running = Running::default();
         if nested || goes_on {
-            self.cut_steps(&world, &books, &before, &odds, &running);
+            self.cut_steps(&world, &expected, &before, &odds, &running);
         }
         let judged = world.run_until(async {
             let engine = match open(scenario, &world, (&absent, cut.seen), cut.seed).await {
                 Err(_) if scenario.may_lose() => {
-                    note(Met::DamageDetected);
+                    note(CoveragePoint::DamageDetected);
                     return Ok(());
                 }
                 opened => opened.map_err(|error| format!("open: {error}"))?,
             };
-            note_if(nested, Met::RecoveryCut);
-            let promised = books.borrow().clone();
+            note_if(nested, CoveragePoint::RecoveryCut);
+            let promised = expected.borrow().clone();
             if scenario.may_lose() {
                 return check::detected_or_harmless(&engine, &promised).await;
             }
             let found = check::strict(&engine, &promised).await?;
             check::note_stale_legs(&engine);
-            if scenario.trouble == Trouble::None && before.absent.is_empty() {
+            if scenario.trouble == FaultPlan::None && before.absent.is_empty() {
                 check::no_leg_blamed(&engine, scenario.layout.disks())?;
             }
             if !goes_on {
                 return Ok(());
             }
-            books.borrow_mut().rebase(found);
+            expected.borrow_mut().rebase(found);
             *running.borrow_mut() = Some(Arc::clone(&engine));
             odds.set(CUT_LATER_LOADS);
-            note(Met::SecondGeneration);
+            note(CoveragePoint::SecondGeneration);
             let load =
                 Load { steps_per_client: 8, admin_steps: 6, operator_steps: 8, storm: false };
-            scenario.work(&world, &engine, &books, load, cut.seed).await
+            scenario.work(&world, &engine, &expected, load, cut.seed).await
         });
         judged.map_err(|error| format!("recovery: {error}"))??;
         self.recoveries.set(self.recoveries.get() + 1);
         if goes_on && !scenario.may_lose() {
-            self.cut_at_end(&world, &books, &as_of(&before, &running));
+            self.cut_at_end(&world, &expected, &as_of(&before, &running));
         }
         Ok(())
     }
@@ -367,14 +375,14 @@ impl Search {
     /// that only the legs outside the set have.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
-        let untroubled = self.scenario.trouble == Trouble::None && !self.scenario.reshapes;
+        let untroubled = self.scenario.trouble == FaultPlan::None && !self.scenario.reshapes;
         let possible = layout.disks() > 1 && untroubled;
         let first = self.effort.absent_per_million;
         let leaves_out = rng.chance(if cut.absent.is_empty() { first } else { 300_000 });
         if !possible || !leaves_out {
             return (Vec::new(), cut.absent.clone());
         }
-        note(Met::LegAbsent);
+        note(CoveragePoint::LegAbsent);
         let mut ever = cut.absent.clone();
         if ever.is_empty() {
             ever = layout.draw_legs(rng);
@@ -394,7 +402,7 @@ impl Cut {
     }
 }
 
-fn note_if(whether: bool, met: Met) {
+fn note_if(whether: bool, met: CoveragePoint) {
     if whether {
         note(met);
     }
@@ -404,12 +412,12 @@ async fn open(
     scenario: &Scenario,
     world: &SimWorld,
     (absent, newest_seen): (&[usize], Option<PoolMoment>),
-    opening: u64,
+    import_epoch: u64,
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
     let disks: Vec<Arc<dyn Device>> = devices(world);
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
-    let how = ImportOptions { newest_seen, ..ImportOptions::new(Guid(opening)) };
+    let how = ImportOptions { newest_seen, ..ImportOptions::new(Guid(import_epoch)) };
     let engine = Engine::open(disks, how, &scenario.options(world)).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)

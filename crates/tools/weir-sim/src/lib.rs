@@ -15,7 +15,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod admin;
-mod books;
+mod expected;
 mod check;
 mod client;
 mod clock;
@@ -32,18 +32,18 @@ mod lost_records;
 mod media;
 mod old_legs;
 mod operator;
-mod own_losses;
+mod metadata_loss;
 mod ranges;
 mod replica;
 mod rng;
 mod scenario;
 mod snapshots;
-mod together;
+mod concurrent;
 mod trace;
 mod world;
 
 pub use clock::SimClock;
-pub use coverage::{Coverage, Met, listen, said};
+pub use coverage::{Coverage, CoveragePoint, listen, said};
 pub use cut::{CutPlan, Grain, SUBSET_UNITS_MAX, Unflushed};
 pub use disk::{DiskCounters, SimDisk};
 pub use enumerate::{Effort, Report, Violation, enumerate};
@@ -54,6 +54,6 @@ pub use lost_nodes::lose_nodes;
 pub use lost_records::lose_records;
 pub use media::{DiskOptions, Latency, MediaImage};
 pub use rng::Rng;
-pub use scenario::{Layout, Room, Scenario, Trouble};
+pub use scenario::{FaultPlan, Layout, Room, Scenario};
 pub use trace::{Phase, Trace, TraceEntry};
 pub use world::{CutPoint, SimWorld};

@@ -22,7 +22,7 @@ use weir_dataset::{
     DatasetError, Engine, EngineOptions, PoolDamage, SnapshotId, Volume, VolumeSpec,
 };
 use weir_format::Compression;
-use weir_pool::{DiskPlace, ImportOptions, PlantedBug};
+use weir_pool::{DiskAddress, ImportOptions, PlantedBug};
 
 use crate::client::whole_blocks;
 use crate::cut::CutPlan;
@@ -147,11 +147,11 @@ fn view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
 
 /// A lost node and its corrupted bytes.
 struct LostNode {
-    place: DiskPlace,
+    place: DiskAddress,
     bytes: Vec<u8>,
 }
 
-fn bytes_at(images: &[MediaImage], place: DiskPlace) -> Vec<u8> {
+fn bytes_at(images: &[MediaImage], place: DiskAddress) -> Vec<u8> {
     let mut bytes = vec![0; place.len];
     images[0].read(place.offset, &mut bytes);
     bytes
@@ -199,7 +199,7 @@ impl Run {
             // If the bytes changed, the pool has reused the space. If it still needs the node, a
             // later check fails.
             let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
-            let there: Vec<DiskPlace> = places.iter().filter(is_there).map(|l| l.place).collect();
+            let there: Vec<DiskAddress> = places.iter().filter(is_there).map(|l| l.place).collect();
             flip(&mut images, self.layout, &there);
             self.find_again();
         }
@@ -214,8 +214,8 @@ impl Run {
     async fn open(&self, world: &SimWorld) -> Result<Arc<Engine>, String> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
-        let opening = Guid(self.seed ^ self.lives << 40);
-        let how = ImportOptions::new(opening);
+        let import_epoch = Guid(self.seed ^ self.lives << 40);
+        let how = ImportOptions::new(import_epoch);
         let opened = Engine::open(devices(world), how, &options).await;
         opened.map_err(|error| format!("open: {error}"))
     }
@@ -283,7 +283,8 @@ impl Run {
         let places = lost.map_err(|error| error.to_string())??;
         let mut images = world.cut(CutPlan::Everything);
         flip(&mut images, self.layout, &places);
-        let lost = |place: &DiskPlace| LostNode { place: *place, bytes: bytes_at(&images, *place) };
+        let lost =
+            |place: &DiskAddress| LostNode { place: *place, bytes: bytes_at(&images, *place) };
         let lost = places.iter().map(lost).collect();
         Ok((images, lost))
     }
@@ -594,13 +595,13 @@ async fn place_of(
     name: &str,
     level: u8,
     index: u64,
-) -> Result<Option<DiskPlace>, String> {
+) -> Result<Option<DiskAddress>, String> {
     let view = view(engine, name).map_err(|error| error.to_string())?;
-    view.disk_place(level, index).await.map_err(|error| error.to_string())
+    view.disk_address(level, index).await.map_err(|error| error.to_string())
 }
 
 /// Flips bits of these blocks on every leg, or flips them back.
-fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskPlace]) {
+fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskAddress]) {
     for image in &mut images[..layout.disks()] {
         for place in places {
             (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));

@@ -27,7 +27,7 @@ use weir_base::property::COMPRESSION;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions, PropertyChange, Volume, VolumeSize};
 use weir_format::Compression;
-use weir_pool::{DiskPlace, ImportOptions, PlantedBug, ScanState};
+use weir_pool::{DiskAddress, ImportOptions, PlantedBug, ScanState};
 
 use crate::client::whole_blocks;
 use crate::cut::CutPlan;
@@ -102,8 +102,8 @@ impl Run {
     async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
-        let opening = Guid(self.seed ^ self.lives << 40);
-        let how = ImportOptions::new(opening);
+        let import_epoch = Guid(self.seed ^ self.lives << 40);
+        let how = ImportOptions::new(import_epoch);
         let disks = devices(world)[disks].to_vec();
         Engine::open(disks, how, &options).await.map_err(told("open"))
     }
@@ -166,17 +166,17 @@ impl Run {
         all
     }
 
-    async fn places(&self, volume: &Volume, records: &[usize]) -> Told<Vec<DiskPlace>> {
+    async fn places(&self, volume: &Volume, records: &[usize]) -> Told<Vec<DiskAddress>> {
         let mut places = Vec::new();
         for record in records {
-            let place = volume.disk_place(0, *record as u64).await.map_err(told("place"))?;
+            let place = volume.disk_address(0, *record as u64).await.map_err(told("place"))?;
             places.push(place.ok_or("a record is a hole")?);
         }
         Ok(places)
     }
 
     /// Flips bits of these records on every leg; a second call restores them.
-    fn flip(&self, images: &mut [MediaImage], places: &[DiskPlace]) {
+    fn flip(&self, images: &mut [MediaImage], places: &[DiskAddress]) {
         for image in &mut images[..self.layout.disks()] {
             for place in places {
                 (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));

@@ -16,15 +16,15 @@ use weir_base::{Guid, Txg};
 use weir_dataset::Engine;
 use weir_pool::{ImportOptions, LegState, PoolError, PoolMoment, VdevStatus, discover};
 
-use crate::books::Books;
 use crate::check;
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
 use crate::cut::CutPlan;
 use crate::disk::SimDisk;
+use crate::expected::ExpectedState;
 use crate::media::MediaImage;
 use crate::operator::legs_out_of_use;
 use crate::rng::Rng;
-use crate::scenario::{Scenario, Trouble, devices};
+use crate::scenario::{FaultPlan, Scenario, devices};
 use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of earlier states kept in a run, and the probability, per million, that a step is
@@ -58,7 +58,7 @@ impl Earlier {
 
 /// True if this check fits the scenario.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
-    scenario.layout.disks() > 1 && scenario.trouble == Trouble::None && !scenario.reshapes
+    scenario.layout.disks() > 1 && scenario.trouble == FaultPlan::None && !scenario.reshapes
 }
 
 /// Recovers from `images` with one old leg, waits until every leg is online, removes as many other
@@ -68,7 +68,7 @@ pub(crate) fn judge(
     seed: u64,
     earlier: &Earlier,
     mut images: Vec<MediaImage>,
-    books: &Books,
+    expected: &ExpectedState,
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("old leg", 0);
     let kept = earlier.0.borrow();
@@ -78,7 +78,7 @@ pub(crate) fn judge(
     let from = &kept[rng.index(kept.len())];
     let old = rng.index(scenario.layout.disks());
     let told = |when: &'static str| move |error: String| format!("old leg {old}, {when}: {error}");
-    note(Met::OldLeg);
+    note(CoveragePoint::OldLeg);
     // A disk that returns while the pool is open is an additional disk of this world.
     let while_open = rng.coin();
     let disks = images.len();
@@ -98,7 +98,7 @@ pub(crate) fn judge(
         if reads_first {
             // A read repairs each bad copy that it finds, so this may hide ranges that the resilver
             // missed.
-            check::strict(&engine, books).await?;
+            check::strict(&engine, expected).await?;
         }
         if !settle(&world, &engine).await? {
             return Ok(None);
@@ -111,11 +111,11 @@ pub(crate) fn judge(
     if while_open {
         images.swap_remove(old);
     }
-    note(Met::OldLegAlone);
+    note(CoveragePoint::OldLegAlone);
     let world = SimWorld::from_media(seed + 1, images);
     let judged = world.run_until(async {
         let engine = open(scenario, &world, &lost, seed + 1).await?;
-        check::strict(&engine, books).await.map(drop)
+        check::strict(&engine, expected).await.map(drop)
     });
     judged.map_err(|error| error.to_string()).flatten().map_err(told("without the others"))
 }
@@ -142,7 +142,7 @@ pub(crate) fn judge_alone(
         let how = ImportOptions { newest_seen: Some(seen), ..ImportOptions::new(Guid(seed)) };
         let opened = Engine::open(devices(&world), how, &scenario.options(&world)).await;
         if newest < seen.txg {
-            note(Met::OldDisksRefused);
+            note(CoveragePoint::OldDisksRefused);
             if opened.is_ok() {
                 return Err(format!("txg {newest} was opened after txg {} was seen", seen.txg));
             }
@@ -170,10 +170,10 @@ async fn open(
 async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<bool, String> {
     let pool = engine.pool();
     let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(false) };
-    if !pool.let_go_of_leg(guid).map_err(|error| error.to_string())? {
+    if !pool.fail_leg(guid).map_err(|error| error.to_string())? {
         return Ok(false);
     }
-    match pool.bring_leg_back(guid, disk).await {
+    match pool.online_leg(guid, disk).await {
         Ok(()) => {
             engine.leg_came_back();
             Ok(true)

@@ -21,7 +21,7 @@ use weir_pool::{LegState, ScanKind, VdevSpec};
 use crate::client::Stop;
 use crate::executor::Executor;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Scenario, Trouble};
+use crate::scenario::{FaultPlan, Layout, Scenario};
 
 /// Maximum number of polls of a resilver.
 const LOOKS_MAX: usize = 100;
@@ -101,7 +101,7 @@ impl Operator {
         let disk = match out.iter().find(|(_, state)| *state != LegState::Stale) {
             None if !out.is_empty() => return Ok(()),
             Some((disk, _)) => *disk,
-            None if self.scenario.trouble == Trouble::None => self.rng.index(self.disks.len()),
+            None if self.scenario.trouble == FaultPlan::None => self.rng.index(self.disks.len()),
             None => 0,
         };
         let told = |error: weir_pool::PoolError| Stop::Told(error.into());
@@ -112,14 +112,14 @@ impl Operator {
                 pool.take_leg_offline(guid).map(drop).map_err(DatasetError::from),
             );
         }
-        if pool.let_go_of_leg(guid).map_err(told)? {
-            match pool.bring_leg_back(guid, Arc::clone(&self.disks[disk])).await {
+        if pool.fail_leg(guid).map_err(told)? {
+            match pool.online_leg(guid, Arc::clone(&self.disks[disk])).await {
                 Ok(()) => self.engine.leg_came_back(),
                 // The pool detached the leg while its disk was read, because its replacement was
                 // complete.
                 Err(_) if pool.find_leg(&guid.to_string()).is_err() => {}
                 // A disk with permanent faults cannot be opened; the pool is unchanged.
-                Err(_) if self.scenario.trouble != Trouble::None => {}
+                Err(_) if self.scenario.trouble != FaultPlan::None => {}
                 Err(error) => {
                     return Err(Stop::Broken(format!("disk {disk} did not come back: {error}")));
                 }
@@ -137,7 +137,7 @@ impl Operator {
             // Only the other legs have the writes that a stale leg lacks.
             Some((_, LegState::Stale)) => return Ok(()),
             Some((disk, _)) => *disk,
-            None if self.scenario.trouble == Trouble::None => legs[self.rng.index(legs.len())].0,
+            None if self.scenario.trouble == FaultPlan::None => legs[self.rng.index(legs.len())].0,
             None => 0,
         };
         let spare = (0..self.disks.len()).find(|n| legs.iter().all(|(disk, _)| disk != n));
@@ -215,7 +215,7 @@ impl Operator {
         let found = scan.repaired_bytes + scan.unrepaired > 0;
         let scrub = scan.kind == ScanKind::Scrub;
         let damaged = scan.damaged > 0 && self.scenario.layout != Layout::Single;
-        if damaged || (scrub && found && self.scenario.trouble == Trouble::None) {
+        if damaged || (scrub && found && self.scenario.trouble == FaultPlan::None) {
             return Err(Stop::Broken(format!("a scan found what cannot be: {scan:?}")));
         }
         Ok(())

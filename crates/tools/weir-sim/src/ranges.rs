@@ -1,7 +1,7 @@
 //! Block clones by the administrator of a scenario: sometimes several into one volume concurrently,
 //! with concurrent writes to that volume, while clients write to the sources.
 //!
-//! `snapshots` handles snapshots, `together` computes the possible results, `books` and `check`
+//! `snapshots` handles snapshots, `concurrent` computes the possible results, `expected` and `check`
 //! verify recoveries.
 //!
 //! Invariants:
@@ -17,14 +17,14 @@ use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::admin::Admin;
-use crate::books::{Books, Content, Presence};
 use crate::check::read_tags;
 use crate::client::Stop;
-use crate::coverage::{Met, note};
+use crate::concurrent::{ConcurrentChanges, Moment, Source, What};
+use crate::coverage::{CoveragePoint, note};
 use crate::executor::Executor;
+use crate::expected::{Content, ExpectedState, Presence};
 use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
 use crate::rng::Rng;
-use crate::together::{Moment, Source, Together, What};
 
 /// Maximum number of concurrent clones, and of concurrent changes by a writer.
 const CLONES_MAX: u64 = 3;
@@ -51,7 +51,7 @@ struct Wanted {
 struct Party {
     rng: Rng,
     engine: Arc<Engine>,
-    books: Rc<RefCell<Books>>,
+    expected: Rc<RefCell<ExpectedState>>,
     executor: Executor,
     index: usize,
     destination: Arc<Volume>,
@@ -71,8 +71,8 @@ impl Admin {
 
     /// Draws one of the existing volumes.
     fn one_of(&mut self, fits: &dyn Fn(&str) -> bool) -> Option<(usize, String)> {
-        let books = self.books.borrow();
-        let there = books.volumes.iter().enumerate();
+        let expected = self.expected.borrow();
+        let there = expected.volumes.iter().enumerate();
         let there = there.filter(|(_, book)| book.presence == Presence::There && fits(&book.name));
         let there: Vec<_> = there.map(|(index, book)| (index, book.name.clone())).collect();
         (!there.is_empty()).then(|| there[self.rng.index(there.len())].clone())
@@ -80,14 +80,14 @@ impl Admin {
 
     /// Clones ranges of other volumes into this volume.
     pub(crate) async fn clone_range_of(&mut self, index: usize, name: &str) -> Result<(), Stop> {
-        self.books.borrow_mut().volumes[index].quiet = true;
-        while self.books.borrow().volumes[index].busy > 0 {
+        self.expected.borrow_mut().volumes[index].quiet = true;
+        while self.expected.borrow().volumes[index].busy > 0 {
             self.executor.yield_now().await;
         }
         // If a disk error interrupts the clones, the volume stays quiet, because their outcome is
         // unknown.
         self.clone_together(index, name).await?;
-        self.books.borrow_mut().volumes[index].quiet = false;
+        self.expected.borrow_mut().volumes[index].quiet = false;
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Admin {
         for _ in 0..clones {
             wanted.extend(self.some_range(&destination, name).await?);
         }
-        self.books.borrow_mut().volumes[index].together = Some(Together::default());
+        self.expected.borrow_mut().volumes[index].concurrent = Some(ConcurrentChanges::default());
         let mut working = Vec::new();
         let at_once = self.rng.coin();
         let near: Vec<Range<usize>> = wanted.iter().map(|wanted| wanted.to.clone()).collect();
@@ -131,7 +131,7 @@ impl Admin {
         Party {
             rng: Rng::new(self.rng.next_u64()),
             engine: Arc::clone(&self.engine),
-            books: Rc::clone(&self.books),
+            expected: Rc::clone(&self.expected),
             executor: self.executor.clone(),
             index,
             destination: Arc::clone(destination),
@@ -148,7 +148,7 @@ impl Admin {
         let record = destination.record_size();
         let snapshot = if self.rng.coin() { self.some_snapshot().await? } else { None };
         let (source, content, volume) = if let Some((at, id)) = snapshot {
-            let content = match &self.books.borrow().snapshots[at].content {
+            let content = match &self.expected.borrow().snapshots[at].content {
                 Content::Known(state) => state.clone(),
                 // A disk error prevented the read after the snapshot was taken.
                 Content::After { .. } => return Ok(None),
@@ -189,7 +189,7 @@ impl Admin {
     ) -> Result<(), Stop> {
         // Clones are durable already; concurrent writes are durable only after a flush.
         self.party(index, destination).flush().await?;
-        let (quota, _) = self.books.borrow().volumes[index].limits.known;
+        let (quota, _) = self.expected.borrow().volumes[index].limits.known;
         let used = destination.info().space.used;
         if quota > 0 && used > quota {
             let what = format!("{name} is a clone of {used} bytes, and its quota is {quota}");
@@ -197,24 +197,29 @@ impl Admin {
         }
         let size = destination.size_bytes() as usize / BLOCK_BYTES;
         let mut found = read_tags(destination, 0, size).await.map_err(Stop::Told)?;
-        let mut books = self.books.borrow_mut();
-        found.resize(books.sectors_max(), 0);
-        let together = books.volumes[index].together.take().expect("this is what it went through");
-        if !together.ends_as(books.volumes[index].history.now(), &found, &books.volumes) {
-            let what = format!("no order of {together:?} makes {name} what it is: {found:?}");
+        let mut expected = self.expected.borrow_mut();
+        found.resize(expected.sectors_max(), 0);
+        let concurrent =
+            expected.volumes[index].concurrent.take().expect("this is what it went through");
+        if !concurrent.ends_as(expected.volumes[index].history.now(), &found, &expected.volumes) {
+            let what = format!("no order of {concurrent:?} makes {name} what it is: {found:?}");
             return Err(Stop::Broken(what));
         }
         let is_clone = |what: &What| matches!(what, What::Cloned { .. });
-        let clones = together.changes().filter(|change| is_clone(&change.what)).count();
-        let met = [Met::RangeCloned, Met::RangesTogether, Met::WrittenBesideClone];
-        let others = together.changes().count() - clones;
+        let clones = concurrent.changes().filter(|change| is_clone(&change.what)).count();
+        let met = [
+            CoveragePoint::RangeCloned,
+            CoveragePoint::RangesTogether,
+            CoveragePoint::WrittenBesideClone,
+        ];
+        let others = concurrent.changes().count() - clones;
         for (met, whether) in met.into_iter().zip([clones > 0, clones > 1, clones * others > 0]) {
             if whether {
                 note(met);
             }
         }
-        books.came_to_hold(&found, 0);
-        let history = &mut books.volumes[index].history;
+        expected.came_to_hold(&found, 0);
+        let history = &mut expected.volumes[index].history;
         history.acknowledge(0, found);
         let promised = history.acknowledged();
         history.flushed(promised);
@@ -224,9 +229,9 @@ impl Admin {
 
 impl Party {
     /// Updates the record of concurrent changes.
-    fn note<T>(&self, what: impl FnOnce(&mut Together) -> T) -> T {
-        let mut books = self.books.borrow_mut();
-        what(books.volumes[self.index].together.as_mut().expect("it goes through something"))
+    fn note<T>(&self, what: impl FnOnce(&mut ConcurrentChanges) -> T) -> T {
+        let mut expected = self.expected.borrow_mut();
+        what(expected.volumes[self.index].concurrent.as_mut().expect("it goes through something"))
     }
 
     async fn pause(&mut self) {
@@ -237,14 +242,14 @@ impl Party {
 
     async fn clone(&mut self, wanted: Wanted) -> Result<(), Stop> {
         let Wanted { source, content, volume, from, to } = wanted;
-        let acknowledged = || self.books.borrow().volumes[volume].history.acknowledged();
+        let acknowledged = || self.expected.borrow().volumes[volume].history.acknowledged();
         let refers = match content {
             Some(content) => Source::Snapshot(content),
             None if volume == self.index => Source::Itself,
             None => Source::Other { volume, least: acknowledged(), most: None },
         };
         let what = What::Cloned { source: refers, from };
-        let began = self.note(|together| together.begin(to.clone(), what));
+        let began = self.note(|concurrent| concurrent.begin(to.clone(), what));
         let (start, len) = (bytes(to.start), bytes(to.len()));
         let cloned =
             self.engine.clone_range(&source, bytes(from), &self.destination, start, len).await;
@@ -260,10 +265,10 @@ impl Party {
         done: Result<(), DatasetError>,
     ) -> Result<(), Stop> {
         match done {
-            Ok(()) => self.note(|together| together.end(began, entries)),
+            Ok(()) => self.note(|concurrent| concurrent.end(began, entries)),
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                note(Met::NoSpace);
-                self.note(|together| together.refuse(began));
+                note(CoveragePoint::NoSpace);
+                self.note(|concurrent| concurrent.refuse(began));
             }
             Err(error) => return Err(Stop::Told(error)),
         }
@@ -301,11 +306,11 @@ impl Party {
     async fn write(&mut self) -> Result<(), Stop> {
         let range = self.some_sectors();
         let tags: Vec<Tag> = {
-            let mut books = self.books.borrow_mut();
+            let mut expected = self.expected.borrow_mut();
             let blocks = range.start / SECTORS..range.end.div_ceil(SECTORS);
             let writes: Vec<Tag> = blocks
                 .clone()
-                .map(|block| books.new_tag(self.index, block, self.rng.coin()))
+                .map(|block| expected.new_tag(self.index, block, self.rng.coin()))
                 .collect();
             range
                 .clone()
@@ -313,7 +318,7 @@ impl Party {
                 .collect()
         };
         let data = contents_of(&tags);
-        let began = self.note(|together| together.begin(range.clone(), What::Written(tags)));
+        let began = self.note(|concurrent| concurrent.begin(range.clone(), What::Written(tags)));
         let written = self.destination.write(bytes(range.start), &data).await;
         self.ended(began, 0, written)
     }
@@ -321,34 +326,34 @@ impl Party {
     async fn zero(&mut self) -> Result<(), Stop> {
         let range = self.some_sectors();
         let zeros = What::Written(vec![0; range.len()]);
-        let began = self.note(|together| together.begin(range.clone(), zeros));
+        let began = self.note(|concurrent| concurrent.begin(range.clone(), zeros));
         let zeroed = self.destination.zero(bytes(range.start), bytes(range.len())).await;
         self.ended(began, 0, zeroed)
     }
 
     async fn flush(&mut self) -> Result<(), Stop> {
-        let then = self.note(Together::moment);
-        let before = self.books.borrow().volumes[self.index].history.acknowledged();
+        let then = self.note(ConcurrentChanges::moment);
+        let before = self.expected.borrow().volumes[self.index].history.acknowledged();
         self.engine.flush(&self.destination).await.map_err(Stop::Told)?;
-        self.note(|together| together.flushed(then));
-        self.books.borrow_mut().volumes[self.index].history.flushed(before);
+        self.note(|concurrent| concurrent.flushed(then));
+        self.expected.borrow_mut().volumes[self.index].history.flushed(before);
         Ok(())
     }
 
     async fn read(&mut self) -> Result<(), Stop> {
         let range = self.some_sectors();
-        let then = self.note(Together::moment);
+        let then = self.note(ConcurrentChanges::moment);
         let mut data = vec![0; range.len() * SECTOR_BYTES];
         self.destination.read(bytes(range.start), &mut data).await.map_err(Stop::Told)?;
-        let (books, found) = (self.books.borrow(), tags_of(&data));
-        let book = &books.volumes[self.index];
-        let together = book.together.as_ref().expect("it goes through something");
-        let (now, all) = (book.history.now(), &books.volumes);
+        let (expected, found) = (self.expected.borrow(), tags_of(&data));
+        let book = &expected.volumes[self.index];
+        let concurrent = book.concurrent.as_ref().expect("it goes through something");
+        let (now, all) = (book.history.now(), &expected.volumes);
         // A read is consistent only within one sector, so check each sector separately.
         for (sector, tag) in range.zip(found) {
-            if !together.reads((now, all), (sector, &[tag]), then) {
+            if !concurrent.reads((now, all), (sector, &[tag]), then) {
                 let name = &book.name;
-                let what = format!("{name} sector {sector} reads {tag:x} amidst {together:?}");
+                let what = format!("{name} sector {sector} reads {tag:x} amidst {concurrent:?}");
                 return Err(Stop::Broken(what));
             }
         }

@@ -15,10 +15,10 @@ use weir_dataset::{DatasetError, Engine, ReceiveSpec, Receiver, SendFrom, SendSp
 use weir_format::stream::ResumeToken;
 
 use crate::admin::Admin;
-use crate::books::Content;
 use crate::check::read_snapshot;
 use crate::client::Stop;
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
+use crate::expected::Content;
 use crate::history::Tag;
 
 /// Name of the replica.
@@ -140,7 +140,7 @@ impl Admin {
         if let Some(snapshot) = volume.and_then(|volume| volume.receiving()) {
             return self.go_on(&snapshot).await;
         }
-        let last = self.books.borrow().replica.arrived.last().map(|sent| sent.name.clone());
+        let last = self.expected.borrow().replica.arrived.last().map(|sent| sent.name.clone());
         let Some(last) = last else {
             let Some((_, of)) = self.some_snapshot().await? else { return Ok(()) };
             return self.begin(SendSpec { snapshot: of, from: None, resume: None }).await;
@@ -177,23 +177,23 @@ impl Admin {
 
     async fn begin(&mut self, spec: SendSpec) -> Result<(), Stop> {
         {
-            let mut books = self.books.borrow_mut();
-            let snapshot = books.snapshots.iter().find(|book| book.name == spec.snapshot.name);
+            let mut expected = self.expected.borrow_mut();
+            let snapshot = expected.snapshots.iter().find(|book| book.name == spec.snapshot.name);
             let snapshot = snapshot.expect("all that are taken are noted").clone();
             let Content::Known(content) = snapshot.content else { return Ok(()) };
             let sent = Sent { name: snapshot.name, size: snapshot.size, content };
-            books.replica.arriving = Some(sent);
+            expected.replica.arriving = Some(sent);
         }
         if spec.from.is_some() {
-            note(Met::DifferenceSent);
+            note(CoveragePoint::DifferenceSent);
         }
         self.send(spec).await
     }
 
     async fn destroy_replica(&mut self) -> Result<(), Stop> {
-        self.books.borrow_mut().replica.leaving = true;
+        self.expected.borrow_mut().replica.leaving = true;
         self.engine.destroy_volume(REPLICA, true).await.map_err(Stop::Told)?;
-        self.books.borrow_mut().replica = Replica::default();
+        self.expected.borrow_mut().replica = Replica::default();
         Ok(())
     }
 
@@ -201,7 +201,11 @@ impl Admin {
     async fn go_on(&mut self, snapshot: &str) -> Result<(), Stop> {
         let token = self.engine.receive_token(REPLICA).await.map_err(Stop::Told)?;
         if let Some(source) = self.source_of(snapshot).await? {
-            note(if token.next_record > 0 { Met::StreamResumed } else { Met::StreamCut });
+            note(if token.next_record > 0 {
+                CoveragePoint::StreamResumed
+            } else {
+                CoveragePoint::StreamCut
+            });
             return self.resume(source, token).await;
         }
         self.give_up().await
@@ -219,8 +223,8 @@ impl Admin {
 
     async fn give_up(&mut self) -> Result<(), Stop> {
         self.engine.abort_receive(REPLICA).await.map_err(Stop::Told)?;
-        self.books.borrow_mut().replica.arriving = None;
-        note(Met::StreamGivenUp);
+        self.expected.borrow_mut().replica.arriving = None;
+        note(CoveragePoint::StreamGivenUp);
         Ok(())
     }
 
@@ -239,12 +243,12 @@ impl Admin {
         let is_whole = match self.receive(&stream).await {
             Ok(is_whole) => is_whole,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                note(Met::NoSpace);
+                note(CoveragePoint::NoSpace);
                 let volume = self.engine.volume(REPLICA).ok();
                 if volume.is_some_and(|volume| volume.receiving().is_some()) {
                     return self.give_up().await;
                 }
-                self.books.borrow_mut().replica.arriving = None;
+                self.expected.borrow_mut().replica.arriving = None;
                 return Ok(());
             }
             Err(error) => return Err(Stop::Told(error)),
@@ -253,17 +257,17 @@ impl Admin {
             // A stream that was cut in its first frame creates nothing.
             let volume = self.engine.volume(REPLICA).ok();
             if volume.is_none_or(|volume| volume.receiving().is_none()) {
-                self.books.borrow_mut().replica.arriving = None;
+                self.expected.borrow_mut().replica.arriving = None;
             }
             return Ok(());
         }
         let (replica, sectors) = {
-            let mut books = self.books.borrow_mut();
-            let sent = books.replica.arriving.take();
-            books.replica.arrived.extend(sent);
-            (books.replica.clone(), books.sectors_max())
+            let mut expected = self.expected.borrow_mut();
+            let sent = expected.replica.arriving.take();
+            expected.replica.arrived.extend(sent);
+            (expected.replica.clone(), expected.sectors_max())
         };
-        note(Met::StreamReceived);
+        note(CoveragePoint::StreamReceived);
         let sent = replica.arrived.last().expect("it has arrived");
         let found = sent.read(&self.engine, sectors).await.map_err(Stop::Told)?;
         sent.judge(&found).map_err(Stop::Broken)

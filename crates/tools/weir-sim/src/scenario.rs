@@ -23,11 +23,11 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use crate::admin::Admin;
-use crate::books::Books;
 use crate::client::{Client, Stop};
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
 use crate::cut::CutPlan;
 use crate::executor::JoinHandle;
+use crate::expected::ExpectedState;
 use crate::fault::{Budget, Fault};
 use crate::media::{DiskOptions, MediaImage};
 use crate::operator::Operator;
@@ -121,7 +121,7 @@ impl Layout {
 
 /// Fault plan: faults that affect each faulty disk ([`Layout::troubled`]) independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FaultPlan {
     /// No faults.
     None,
     /// This fault affects random operations.
@@ -149,7 +149,7 @@ pub struct Scenario {
     /// Size of the pool.
     pub room: Room,
     /// Fault plan.
-    pub trouble: Trouble,
+    pub trouble: FaultPlan,
     /// If true, the operator adds and removes vdevs, and clients continue until the operator has
     /// finished. If false, the operator replaces disks, and some recoveries run without a leg.
     pub reshapes: bool,
@@ -220,11 +220,11 @@ impl Scenario {
     pub fn of_seed(seed: u64, bug: PlantedBug) -> Self {
         let mut rng = Rng::new(seed).stream("scenario", 0);
         let layout = Layout::ALL[rng.index(Layout::ALL.len())];
-        let faults = Fault::ALL.map(Trouble::Fault);
+        let faults = Fault::ALL.map(FaultPlan::Fault);
         let trouble = match rng.index(Fault::ALL.len() + 5) {
             index if index < faults.len() => faults[index],
-            index if index == faults.len() => Trouble::Dies,
-            _ => Trouble::None,
+            index if index == faults.len() => FaultPlan::Dies,
+            _ => FaultPlan::None,
         };
         let room = if rng.below(3) == 0 { Room::Tight } else { Room::Ample };
         let storm = rng.below(STORM_ONE_IN) == 0;
@@ -238,24 +238,24 @@ impl Scenario {
         scenario.storm = false;
         if bug == PlantedBug::SkipChecksum {
             scenario.layout = Layout::Mirror;
-            scenario.trouble = Trouble::Fault(Fault::BitRot);
+            scenario.trouble = FaultPlan::Fault(Fault::BitRot);
         }
         if bug == PlantedBug::WrongParityStrip {
             scenario.layout = [Layout::Raidz1, Layout::Raidz2, Layout::Raidz3][seed as usize % 3];
-            scenario.trouble = Trouble::Dies;
+            scenario.trouble = FaultPlan::Dies;
         }
         if bug == PlantedBug::ParityAnewTooEarly {
             scenario.layout = Layout::Raidz3;
             scenario.room = Room::Tight;
-            scenario.trouble = Trouble::Fault(Fault::LostWrite);
+            scenario.trouble = FaultPlan::Fault(Fault::LostWrite);
         }
         if bug == PlantedBug::LostRootStays {
             scenario.layout = [Layout::Mirror, Layout::Single][seed as usize % 2];
-            scenario.trouble = Trouble::None;
+            scenario.trouble = FaultPlan::None;
         }
         scenario.reshapes = matches!(bug, PlantedBug::VdevLeavesEarly | PlantedBug::LogMovesEarly);
         if scenario.reshapes {
-            scenario.trouble = Trouble::None;
+            scenario.trouble = FaultPlan::None;
         }
         let of_legs = matches!(
             bug,
@@ -266,14 +266,14 @@ impl Scenario {
         );
         if of_legs {
             scenario.layout = [Layout::Mirror, Layout::Raidz1][seed as usize % 2];
-            scenario.trouble = Trouble::None;
+            scenario.trouble = FaultPlan::None;
         }
         scenario
     }
 
     /// True if clients may receive disk errors, because faults affect the only disk.
     pub(crate) fn may_fail(&self) -> bool {
-        self.layout == Layout::Single && self.trouble != Trouble::None
+        self.layout == Layout::Single && self.trouble != FaultPlan::None
     }
 
     /// True if the only disk may lose data that it acknowledged as durable. The engine must then
@@ -281,7 +281,9 @@ impl Scenario {
     pub(crate) fn may_lose(&self) -> bool {
         let honest = matches!(
             self.trouble,
-            Trouble::None | Trouble::Dies | Trouble::Fault(Fault::WriteError | Fault::FlushError)
+            FaultPlan::None
+                | FaultPlan::Dies
+                | FaultPlan::Fault(Fault::WriteError | Fault::FlushError)
         );
         self.layout == Layout::Single && !honest
     }
@@ -310,7 +312,7 @@ impl Scenario {
 
     /// Disks of a new pool with empty volumes.
     pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
-        let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
+        let (trouble, storm, bug) = (FaultPlan::None, false, PlantedBug::None);
         let scenario = Self { seed: 1, layout, room, trouble, reshapes: false, storm, bug };
         let sizes = room.sizes();
         let vdevs = layout.vdevs();
@@ -365,9 +367,9 @@ impl Scenario {
     }
 
     /// Expected state of the empty volumes of [`Self::new_pool`].
-    pub(crate) fn new_books(&self) -> Books {
+    pub(crate) fn new_books(&self) -> ExpectedState {
         let blocks = self.room.sizes().volume_blocks;
-        Books::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
+        ExpectedState::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
     }
 
     /// Runs clients, administrator and operator on an open engine until all have finished.
@@ -379,7 +381,7 @@ impl Scenario {
         &self,
         world: &SimWorld,
         engine: &Arc<Engine>,
-        books: &Rc<RefCell<Books>>,
+        expected: &Rc<RefCell<ExpectedState>>,
         load: Load,
         generation: u64,
     ) -> Result<(), String> {
@@ -400,7 +402,7 @@ impl Scenario {
             let client = Client {
                 rng: rng.stream("client", n),
                 engine: Arc::clone(engine),
-                books: Rc::clone(books),
+                expected: Rc::clone(expected),
                 blocks_per_write_max: self.room.sizes().blocks_per_write_max,
             };
             let storm = load.storm && n == 0;
@@ -408,8 +410,9 @@ impl Scenario {
             working.push(self.spawn_client(world, n, client, steps, storm, reshaping));
         }
         let rng = rng.stream("admin", 0);
-        let (engine_too, books_too) = (Arc::clone(engine), Rc::clone(books));
-        let admin = Admin { rng, engine: engine_too, books: books_too, executor: executor.clone() };
+        let (engine_too, books_too) = (Arc::clone(engine), Rc::clone(expected));
+        let admin =
+            Admin { rng, engine: engine_too, expected: books_too, executor: executor.clone() };
         working.push(self.spawn_admin(world, admin, load.admin_steps));
         let operator = Operator {
             rng: Rng::new(self.seed).stream("operator", generation),
@@ -423,7 +426,7 @@ impl Scenario {
             handle.await?;
         }
         if engine.pool().hint_figures().hits > 0 {
-            note(Met::Deduped);
+            note(CoveragePoint::Deduped);
         }
         engine.stop();
         if let Err(error) = scans.await
@@ -521,7 +524,7 @@ impl Scenario {
 
     /// Enables read faults during recoveries; the other faults have no effect on recoveries.
     pub(crate) fn start_read_trouble(&self, world: &SimWorld) {
-        if let Trouble::Fault(fault @ (Fault::BitRot | Fault::LatentRead)) = self.trouble {
+        if let FaultPlan::Fault(fault @ (Fault::BitRot | Fault::LatentRead)) = self.trouble {
             (0..self.layout.troubled()).for_each(|n| world.disk(n).set_fault(fault, NOW_AND_THEN));
         }
     }
@@ -530,9 +533,9 @@ impl Scenario {
         for n in 0..self.layout.troubled() {
             let disk = world.disk(n);
             match self.trouble {
-                Trouble::None => {}
-                Trouble::Fault(fault) => disk.set_fault(fault, NOW_AND_THEN),
-                Trouble::Dies => {
+                FaultPlan::None => {}
+                FaultPlan::Fault(fault) => disk.set_fault(fault, NOW_AND_THEN),
+                FaultPlan::Dies => {
                     let executor = world.executor().clone();
                     let mut rng = Rng::new(self.seed).stream("death", generation + 1000 * n as u64);
                     let after = 1 + rng.below(200);

@@ -10,10 +10,10 @@
 use weir_dataset::{DatasetError, SnapshotId};
 
 use crate::admin::Admin;
-use crate::books::{Content, Presence};
 use crate::check::read_snapshot;
 use crate::client::Stop;
-use crate::coverage::{Met, note};
+use crate::coverage::{CoveragePoint, note};
+use crate::expected::{Content, Presence};
 use crate::replica::is_replica;
 
 impl Admin {
@@ -37,24 +37,24 @@ impl Admin {
 
     /// Draws an existing volume.
     pub(crate) fn some_volume(&mut self) -> Option<(usize, String)> {
-        let books = self.books.borrow();
-        let index = self.rng.index(books.volumes.len());
-        let book = &books.volumes[index];
+        let expected = self.expected.borrow();
+        let index = self.rng.index(expected.volumes.len());
+        let book = &expected.volumes[index];
         (book.presence == Presence::There).then(|| (index, book.name.clone()))
     }
 
     /// Draws an existing snapshot, with its volume.
     pub(crate) async fn some_snapshot(&mut self) -> Result<Option<(usize, SnapshotId)>, Stop> {
         let (at, name) = {
-            let books = self.books.borrow();
-            if books.snapshots.is_empty() {
+            let expected = self.expected.borrow();
+            if expected.snapshots.is_empty() {
                 return Ok(None);
             }
-            let at = self.rng.index(books.snapshots.len());
-            if books.snapshots[at].presence != Presence::There {
+            let at = self.rng.index(expected.snapshots.len());
+            if expected.snapshots[at].presence != Presence::There {
                 return Ok(None);
             }
-            (at, books.snapshots[at].name.clone())
+            (at, expected.snapshots[at].name.clone())
         };
         for volume in self.engine.volumes() {
             let volume = volume.info().name;
@@ -78,7 +78,7 @@ impl Admin {
 
     /// Takes a snapshot of this volume.
     pub(crate) async fn take_of(&mut self, volume: &str) -> Result<(), Stop> {
-        let index = self.books.borrow().volumes.iter().position(|book| book.name == volume);
+        let index = self.expected.borrow().volumes.iter().position(|book| book.name == volume);
         let index = index.expect("volumes are found under names of the books");
         self.take_group(vec![(index, volume.to_owned())]).await
     }
@@ -87,8 +87,8 @@ impl Admin {
         let mut ids = Vec::new();
         let mut taken = Vec::new();
         for (index, volume) in group {
-            let at = self.books.borrow_mut().take(index);
-            let name = self.books.borrow().snapshots[at].name.clone();
+            let at = self.expected.borrow_mut().take(index);
+            let name = self.expected.borrow().snapshots[at].name.clone();
             ids.push(SnapshotId { volume, name });
             taken.push(at);
         }
@@ -96,32 +96,32 @@ impl Admin {
             Ok(_) => {}
             // The snapshot would keep the dirty data, and a reservation also guarantees the space
             // to overwrite it.
-            Err(DatasetError::NoRoom { .. }) if self.is_one_promised(&ids) => {
+            Err(DatasetError::CannotReserve { .. }) if self.is_one_promised(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
-                self.books.borrow_mut().mark(&names, Presence::Gone);
-                note(Met::SnapshotRefused);
+                self.expected.borrow_mut().mark(&names, Presence::Gone);
+                note(CoveragePoint::SnapshotRefused);
                 return Ok(());
             }
             Err(error) => return Err(Stop::Told(error)),
         }
         for (at, id) in taken.into_iter().zip(ids) {
-            self.books.borrow_mut().snapshots[at].presence = Presence::There;
-            let sectors = self.books.borrow().sectors_max();
+            self.expected.borrow_mut().snapshots[at].presence = Presence::There;
+            let sectors = self.expected.borrow().sectors_max();
             let state = read_snapshot(&self.engine, &id.volume, &id.name, sectors).await;
             let state = state.map_err(Stop::Told)?;
-            let mut books = self.books.borrow_mut();
-            let judged = books.judge_snapshot(at, &state);
+            let mut expected = self.expected.borrow_mut();
+            let judged = expected.judge_snapshot(at, &state);
             judged.map_err(|what| Stop::Broken(format!("{id:?}: {what}")))?;
-            books.snapshots[at].content = Content::Known(state);
-            note(Met::SnapshotTaken);
+            expected.snapshots[at].content = Content::Known(state);
+            note(CoveragePoint::SnapshotTaken);
         }
         Ok(())
     }
 
     /// True if one of these volumes has a reservation.
     fn is_one_promised(&self, ids: &[SnapshotId]) -> bool {
-        let books = self.books.borrow();
-        let mut promised = books.volumes.iter().filter(|book| book.limits.known.1 > 0);
+        let expected = self.expected.borrow();
+        let mut promised = expected.volumes.iter().filter(|book| book.limits.known.1 > 0);
         promised.any(|book| ids.iter().any(|id| id.volume == book.name))
     }
 
@@ -135,34 +135,38 @@ impl Admin {
     }
 
     async fn destroy_named(&mut self, volume: &str, names: Vec<String>) -> Result<(), Stop> {
-        self.books.borrow_mut().mark(&names, Presence::Destroying);
+        self.expected.borrow_mut().mark(&names, Presence::Destroying);
         let presence = match self.engine.destroy_snapshots(volume, &names).await {
             Ok(_) => Presence::Gone,
             Err(DatasetError::InUse { .. }) => Presence::There,
             Err(error) => return Err(Stop::Told(error)),
         };
-        note(if presence == Presence::Gone { Met::SnapshotDestroyed } else { Met::OriginKept });
-        self.books.borrow_mut().mark(&names, presence);
+        note(if presence == Presence::Gone {
+            CoveragePoint::SnapshotDestroyed
+        } else {
+            CoveragePoint::OriginKept
+        });
+        self.expected.borrow_mut().mark(&names, presence);
         Ok(())
     }
 
     async fn clone_one(&mut self) -> Result<(), Stop> {
         let Some((at, id)) = self.some_snapshot().await? else { return Ok(()) };
         let (index, name) = {
-            let books = self.books.borrow();
-            let free = books.volumes.iter().position(|book| book.presence == Presence::Gone);
+            let expected = self.expected.borrow();
+            let free = expected.volumes.iter().position(|book| book.presence == Presence::Gone);
             let Some(index) = free else { return Ok(()) };
-            (index, books.volumes[index].name.clone())
+            (index, expected.volumes[index].name.clone())
         };
         {
-            let mut books = self.books.borrow_mut();
-            let snapshot = books.snapshots[at].clone();
+            let mut expected = self.expected.borrow_mut();
+            let snapshot = expected.snapshots[at].clone();
             let Content::Known(state) = snapshot.content else { return Ok(()) };
-            books.create(index, snapshot.size, snapshot.compression, Some(state));
+            expected.create(index, snapshot.size, snapshot.compression, Some(state));
         }
         self.engine.clone_snapshot(&id, &name).await.map_err(Stop::Told)?;
-        self.books.borrow_mut().volumes[index].presence = Presence::There;
-        note(Met::VolumeCloned);
+        self.expected.borrow_mut().volumes[index].presence = Presence::There;
+        note(CoveragePoint::VolumeCloned);
         Ok(())
     }
 
@@ -172,24 +176,24 @@ impl Admin {
         let newer: Vec<String> =
             listed.into_iter().skip_while(|name| *name != id.name).skip(1).collect();
         let index = {
-            let mut books = self.books.borrow_mut();
-            let found = books.volumes.iter().position(|book| book.name == id.volume);
+            let mut expected = self.expected.borrow_mut();
+            let found = expected.volumes.iter().position(|book| book.name == id.volume);
             let index = found.expect("volumes are found under names of the books");
-            books.volumes[index].quiet = true;
+            expected.volumes[index].quiet = true;
             index
         };
-        while self.books.borrow().volumes[index].busy > 0 {
+        while self.expected.borrow().volumes[index].busy > 0 {
             self.executor.yield_now().await;
         }
         let (size, state) = {
-            let mut books = self.books.borrow_mut();
-            let snapshot = books.snapshots[at].clone();
+            let mut expected = self.expected.borrow_mut();
+            let snapshot = expected.snapshots[at].clone();
             let Content::Known(state) = snapshot.content else {
-                books.volumes[index].quiet = false;
+                expected.volumes[index].quiet = false;
                 return Ok(());
             };
-            books.volumes[index].rolling = Some((snapshot.size, state.clone()));
-            books.mark(&newer, Presence::Destroying);
+            expected.volumes[index].rolling = Some((snapshot.size, state.clone()));
+            expected.mark(&newer, Presence::Destroying);
             (snapshot.size, state)
         };
         let done = match self.engine.rollback(&id, true).await {
@@ -199,17 +203,17 @@ impl Admin {
             Err(error) => return Err(Stop::Told(error)),
         };
         {
-            let mut books = self.books.borrow_mut();
-            books.volumes[index].rolling = None;
-            books.volumes[index].quiet = false;
+            let mut expected = self.expected.borrow_mut();
+            expected.volumes[index].rolling = None;
+            expected.volumes[index].quiet = false;
             if !done {
-                books.mark(&newer, Presence::There);
-                note(Met::OriginKept);
+                expected.mark(&newer, Presence::There);
+                note(CoveragePoint::OriginKept);
                 return Ok(());
             }
-            books.rolled_back(index, size, state);
-            books.mark(&newer, Presence::Gone);
-            note(Met::RolledBack);
+            expected.rolled_back(index, size, state);
+            expected.mark(&newer, Presence::Gone);
+            note(CoveragePoint::RolledBack);
         }
         // Destroy the snapshot while the changes that the rollback discarded are not freed yet.
         if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
@@ -222,13 +226,13 @@ impl Admin {
         for volume in volumes {
             match self.engine.promote(&volume.info().name).await {
                 Ok(_) => {
-                    note(Met::Promoted);
+                    note(CoveragePoint::Promoted);
                     break;
                 }
                 Err(
                     DatasetError::Unfit { .. }
                     | DatasetError::Quota { .. }
-                    | DatasetError::NoRoom { .. },
+                    | DatasetError::CannotReserve { .. },
                 ) => {}
                 Err(error) => return Err(Stop::Told(error)),
             }

@@ -47,7 +47,7 @@ const PACE: Duration = Duration::from_millis(1);
 /// Lowest priority, for the threads of hostile clients.
 const NICE: i32 = 19;
 /// Timeout of each call of a hostile client.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// All hostile clients of a soak.
 pub(super) struct Hostiles {
@@ -160,8 +160,8 @@ fn rounds(
         }
         let mut left = HOLD;
         while !left.is_zero() && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(PATIENCE);
-            left = left.saturating_sub(PATIENCE);
+            std::thread::sleep(TIMEOUT);
+            left = left.saturating_sub(TIMEOUT);
         }
     }
 }
@@ -172,8 +172,8 @@ fn held(stream: TcpStream) -> Held {
 
 fn connect(address: &str) -> Option<TcpStream> {
     let stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    stream.set_write_timeout(Some(TIMEOUT)).ok()?;
     Some(stream)
 }
 
@@ -341,7 +341,7 @@ fn iscsi_guess(doors: &Doors, seed: u64) -> Option<Held> {
     bind(&socket, &own).ok()?;
     connect_from(&socket, &target).ok()?;
     let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(10 * PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(10 * TIMEOUT)).ok()?;
     let names = format!("InitiatorName={}\0TargetName={}\0", doors.initiator, doors.guarded);
     let answer = format!("CHAP_N=soak\0CHAP_R=0x{}\0", "5a".repeat(16));
     let (stay, go_on) = (0x00, 0x81); // in security negotiation; to operational negotiation

@@ -33,7 +33,7 @@ pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSPC: u32 = 28;
 
 /// Time limit for a reply; a slower server fails the test.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A connection to one export.
 pub(crate) struct Client {
@@ -59,7 +59,7 @@ fn other(text: String) -> io::Error {
 /// Connects and reads the server's greeting.
 pub(crate) fn greeted(socket: &Path) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
     if &greeting[..16] != b"NBDMAGICIHAVEOPT" {

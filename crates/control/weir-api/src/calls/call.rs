@@ -16,7 +16,7 @@ use axum::http::Method;
 use futures_util::future::BoxFuture;
 use weir_base::ErrorKind;
 
-use crate::access::{Reach, Role, Scope};
+use crate::access::{Resources, Role, Scope};
 use crate::types::{Answer, Outcome, Request};
 use crate::wire::ApiError;
 
@@ -43,7 +43,7 @@ pub struct Operation {
     /// The lowest role that may make it.
     pub role: Role,
     /// The objects that it touches.
-    pub reach: Reach,
+    pub reach: Resources,
     /// The way in which the server runs it.
     pub mode: Mode,
     /// HTTP status of a success. With two, the first one is for an outcome of `created`.
@@ -73,7 +73,7 @@ pub trait Handle<C: Call>: Send + Sync + 'static {
     /// Makes the call.
     fn handle(&self, call: C) -> impl Future<Output = Result<C::Answer, ApiError>> + Send;
 
-    /// Authorizes a call of [`Reach::Looked`]: only the server knows the names that it touches.
+    /// Authorizes a call of [`Resources::LookedUp`]: only the server knows the names that it touches.
     fn authorize(
         &self,
         _call: &C,

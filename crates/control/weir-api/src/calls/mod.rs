@@ -3,7 +3,7 @@
 //! The types of requests and responses are in `types`, the handlers in the server.
 
 pub mod call;
-pub mod looked;
+pub mod lookup;
 pub(crate) mod path;
 pub(crate) mod shape;
 pub mod table;

@@ -2,7 +2,7 @@
 //!
 //! The handlers of the calls are in weir-server.
 //!
-//! A row is `Request = "operation", METHOD "path", Role, Reach, Mode => statuses Answer`. In a path
+//! A row is `Request = "operation", METHOD "path", Role, Resources, Mode => statuses Answer`. In a path
 //! `{field}` is a field of the request, `{field:param}` a field whose parameter has another name,
 //! and `{field:a/b}` a field with a `/`, whose two parts fill two parameters. The other fields are
 //! in the query (GET, DELETE) or in the body.
@@ -12,7 +12,7 @@
 use axum::http::Method;
 
 use super::call::{Call, Handle, Mode, Operation, Run};
-use crate::access::{Reach, Role};
+use crate::access::{Resources, Role};
 use crate::stream::Streams;
 use crate::types;
 
@@ -30,7 +30,7 @@ macro_rules! calls {
                     method: Method::$method,
                     path: $path,
                     role: Role::$role,
-                    reach: Reach::$reach,
+                    reach: Resources::$reach,
                     mode: Mode::$mode,
                     statuses: &[$($status),+],
                     tag: $tag,
@@ -165,7 +165,7 @@ calls! {
             => 201 VolumeChange;
         /// Promotes a clone: the volume that it was cloned from becomes its clone.
         VolumePromote = "volume_promote", POST "/v1/volumes/{name:pool/volume}/promote", Operator,
-            Looked, Change => 200 VolumeChange;
+            LookedUp, Change => 200 VolumeChange;
         /// Destroys a volume and its data.
         VolumeDestroy = "volume_destroy", DELETE "/v1/volumes/{name:pool/volume}", Admin, Named,
             Change => 200 Removed;
@@ -231,7 +231,7 @@ calls! {
         /// Lists the running streams.
         ListStreams = "stream_list", GET "/v1/streams", Viewer, Filtered, Look => 200 StreamList;
         /// Cancels a stream. The server keeps the part that it has received.
-        StreamCancel = "stream_cancel", DELETE "/v1/streams/{id}", Operator, Looked, Change
+        StreamCancel = "stream_cancel", DELETE "/v1/streams/{id}", Operator, LookedUp, Change
             => 200 Removed;
         /// Starts to receive a stream.
         ReceiveStart = "receive_start", POST "/v1/receives", Operator, Named, Change
@@ -282,14 +282,14 @@ calls! {
         /// Lists exports.
         ListExports = "export_list", GET "/v1/exports", Viewer, Filtered, Look => 200 ExportList;
         /// Shows one export.
-        ShowExport = "export_show", GET "/v1/exports/{protocol}/{name}", Viewer, Looked, Look
+        ShowExport = "export_show", GET "/v1/exports/{protocol}/{name}", Viewer, LookedUp, Look
             => 200 Export;
         /// Sets the addresses from which clients may open an export over TCP. The server
         /// disconnects clients from other addresses.
-        ExportSet = "export_set", PUT "/v1/exports/{protocol}/{name}", Operator, Looked, Change
+        ExportSet = "export_set", PUT "/v1/exports/{protocol}/{name}", Operator, LookedUp, Change
             => 200 ExportChange;
         /// Deletes an export.
-        ExportDelete = "export_delete", DELETE "/v1/exports/{protocol}/{name}", Operator, Looked,
+        ExportDelete = "export_delete", DELETE "/v1/exports/{protocol}/{name}", Operator, LookedUp,
             Change => 200 Removed;
     }
     "target" {
@@ -299,7 +299,7 @@ calls! {
         /// Lists targets.
         ListTargets = "target_list", GET "/v1/targets", Viewer, Filtered, Look => 200 TargetList;
         /// Shows one target with its sessions.
-        ShowTarget = "target_show", GET "/v1/targets/{name}", Viewer, Looked, Look => 200 Target;
+        ShowTarget = "target_show", GET "/v1/targets/{name}", Viewer, LookedUp, Look => 200 Target;
         /// Deletes a target.
         TargetDelete = "target_delete", DELETE "/v1/targets/{name}", Operator, Machine, Change
             => 200 Removed;
@@ -333,7 +333,7 @@ pub static SEND_STREAM: Operation = Operation {
     method: Method::POST,
     path: "/v1/sends/{session}/stream",
     role: Role::Operator,
-    reach: Reach::Session,
+    reach: Resources::Session,
     mode: Mode::Look,
     statuses: &[200],
     tag: "transfer",
@@ -347,7 +347,7 @@ pub static RECEIVE_PART: Operation = Operation {
     method: Method::POST,
     path: "/v1/receives/{session}/parts",
     role: Role::Operator,
-    reach: Reach::Session,
+    reach: Resources::Session,
     mode: Mode::Wait,
     statuses: &[200],
     tag: "transfer",

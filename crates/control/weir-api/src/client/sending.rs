@@ -16,7 +16,7 @@ use crate::Error;
 use crate::calls::call::{Call as _, Pending};
 use crate::calls::table::SEND_STREAM;
 use crate::connection::Exchange;
-use crate::limits::SEND_LOOK;
+use crate::limits::SEND_POLL_INTERVAL;
 use crate::stream::{Bytes, SendStream};
 use crate::types::ShowSend;
 use crate::wire::ApiError;
@@ -55,7 +55,7 @@ impl Arriving {
     }
 
     async fn next_part(&mut self) -> Result<Option<Bytes>, ApiError> {
-        let look = SEND_LOOK.min(self.client.timeout);
+        let look = SEND_POLL_INTERVAL.min(self.client.timeout);
         loop {
             let Some(answer) = &mut self.answer else { return Ok(None) };
             match tokio::time::timeout(look, answer.part()).await {

@@ -23,24 +23,24 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use weir_base::{ErrorKind, Sieve};
+use weir_base::{ErrorKind, LogLimiter};
 
 use super::Secret;
 use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::calls::table::Control;
 use crate::limits::{
-    HEADER_TIMEOUT, PEER_SHARE_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX, PEERS_MAX,
-    STOP_TIMEOUT, STRANGERS_TOLD_INTERVAL,
+    HEADER_TIMEOUT, PEER_SHARE_MAX, PEER_UNAUTHENTICATED_MAX, PEER_UNAUTHENTICATED_OF_ONE_MAX,
+    PEERS_MAX, STOP_TIMEOUT, UNAUTHENTICATED_LOG_INTERVAL,
 };
 use crate::place::Address;
-use crate::slots::{self, Entrance, Most, Slots, Who};
+use crate::slots::{self, Entrance, SlotLimits, SlotOwner, Slots};
 use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
 
 /// Peers retry by themselves, so no connection waits for a slot.
-const NO_QUEUE: Most = Most {
+const NO_QUEUE: SlotLimits = SlotLimits {
     all: 0,
     of_one: 0,
     of_root: 0,
@@ -99,10 +99,13 @@ pub async fn serve_peers<S: Control>(
     let PeerListener { address, socket, acceptor, secret } = listener;
     let failed = |source| Error::Listen { address: address.to_string(), source };
     let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
-    let of_strangers =
-        Most { all: PEER_STRANGERS_MAX, of_one: PEER_STRANGERS_OF_ONE_MAX, ..NO_QUEUE };
+    let of_strangers = SlotLimits {
+        all: PEER_UNAUTHENTICATED_MAX,
+        of_one: PEER_UNAUTHENTICATED_OF_ONE_MAX,
+        ..NO_QUEUE
+    };
     let strangers = Arc::new(Slots::with(of_strangers));
-    let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, ..NO_QUEUE };
+    let of_peers = SlotLimits { all: PEERS_MAX, of_one: PEER_SHARE_MAX, ..NO_QUEUE };
     let entry = Arc::new(Entry { secret, peers: Arc::new(Slots::with(of_peers)) });
     let router = routes::peer_router(&control)
         .layer(middleware::from_fn_with_state(Arc::<Answers>::default(), guard::admit_peer))
@@ -124,7 +127,7 @@ pub async fn serve_peers<S: Control>(
                 continue;
             }
         };
-        let Entrance::Taken(slot) = strangers.knock(Who::of(peer.ip())) else { continue };
+        let Entrance::Taken(slot) = strangers.knock(SlotOwner::of(peer.ip())) else { continue };
         let (acceptor, router, stopped) = (acceptor.clone(), router.clone(), stopped.clone());
         let connection = slots::within(slot, async move {
             drop(stream.set_nodelay(true));
@@ -155,7 +158,7 @@ struct Entry {
 
 /// Logs an unauthenticated peer, at a limited rate.
 fn turned_away(who: &dyn std::fmt::Display, why: &str) {
-    static TOLD: Sieve<()> = Sieve::new(STRANGERS_TOLD_INTERVAL);
+    static TOLD: LogLimiter<()> = LogLimiter::new(UNAUTHENTICATED_LOG_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
         tracing::warn!(%who, why, more, "a peer was turned away");
     }

@@ -23,13 +23,13 @@ use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use weir_base::{ErrorKind, Slot};
 
-use crate::access::Reach;
+use crate::access::Resources;
 use crate::calls::call::{AuditLine, Call, Handle, Mode, Operation, Run, Work};
 use crate::calls::shape::Shape;
 use crate::calls::table::Control;
 use crate::types::{Answer, Outcome, Page};
 use crate::wire::ApiError;
-use crate::{caller, gate};
+use crate::{authorization, caller};
 
 /// Status and JSON of a response.
 pub(super) type Answered = Result<(StatusCode, Vec<u8>), ApiError>;
@@ -107,9 +107,10 @@ where
     C: Call,
 {
     let row = C::OPERATION;
-    let scope = gate::authorize(row, call.role(row.role), call.reach(row.reach), &call.names())?;
+    let scope =
+        authorization::authorize(row, call.role(row.role), call.reach(row.reach), &call.names())?;
     let made = async {
-        if row.reach == Reach::Looked {
+        if row.reach == Resources::LookedUp {
             control.authorize(&call, &scope).await?;
         }
         let scope = scope.clone();
@@ -121,7 +122,7 @@ where
         };
         perform_as(control, call, finish).await
     };
-    made.await.map_err(|error| gate::keep_error(&error, &scope))
+    made.await.map_err(|error| authorization::keep_error(&error, &scope))
 }
 
 /// Makes a call and returns its response.

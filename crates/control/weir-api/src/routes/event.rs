@@ -15,7 +15,7 @@ use crate::calls::table::Control;
 use crate::limits::{EVENT_PAUSE, EVENT_WAIT_MAX, EVENT_WAITS_MAX, EVENT_WAITS_OF_ONE_MAX};
 use crate::slots::Slot;
 use crate::types::{ListEvents, Page};
-use crate::{caller, slots, turns};
+use crate::{call_queue, caller, slots};
 
 /// Number of long polls for events, by the account of their callers.
 static EVENT_WAITS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
@@ -63,7 +63,7 @@ async fn events<S: Control>(control: Arc<S>, mut call: ListEvents, page: Page) -
     let wait_max = if wait.is_some() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
     call.wait_ms = call.wait_ms.min(wait_max.as_millis() as u64);
     // A waiting call holds no permit, and yields its connection to other callers.
-    turns::give_back_current();
+    call_queue::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
     let waited = authorized(Arc::clone(&control), call, page.clone());

@@ -24,7 +24,7 @@ use crate::limits::STREAM_STALL_LIMIT;
 use crate::stream::{Streams, body};
 use crate::types::ReceiveProgress;
 use crate::wire::ApiError;
-use crate::{gate, slots};
+use crate::{authorization, slots};
 
 /// Content type of parts of streams.
 pub(crate) const PART_TYPE: &str = "application/octet-stream";
@@ -39,7 +39,7 @@ pub(super) fn router<S: Control>(control: Arc<S>) -> Router {
 }
 
 fn authorize(row: &Operation) -> Result<(), ApiError> {
-    gate::authorize(row, row.role, row.reach, &[]).map(drop)
+    authorization::authorize(row, row.role, row.reach, &[]).map(drop)
 }
 
 async fn send_stream<S: Streams>(

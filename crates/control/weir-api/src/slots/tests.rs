@@ -6,18 +6,18 @@
 
 use super::*;
 
-fn peer(last: u8) -> Who {
-    Who::of(IpAddr::from([10, 0, 0, last]))
+fn peer(last: u8) -> SlotOwner {
+    SlotOwner::of(IpAddr::from([10, 0, 0, last]))
 }
 
-fn take(slots: &Arc<Slots>, who: Who) -> Option<Taken> {
+fn take(slots: &Arc<Slots>, who: SlotOwner) -> Option<Taken> {
     match slots.knock(who) {
         Entrance::Taken(taken) => Some(taken),
         Entrance::Waits(_) | Entrance::Full => None,
     }
 }
 
-fn waits(slots: &Arc<Slots>, who: Who) -> Waiting {
+fn waits(slots: &Arc<Slots>, who: SlotOwner) -> Waiting {
     match slots.knock(who) {
         Entrance::Waits(waiting) => waiting,
         Entrance::Taken(_) => panic!("a slot was free"),
@@ -61,7 +61,8 @@ async fn oldest_idle_connection_is_evicted() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_call_finishes_early_and_unread_response_is_evicted() {
-    let most = Most { all: 2, of_one: 2, of_root: 0, waiting: 2, waiting_of_one: 2, grace: GRACE };
+    let most =
+        SlotLimits { all: 2, of_one: 2, of_root: 0, waiting: 2, waiting_of_one: 2, grace: GRACE };
     let slots = Arc::new(Slots::with(most));
     let [polls, stalls] = [1, 2].map(|n| take(&slots, peer(n)).expect("a free slot"));
     let call = polls.slot.call();
@@ -84,7 +85,7 @@ async fn waiting_call_finishes_early_and_unread_response_is_evicted() {
 #[test]
 fn slot_moves_to_another_table_with_a_free_one() {
     let grace = Duration::ZERO;
-    let most = Most { all: 2, of_one: 1, of_root: 0, waiting: 0, waiting_of_one: 0, grace };
+    let most = SlotLimits { all: 2, of_one: 1, of_root: 0, waiting: 0, waiting_of_one: 0, grace };
     let [strangers, proven] = [0; 2].map(|_| Arc::new(Slots::with(most)));
     let first = take(&strangers, peer(1)).expect("a free slot");
     assert!(first.move_to(&proven));
@@ -103,20 +104,20 @@ async fn slots_are_limited_by_peer_and_reserved_for_root() {
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
     // Root's own slots are used first, and are not available to other users.
     for _ in 0..ROOT_SLOTS {
-        held.push(busy(Who::Root).expect("a slot of root"));
+        held.push(busy(SlotOwner::Root).expect("a slot of root"));
     }
-    for who in [Who::Uid(Some(1000)), Who::Uid(Some(1001))] {
+    for who in [SlotOwner::Uid(Some(1000)), SlotOwner::Uid(Some(1001))] {
         while let Some(taken) = busy(who) {
             held.push(taken);
         }
     }
     assert_eq!(held.len(), CONNECTIONS_MAX + ROOT_SLOTS);
-    assert!(busy(Who::Uid(Some(1002))).is_none() && busy(Who::Root).is_none());
-    let of_first = held.iter().filter(|(_, taken)| taken.slot.who == Who::Uid(Some(1000)));
+    assert!(busy(SlotOwner::Uid(Some(1002))).is_none() && busy(SlotOwner::Root).is_none());
+    let of_first = held.iter().filter(|(_, taken)| taken.slot.who == SlotOwner::Uid(Some(1000)));
     assert_eq!(of_first.count(), PEER_CONNECTIONS_MAX);
     held.remove(0);
-    assert!(busy(Who::Uid(Some(1002))).is_none(), "that slot is for root");
-    held.push(busy(Who::Root).expect("a slot of root"));
+    assert!(busy(SlotOwner::Uid(Some(1002))).is_none(), "that slot is for root");
+    held.push(busy(SlotOwner::Root).expect("a slot of root"));
     drop(held);
     assert!(is_empty(&slots));
 }
@@ -131,7 +132,7 @@ async fn queue_admits_peers_with_few_connections_first() {
     assert_eq!(held.len(), CONNECTIONS_MAX);
     let many: Vec<_> = (0..PEER_WAITING_MAX).map(|_| waits(&slots, peer(1))).collect();
     assert!(matches!(slots.knock(peer(1)), Entrance::Full), "it has its part of the queue");
-    let root = take(&slots, Who::Root).expect("root has slots of its own");
+    let root = take(&slots, SlotOwner::Root).expect("root has slots of its own");
     let late = tokio::spawn(waits(&slots, peer(9)).taken());
     let of_second = held.iter().position(|(_, taken)| taken.slot.who == peer(2));
     drop(held.remove(of_second.expect("there are some")));

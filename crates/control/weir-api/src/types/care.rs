@@ -12,7 +12,7 @@ use weir_base::names;
 
 use super::Request;
 use crate::Error;
-use crate::access::Reach;
+use crate::access::Resources;
 
 /// Type of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -181,9 +181,9 @@ impl Request for PoolOnline {
         self.at.as_ref().unwrap_or(&self.disk).clone()
     }
 
-    fn reach(&self, operations: Reach) -> Reach {
+    fn reach(&self, operations: Resources) -> Resources {
         // `at` can name any disk of the machine.
-        if self.at.is_some() { Reach::Machine } else { operations }
+        if self.at.is_some() { Resources::Machine } else { operations }
     }
 }
 

@@ -396,7 +396,7 @@ pub struct DiskStatus {
 
 /// Progress of the removal of a vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Leaving {
+pub struct Evacuation {
     /// Bytes of data still on the vdev.
     pub live_bytes: u64,
     /// Segments that cannot be moved, because a block in them has no intact copy.
@@ -415,7 +415,7 @@ pub struct VdevStatus {
     pub role: VdevRole,
     /// Progress of the removal; absent if the vdev is not being removed.
     #[serde(default)]
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<Evacuation>,
     /// Health of the vdev.
     pub state: Health,
     /// Errors that the redundancy of the vdev could not correct.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Error;
-use crate::access::{Reach, Role, Scope};
+use crate::access::{Resources, Role, Scope};
 use crate::wire::ApiError;
 
 /// A request: the arguments of one call.
@@ -57,7 +57,7 @@ pub trait Request: Serialize + DeserializeOwned + ToSchema + Send + Sync + 'stat
     }
 
     /// The reach of this request; `operations` is the reach of the operation.
-    fn reach(&self, operations: Reach) -> Reach {
+    fn reach(&self, operations: Resources) -> Resources {
         operations
     }
 

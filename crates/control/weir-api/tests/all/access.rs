@@ -20,9 +20,9 @@ use rustix::thread::{Gid, Uid};
 use serde_json::{Value, json};
 use weir_api::access::{Files, Rights, Role, Scope};
 use weir_api::caller::Caller;
-use weir_api::door::Door;
 use weir_api::token::{Authority, NoTokens};
-use weir_api::{Address, ApiError, Listener, Operation, Reach};
+use weir_api::unix_access::UnixAccess;
+use weir_api::{Address, ApiError, Listener, Operation, Resources};
 
 use crate::fake::Fake;
 
@@ -68,8 +68,8 @@ fn start() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let unix = dir.path().join("api.sock");
     // The user that runs the test is not the owner here, so that the two are distinct.
-    let door = Door::new(OTHER - 1, Some(GROUP));
-    let by_socket = Listener::bind_behind(&unix, door).unwrap();
+    let unix_access = UnixAccess::new(OTHER - 1, Some(GROUP));
+    let by_socket = Listener::bind_behind(&unix, unix_access).unwrap();
     let by_port = Listener::bind(&Address::loopback(0)).unwrap();
     let tcp = by_port.address().to_string();
     let tokens = Arc::<Tokens>::default();
@@ -355,14 +355,16 @@ fn scope_must_cover_every_name_of_a_call() {
         let (outside, request) = ask(&OUTSIDE);
         let of_pool = call.path.contains("/v1/pools/");
         match reach {
-            Reach::Machine => assert_eq!((inside, outside), ("refused", "refused"), "{id}"),
-            Reach::Any | Reach::Session | Reach::Filtered => assert_eq!(inside, "passed", "{id}"),
+            Resources::Machine => assert_eq!((inside, outside), ("refused", "refused"), "{id}"),
+            Resources::Any | Resources::Session | Resources::Filtered => {
+                assert_eq!(inside, "passed", "{id}");
+            }
             // The stream in the path does not exist.
-            Reach::Looked if id == "stream_cancel" => assert_eq!(inside, "passed", "{id}"),
+            Resources::LookedUp if id == "stream_cancel" => assert_eq!(inside, "passed", "{id}"),
             // A scope with a prefix of volumes does not cover the pool.
-            Reach::Named if of_pool => assert_eq!(inside, "refused", "{id}"),
-            Reach::Looked if id == "target_show" => assert_eq!(inside, "refused", "{id}"),
-            Reach::Named | Reach::Looked => {
+            Resources::Named if of_pool => assert_eq!(inside, "refused", "{id}"),
+            Resources::LookedUp if id == "target_show" => assert_eq!(inside, "refused", "{id}"),
+            Resources::Named | Resources::LookedUp => {
                 assert_eq!((inside, outside), ("passed", "refused"), "{id}: {request}");
                 if call.names_two() {
                     let (half, request) = ask(&HALF);

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsConnector, rustls};
-use weir_api::limits::{PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX};
+use weir_api::limits::{PEER_UNAUTHENTICATED_MAX, PEER_UNAUTHENTICATED_OF_ONE_MAX};
 use weir_api::peer::{PeerListener, Secret, serve_peers};
 use weir_api::tls::Tls;
 use weir_api::types::{PropertyValues, ShowServer, VolumeCreate};
@@ -185,7 +185,7 @@ async fn unauthenticated_peers_delay_no_peer() {
         }
         server.call("secret").await.unwrap();
         let is_answered = sent.is_some_and(|sent| sent.ends_with("\r\n\r\n"));
-        let most = if is_answered { 0 } else { PEER_STRANGERS_MAX };
+        let most = if is_answered { 0 } else { PEER_UNAUTHENTICATED_MAX };
         let left = open(&mut held, most).await;
         assert!(left <= most, "{left} strangers that sent {sent:?} are held");
         assert!(left > 0 || is_answered, "the server closed all that sent {sent:?}");
@@ -204,8 +204,8 @@ async fn unauthenticated_connections_of_one_address_are_limited() {
     for _ in 0..STRANGERS {
         held.extend(stranger(&server, 3, None).await);
     }
-    let left = open(&mut held, PEER_STRANGERS_OF_ONE_MAX).await;
-    assert_eq!(left, PEER_STRANGERS_OF_ONE_MAX);
+    let left = open(&mut held, PEER_UNAUTHENTICATED_OF_ONE_MAX).await;
+    assert_eq!(left, PEER_UNAUTHENTICATED_OF_ONE_MAX);
     assert_eq!(open(&mut other, 1).await, 1, "one of another address gave way");
     clock.go_on().await;
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_api::types::{
     Allocated, CleanerStatus, ClientIo, Damage, DamagedPart, DamagedRange, DiskIo, DiskStatus,
-    ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus, ScanKind, ScanState, ScanStatus,
+    ErrorCounts, Evacuation, Health, OpIo, PointerIo, PoolStatus, ScanKind, ScanState, ScanStatus,
     SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
@@ -29,7 +29,7 @@ pub(crate) fn pool(engine: &Engine) -> PoolStatus {
     let status = engine.pool().status();
     let leaving = |vdev: &weir_pool::VdevStatus| {
         let left = status.evacuations.iter().find(|left| left.vdev == vdev.number)?;
-        Some(Leaving { live_bytes: left.live_bytes, stuck_segments: left.stuck as u64 })
+        Some(Evacuation { live_bytes: left.live_bytes, stuck_segments: left.stuck as u64 })
     };
     let vdevs: Vec<VdevStatus> = status.vdevs.iter().map(|v| vdev(v, leaving(v))).collect();
     let legs: Vec<&LegStatus> = status.vdevs.iter().flat_map(|vdev| &vdev.legs).collect();
@@ -137,7 +137,7 @@ fn disk_io(figures: &DiskFigures) -> DiskIo {
 /// Describes the slowness of a disk in a few words.
 fn slowness(slow: Slowness) -> String {
     match slow {
-        Slowness::Silent(silent) => format!("no answer for {} s", silent.as_secs()),
+        Slowness::Unresponsive(silent) => format!("no answer for {} s", silent.as_secs()),
         Slowness::Slow { op, recent_us, others_us } => {
             let (own, others) = (micros(recent_us), micros(others_us));
             format!("slow: {} takes {own}, elsewhere {others}", op.name().replace('_', " "))
@@ -225,7 +225,7 @@ fn explain(
     lost_data: bool,
 ) -> (Option<String>, Option<String>) {
     let any = |state| legs.iter().any(|leg| leg.state == state);
-    let silent = legs.iter().any(|leg| matches!(leg.slow, Some(Slowness::Silent(_))));
+    let silent = legs.iter().any(|leg| matches!(leg.slow, Some(Slowness::Unresponsive(_))));
     let slow = legs.iter().any(|leg| leg.slow.is_some());
     let damaged = legs.iter().any(|leg| leg.checksum_errors > 0);
     let unreadable = legs.iter().any(|leg| leg.read_errors > 0);
@@ -388,7 +388,7 @@ fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
     })
 }
 
-fn vdev(vdev: &weir_pool::VdevStatus, leaving: Option<Leaving>) -> VdevStatus {
+fn vdev(vdev: &weir_pool::VdevStatus, leaving: Option<Evacuation>) -> VdevStatus {
     let disks: Vec<DiskStatus> = vdev.legs.iter().map(disk).collect();
     let online = disks.iter().filter(|disk| disk.state == Health::Online).count();
     let state = match (online == disks.len(), vdev.works) {
@@ -409,7 +409,7 @@ fn vdev(vdev: &weir_pool::VdevStatus, leaving: Option<Leaving>) -> VdevStatus {
 
 fn api_role(role: FormatRole) -> VdevRole {
     match role {
-        FormatRole::Data | FormatRole::Leaving | FormatRole::Removed => VdevRole::Data,
+        FormatRole::Data | FormatRole::Evacuating | FormatRole::Removed => VdevRole::Data,
         FormatRole::Log => VdevRole::Log,
         FormatRole::Spare => VdevRole::Spare,
     }

@@ -80,7 +80,7 @@ fn judge(path: &str, figures: &FlushFigures) -> Measured {
 }
 
 /// Adds the warnings to the response of the call and to the events.
-pub(crate) fn tell(
+pub(crate) fn report(
     measured: Vec<Measured>,
     pool: &str,
     warnings: &mut Vec<String>,

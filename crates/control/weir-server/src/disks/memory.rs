@@ -59,8 +59,8 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// Memory that all connections share.
     pub(crate) fn connections_bytes(&self) -> u64 {
-        let share = self.total_bytes / CONNECTIONS_SHARE;
-        share.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
+        let grant = self.total_bytes / CONNECTIONS_SHARE;
+        grant.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
     }
 
     /// Memory that all pools share.
@@ -185,9 +185,9 @@ mod tests {
         let plan =
             MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true, serves_nbd_tls: false };
         let budget = weir_net::Budget::new(3 << 20, 64 << 10);
-        let share = budget.share();
-        assert!(share.ask(0, 32 << 20));
-        share.hold(32 << 20);
+        let grant = budget.grant();
+        assert!(grant.ask(0, 32 << 20));
+        grant.hold(32 << 20);
         let excess_bytes = budget.excess_bytes() as u64;
         let shared_bytes = budget.used_bytes() as u64 - excess_bytes;
         let connections = ConnectionsUse { shared_bytes, excess_bytes };

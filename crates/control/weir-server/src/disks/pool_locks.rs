@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 /// Lock of one pool.
 #[derive(Default)]
-struct Turn {
+struct PoolLock {
     right: Arc<Mutex<()>>,
     /// Number of urgent calls, which go before queued calls.
     urgent: AtomicUsize,
@@ -23,10 +23,10 @@ struct Turn {
 }
 
 /// An urgent call, counted until it is dropped.
-struct Urgent(Arc<Turn>);
+struct Urgent(Arc<PoolLock>);
 
 impl Urgent {
-    fn new(turn: Arc<Turn>) -> Self {
+    fn new(turn: Arc<PoolLock>) -> Self {
         turn.urgent.fetch_add(1, Ordering::AcqRel);
         Self(turn)
     }
@@ -42,13 +42,13 @@ impl Drop for Urgent {
 
 /// The locks by name of the pool.
 #[derive(Default)]
-pub(crate) struct Changes(parking_lot::Mutex<BTreeMap<String, Arc<Turn>>>);
+pub(crate) struct PoolLocks(parking_lot::Mutex<BTreeMap<String, Arc<PoolLock>>>);
 
-impl Changes {
-    fn turn(&self, pool: &str) -> Arc<Turn> {
+impl PoolLocks {
+    fn turn(&self, pool: &str) -> Arc<PoolLock> {
         let mut all = self.0.lock();
         // Drop locks of unused names; misspelled names would pile up.
-        let used = |turn: &Arc<Turn>| Arc::strong_count(turn) > 1;
+        let used = |turn: &Arc<PoolLock>| Arc::strong_count(turn) > 1;
         all.retain(|name, turn| name == pool || used(turn) || Arc::strong_count(&turn.right) > 1);
         Arc::clone(all.entry(pool.to_owned()).or_default())
     }
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test]
     async fn pools_do_not_wait_for_each_other() {
-        let changes = Changes::default();
+        let changes = PoolLocks::default();
         let held = changes.lock("tank").await;
         assert!(changes.try_lock("tank").is_none() && changes.try_lock("other").is_some());
         drop(changes.lock("other").await);
@@ -104,7 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn urgent_call_overtakes_queued_calls() {
-        let changes = Arc::new(Changes::default());
+        let changes = Arc::new(PoolLocks::default());
         let held = changes.lock("tank").await;
         let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let mut calls = Vec::new();

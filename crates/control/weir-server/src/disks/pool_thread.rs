@@ -22,7 +22,7 @@ use weir_dataset::{DatasetError, Engine};
 use crate::answer::errors::api_error;
 
 /// Poll interval for a pool that is being closed.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for a call to end by itself after its pool was abandoned.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ impl OpenPool {
         loop {
             tokio::select! {
                 done = &mut answered => return done.map_err(|_| gone())?,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             if self.engine.is_abandoned()
                 && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
@@ -159,15 +159,15 @@ impl OpenPool {
     /// Describes the disks that have completed no I/O for `limit` while operations are in flight.
     pub(crate) fn silent_disks(&self, limit: Duration) -> Vec<String> {
         let silent = self.engine.pool().silent_disks(limit);
-        let tell = |(disk, time): &(String, Duration)| {
+        let report = |(disk, time): &(String, Duration)| {
             format!("{disk} has completed nothing for {} s", time.as_secs())
         };
-        silent.iter().map(tell).collect()
+        silent.iter().map(report).collect()
     }
 
     /// Suspends the pool if a disk was unresponsive for `limit`, and fails all waits for its disks.
-    pub(crate) fn let_go_if_silent(&self, limit: Duration) -> bool {
-        let_go_if_silent(&self.engine, limit)
+    pub(crate) fn fail_io_if_unresponsive(&self, limit: Duration) -> bool {
+        fail_io_if_unresponsive(&self.engine, limit)
     }
 
     /// Commits a last time and ends the thread. Suspends the pool if its disks are unresponsive.
@@ -182,9 +182,9 @@ impl OpenPool {
         let joined = loop {
             tokio::select! {
                 joined = &mut join => break joined,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            let_go_if_silent(&self.engine, CLOSE_SILENT);
+            fail_io_if_unresponsive(&self.engine, CLOSE_SILENT);
         };
         let alive = self.engine.pool().check_alive();
         match joined {
@@ -196,7 +196,7 @@ impl OpenPool {
 
 /// Suspends a pool with a disk that was unresponsive for `limit`, and fails all waits for its
 /// disks. Returns whether it did.
-pub(crate) fn let_go_if_silent(engine: &Engine, limit: Duration) -> bool {
+pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool {
     let silent = !engine.pool().silent_disks(limit).is_empty();
     if silent {
         engine.abandon(&LET_GO);
@@ -234,7 +234,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     });
     let host = Arc::clone(&engine);
     // Detached, so that it ends with the runtime: a disk may never respond.
-    compio::runtime::spawn(async move { host.welcome_late_disks().await }).detach();
+    compio::runtime::spawn(async move { host.add_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();
     }

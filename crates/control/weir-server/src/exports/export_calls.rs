@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use weir_api::access::Scope;
-use weir_api::calls::looked;
+use weir_api::calls::lookup;
 use weir_api::types::{
     Export, ExportChange, ExportCreate, ExportDelete, ExportKey, ExportList, ExportSet,
     ListExports, Outcome, Protocol, Removed, ShowExport,
@@ -138,7 +138,7 @@ impl Manager {
         if export.dataset == Some(dataset.0) {
             return;
         }
-        let noted = self.remember(|state| {
+        let noted = self.save(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == export.name) {
                 known.dataset = Some(dataset.0);
             }
@@ -237,7 +237,7 @@ impl Handle<ExportCreate> for Manager {
                 let exports = self.state.lock().state.exports.len();
                 refuse_above(EXPORTS_MAX, exports, "exports", "weir export delete")?;
                 new.dataset = Some(self.offer(&new)?.0);
-                self.remember(|state| state.exports.push(new.clone()))?;
+                self.save(|state| state.exports.push(new.clone()))?;
                 Outcome::Created
             }
         };
@@ -280,7 +280,7 @@ impl Handle<ExportSet> for Manager {
         if new == old {
             return Ok(ExportChange { outcome: Outcome::Unchanged, export: self.describe(&new) });
         }
-        self.remember(|state| {
+        self.save(|state| {
             for known in state.exports.iter_mut().filter(|known| known.name == name) {
                 known.allow.clone_from(&new.allow);
                 // Under the same lock, so that the later of two calls wins in both places.
@@ -294,7 +294,7 @@ impl Handle<ExportSet> for Manager {
     }
 
     async fn authorize(&self, call: &ExportSet, scope: &Scope) -> Result<(), ApiError> {
-        looked::export(self, call.key(), scope).await
+        lookup::export(self, call.key(), scope).await
     }
 
     fn about(&self, call: &ExportSet) -> String {
@@ -315,12 +315,12 @@ impl Handle<ExportDelete> for Manager {
         // Waits for no disk: clients of an unresponsive pool can be disconnected.
         self.known_export(&call.name).ok_or_else(|| not_found("export", &call.name))?;
         self.withdraw(&call.name);
-        self.remember(|state| state.exports.retain(|export| export.name != call.name))?;
+        self.save(|state| state.exports.retain(|export| export.name != call.name))?;
         Ok(Removed { outcome: Outcome::Removed, name: call.name })
     }
 
     async fn authorize(&self, call: &ExportDelete, scope: &Scope) -> Result<(), ApiError> {
-        looked::export(self, call.key(), scope).await
+        lookup::export(self, call.key(), scope).await
     }
 
     fn about(&self, call: &ExportDelete) -> String {
@@ -348,6 +348,6 @@ impl Handle<ShowExport> for Manager {
     }
 
     async fn authorize(&self, call: &ShowExport, scope: &Scope) -> Result<(), ApiError> {
-        looked::export(self, call.key(), scope).await
+        lookup::export(self, call.key(), scope).await
     }
 }

@@ -20,7 +20,7 @@ use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which the monitor stops I/O to an unresponsive leg that its vdev can spare: the time
 /// that Linux gives a disk before it resets it.
 const LET_GO: Duration = Duration::from_secs(30);
@@ -41,12 +41,12 @@ struct Seen {
 /// Polls until the task is dropped.
 pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     let mut seen = Seen::default();
-    let mut timer = tokio::time::interval(LOOK);
+    let mut timer = tokio::time::interval(POLL_INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         events.add_counts();
-        for (pool, disk) in manager.let_go_of_silent_legs(LET_GO) {
+        for (pool, disk) in manager.fail_unresponsive_legs(LET_GO) {
             let message = format!(
                 "{disk} of pool {pool} did not answer for {} s and is not used any more",
                 LET_GO.as_secs()
@@ -55,7 +55,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
             events.add(NewEvent { level, kind, pool: Some(pool), disk: Some(disk), message });
         }
         let now = manager.open_pools();
-        manager.remember_health(&now);
+        manager.save_health(&now);
         manager.record_due_txgs(&now);
         for event in seen.look(now) {
             events.add(event);

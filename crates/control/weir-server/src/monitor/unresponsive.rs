@@ -15,12 +15,12 @@ use tokio::sync::OwnedMutexGuard;
 use weir_api::ApiError;
 use weir_api::types::{Health, PoolStatus};
 use weir_base::ErrorKind;
-use weir_base::limits::DISK_SILENT;
+use weir_base::limits::DISK_UNRESPONSIVE;
 
 use crate::access::activity::Activity;
 use crate::answer::pool_status;
-use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, let_go_if_silent};
-use crate::state::saved_state::KnownPool;
+use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, fail_io_if_unresponsive};
+use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 
 /// At the start, the server stops waiting for a pool whose disks make no progress for this long;
@@ -28,7 +28,7 @@ use crate::state::server::{Entry, Manager};
 const OPEN_PATIENCE: Duration = Duration::from_secs(4);
 /// A stopping server suspends no pool before this time.
 const END_PATIENCE: Duration = Duration::from_secs(4);
-/// From this time on, a stopping server suspends a pool after [`DISK_SILENT`] instead of
+/// From this time on, a stopping server suspends a pool after [`DISK_UNRESPONSIVE`] instead of
 /// [`CLOSE_SILENT`].
 const END_HURRY: Duration = Duration::from_secs(8);
 /// A stopping server exits at this time if it has suspended a pool and still runs.
@@ -36,7 +36,7 @@ const END_LIMIT: Duration = Duration::from_millis(9500);
 /// A suspended pool has at least this long to end its calls and its thread before the server exits.
 const END_GRACE: Duration = Duration::from_millis(1500);
 /// Poll interval for disks meanwhile.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Manager {
     fn entries(&self) -> Vec<(String, Arc<OpenPool>)> {
@@ -68,12 +68,12 @@ impl Manager {
     }
 
     /// Completes the saved entry of a pool that an older server wrote without a guid.
-    fn remember_guid(&self, name: &str, guid: u64) {
-        let of_pool = |known: &KnownPool| known.name == name && known.guid != guid;
+    fn save_guid(&self, name: &str, guid: u64) {
+        let of_pool = |known: &SavedPool| known.name == name && known.guid != guid;
         if !self.state.lock().state.pools.iter().any(of_pool) {
             return;
         }
-        let remembered = self.remember(|state| {
+        let remembered = self.save(|state| {
             let known = state.pools.iter_mut().filter(|known| of_pool(known));
             known.for_each(|known| known.guid = guid);
         });
@@ -83,7 +83,7 @@ impl Manager {
     }
 
     /// Saves which pools are degraded.
-    pub(crate) fn remember_health(&self, pools: &[PoolStatus]) {
+    pub(crate) fn save_health(&self, pools: &[PoolStatus]) {
         let degraded = |name: &str| {
             let pool = pools.iter().find(|pool| pool.name == name);
             pool.map(|pool| pool.state != Health::Online)
@@ -94,7 +94,7 @@ impl Manager {
         if !changed {
             return;
         }
-        let remembered = self.remember(|state| {
+        let remembered = self.save(|state| {
             for known in &mut state.pools {
                 known.degraded = degraded(&known.name).unwrap_or(known.degraded);
             }
@@ -108,15 +108,15 @@ impl Manager {
     /// no such pool is open.
     pub(crate) fn silent_disks(&self, pool: &str) -> Option<Vec<String>> {
         let open = self.pool(pool).ok()?;
-        Some(open.silent_disks(DISK_SILENT))
+        Some(open.silent_disks(DISK_UNRESPONSIVE))
     }
 
     /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that can spare them;
     /// returns pool and path of each.
-    pub(crate) fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<(String, String)> {
+    pub(crate) fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<(String, String)> {
         let mut gone = Vec::new();
         for (name, pool) in self.entries() {
-            let legs = pool.engine.pool().let_go_of_silent_legs(limit);
+            let legs = pool.engine.pool().fail_unresponsive_legs(limit);
             gone.extend(legs.into_iter().map(|leg| (name.clone(), leg)));
         }
         gone
@@ -139,7 +139,7 @@ impl Manager {
             while since.elapsed() < OPEN_PATIENCE {
                 tokio::select! {
                     _ = &mut task => break,
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                 }
                 let now = activity.progress();
                 if now != progress {
@@ -149,8 +149,8 @@ impl Manager {
         }
     }
 
-    async fn reopen(&self, known: KnownPool) {
-        let KnownPool { name, guid, disks, degraded } = known;
+    async fn reopen(&self, known: SavedPool) {
+        let SavedPool { name, guid, disks, degraded } = known;
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
@@ -168,7 +168,7 @@ impl Manager {
                 if let Err(error) = self.follow_names(&pool.engine) {
                     tracing::warn!(pool = %name, %error, "names not followed");
                 }
-                self.remember_guid(&name, pool.engine.pool().guid().0);
+                self.save_guid(&name, pool.engine.pool().guid().0);
                 self.insert(&name, pool);
             }
             Err(error) => {
@@ -198,9 +198,9 @@ impl Manager {
         loop {
             tokio::select! {
                 done = &mut sync => return done,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            let silent = pool.silent_disks(DISK_SILENT);
+            let silent = pool.silent_disks(DISK_UNRESPONSIVE);
             if !silent.is_empty() {
                 let message = format!("pool {name} does not answer: {}", silent.join(", "));
                 return Err(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
@@ -216,11 +216,11 @@ impl Manager {
         let mut right = std::pin::pin!(self.changes.lock_first(name));
         loop {
             if let Ok(pool) = self.pool(name) {
-                pool.let_go_if_silent(DISK_SILENT);
+                pool.fail_io_if_unresponsive(DISK_UNRESPONSIVE);
             }
             tokio::select! {
                 right = &mut right => return right,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
@@ -231,12 +231,12 @@ impl Manager {
         let began = Instant::now();
         let mut suspended: Option<Instant> = None;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let Some(limit) = silence_limit(began.elapsed()) else { continue };
             let closing = self.closing.lock().clone();
             let open = self.entries().into_iter().map(|(_, pool)| Arc::downgrade(&pool.engine));
             for engine in open.chain(closing).filter_map(|engine| engine.upgrade()) {
-                if let_go_if_silent(&engine, limit) {
+                if fail_io_if_unresponsive(&engine, limit) {
                     suspended.get_or_insert_with(Instant::now);
                 }
             }
@@ -254,7 +254,7 @@ fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
         elapsed if elapsed < END_PATIENCE => None,
         elapsed if elapsed < END_HURRY => Some(CLOSE_SILENT),
-        _ => Some(DISK_SILENT),
+        _ => Some(DISK_UNRESPONSIVE),
     }
 }
 

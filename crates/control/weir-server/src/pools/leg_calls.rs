@@ -37,22 +37,22 @@ impl Handle<PoolAttach> for Manager {
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
         let (beside, ..) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
-        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
+        self.save_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
         let attached = pool.call_api(move |engine| async move {
             let device: Arc<dyn Device> =
                 open_disks::open_new(Path::new(&new), force, &activity).await?;
             let there = engine.pool();
-            let fits = there.check_joining(beside, Replacement::Beside);
+            let fits = there.check_joining(beside, Replacement::Attached);
             fits.and_then(|()| there.check_disk(beside, &*device)).map_err(pool_error)?;
             let measured = measure(&device, &engine).await?;
             let done = engine.attach_leg(beside, device, guid()).await;
             done.map(|()| measured).map_err(|error| api_error(&error))
         });
         let attached = attached.await;
-        self.remember_disks(&name, &pool, &[])?;
+        self.save_disks(&name, &pool, &[])?;
         let mut warnings = Vec::new();
-        flush_check::tell(attached?, &name, &mut warnings, &self.record.events);
+        flush_check::report(attached?, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
 }
@@ -74,12 +74,12 @@ impl Handle<PoolReplace> for Manager {
             return Err(ApiError::new(ErrorKind::Invalid, message)
                 .with_action("say which disk is to take its place"));
         }
-        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
+        self.save_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
         let replaced = pool.call_api(move |engine| async move {
             if new == path {
                 // Another disk may have this path now, so the old one must be closed first.
-                engine.pool().let_go_of_leg(old).map_err(pool_error)?;
+                engine.pool().fail_leg(old).map_err(pool_error)?;
             }
             let itself = open_disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
             if !force && itself.is_ok_and(|guid| guid == old) {
@@ -98,13 +98,15 @@ impl Handle<PoolReplace> for Manager {
             Ok((how, measured))
         });
         let replaced = replaced.await;
-        self.remember_disks(&name, &pool, &[])?;
+        self.save_disks(&name, &pool, &[])?;
         let (how, measured) = replaced?;
         let mut warnings = match how {
-            Replacement::Beside => vec![format!("{disk} leaves when the new disk has everything")],
+            Replacement::Attached => {
+                vec![format!("{disk} leaves when the new disk has everything")]
+            }
             Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
         };
-        flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        flush_check::report(measured, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
 }
@@ -120,14 +122,14 @@ impl Handle<PoolDetach> for Manager {
         let leg = pool.engine.pool().find_leg(&request.disk);
         let (leg, ..): (Guid, _, _) = leg.map_err(pool_error)?;
         pool.call(move |engine| async move { engine.detach_leg(leg).await }).await?;
-        self.remember_disks(&request.name, &pool, &[])?;
+        self.save_disks(&request.name, &pool, &[])?;
         Ok(changed(&pool, Vec::new()))
     }
 }
 
 impl Manager {
     /// Saves the paths of the disks of a pool, and of those that are about to join.
-    pub(crate) fn remember_disks(
+    pub(crate) fn save_disks(
         &self,
         name: &str,
         pool: &OpenPool,
@@ -137,7 +139,7 @@ impl Manager {
         let disks =
             legs.map(|leg| PathBuf::from(leg.path)).chain(joining.iter().map(PathBuf::from));
         let disks: Vec<PathBuf> = disks.collect();
-        self.remember(|state| {
+        self.save(|state| {
             for known in state.pools.iter_mut().filter(|known| known.name == name) {
                 known.disks.clone_from(&disks);
             }

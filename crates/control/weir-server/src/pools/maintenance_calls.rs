@@ -103,7 +103,7 @@ impl Handle<PoolOnline> for Manager {
             return Ok(PoolChange { outcome, warnings, pool: pool_status::pool(&pool.engine) });
         }
         if let Some(at) = &at {
-            self.remember_disks(&name, &pool, std::slice::from_ref(at))?;
+            self.save_disks(&name, &pool, std::slice::from_ref(at))?;
         }
         let activity = Activity::current();
         let back = match at {
@@ -111,7 +111,7 @@ impl Handle<PoolOnline> for Manager {
             None => Back { path, is_named: false },
         };
         let done = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
-        self.remember_disks(&name, &pool, &[])?;
+        self.save_disks(&name, &pool, &[])?;
         done.map_err(|error| match error.kind {
             ErrorKind::NotFound => error.with_action(format!(
                 "connect it; if it has another path now: weir pool online {name} {disk} PATH"
@@ -134,7 +134,7 @@ impl Handle<PoolClear> for Manager {
         let one = one.map_err(pool_error)?.map(|(guid, ..)| guid);
         core.clear_leg_errors(one);
         if request.lost {
-            let forget = async |engine: Arc<Engine>| engine.forget_lost_datasets().await;
+            let forget = async |engine: Arc<Engine>| engine.discard_lost_datasets().await;
             pool.call(forget).await?;
         }
         let faulted: Vec<(Guid, String)> = core
@@ -174,7 +174,7 @@ async fn bring_back(
 ) -> Result<(), ApiError> {
     let pool = engine.pool();
     pool.check_alive().map_err(pool_error)?;
-    if !pool.let_go_of_leg(guid).map_err(pool_error)? {
+    if !pool.fail_leg(guid).map_err(pool_error)? {
         return Ok(());
     }
     let deadline = Instant::now() + LET_GO;
@@ -188,7 +188,7 @@ async fn bring_back(
             Err(error) => return Err(open_disks::device_error(&error)),
         }
     };
-    pool.bring_leg_back(guid, disk).await.map_err(pool_error)?;
+    pool.online_leg(guid, disk).await.map_err(pool_error)?;
     engine.leg_came_back();
     Ok(())
 }

@@ -31,7 +31,7 @@ use crate::disks::identity::IDENTITY;
 use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool};
 use crate::disks::{flush_check, open_disks};
 use crate::exports::export_calls::Of;
-use crate::state::saved_state::KnownPool;
+use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;
 
@@ -108,11 +108,11 @@ impl Handle<PoolCreate> for Manager {
         };
         let pool = OpenPool::start(&name, open).await?;
         let (mut warnings, measured) = warned.await.unwrap_or_default();
-        let flush_checks = flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        let flush_checks = flush_check::report(measured, &name, &mut warnings, &self.record.events);
         let guid = pool.engine.pool().guid().0;
-        self.remember(|state| {
+        self.save(|state| {
             let name = name.clone();
-            state.pools.push(KnownPool { name, guid, disks: paths, degraded: false });
+            state.pools.push(SavedPool { name, guid, disks: paths, degraded: false });
         })?;
         let pool = self.insert(&name, pool);
         let change = PoolChange { outcome: Outcome::Created, warnings, pool };
@@ -162,9 +162,9 @@ impl Handle<PoolImport> for Manager {
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
         // Another server may have renamed the dataset of a schedule.
         self.follow_names(&pool.engine)?;
-        self.remember(|state| {
+        self.save(|state| {
             let name = name.clone();
-            state.pools.push(KnownPool { name, guid: guid.0, disks, degraded: false });
+            state.pools.push(SavedPool { name, guid: guid.0, disks, degraded: false });
         })?;
         let pool = self.insert(&name, pool);
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
@@ -195,7 +195,7 @@ impl Manager {
         self.transfers.end_of_pool(name);
         let entry = self.pools.write().remove(name);
         let gone = entry.ok_or_else(|| not_found("pool", name))?;
-        self.remember(|state| {
+        self.save(|state| {
             state.pools.retain(|pool| pool.name != name);
             let of_pool = |full: &str| full.split('/').next() == Some(name);
             state.exports.retain(|export| !of_pool(&export.volume));
@@ -230,7 +230,7 @@ impl Manager {
                 Err(shared) if Instant::now() < deadline => pool = shared,
                 Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
             }
-            pool.let_go_if_silent(CLOSE_SILENT);
+            pool.fail_io_if_unresponsive(CLOSE_SILENT);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -248,7 +248,7 @@ impl Handle<PoolDestroy> for Manager {
         let guid = pool.engine.pool().guid().0;
         pool.call(|engine| async move { Ok(engine.pool().erase().await?) }).await?;
         drop(pool);
-        self.remember(|state| {
+        self.save(|state| {
             state.schedules.retain(|schedule| schedule.pool_guid != guid);
             state.replications.retain(|replication| replication.pool_guid != guid);
         })?;

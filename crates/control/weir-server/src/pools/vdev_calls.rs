@@ -31,7 +31,7 @@ use crate::record::events::{Events, NewEvent};
 use crate::state::server::Manager;
 
 /// Interval of the checks for disks that need a spare.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a disk may be missing before a spare replaces it: it may be slow to appear after
 /// a start.
 const MISSING_MAX: Duration = Duration::from_mins(1);
@@ -50,7 +50,7 @@ impl Handle<PoolAdd> for Manager {
             check_same_redundancy(&pool_status::pool(&pool.engine), &vdevs)?;
         }
         let joining: Vec<String> = vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect();
-        self.remember_disks(&name, &pool, &joining)?;
+        self.save_disks(&name, &pool, &joining)?;
         let activity = Activity::current();
         let added = pool.call_api(move |engine| async move {
             let (specs, warnings) = open_disks::open_for_create(&vdevs, force, &activity).await?;
@@ -65,9 +65,9 @@ impl Handle<PoolAdd> for Manager {
             Ok((warnings, measured))
         });
         let added = added.await;
-        self.remember_disks(&name, &pool, &[])?;
+        self.save_disks(&name, &pool, &[])?;
         let (mut warnings, measured) = added?;
-        flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        flush_check::report(measured, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
 }
@@ -92,7 +92,7 @@ impl Handle<PoolRemove> for Manager {
             }
         });
         let outcome = outcome(done.await?);
-        self.remember_disks(&name, &pool, &[])?;
+        self.save_disks(&name, &pool, &[])?;
         Ok(PoolChange { outcome, warnings: Vec::new(), pool: pool_status::pool(&pool.engine) })
     }
 }
@@ -112,7 +112,7 @@ impl Handle<PoolExpand> for Manager {
 impl Manager {
     /// Drops the saved disks of removed vdevs. Skipped during a call, whose new disks are saved
     /// before they belong to the pool.
-    fn forget_disks_that_left(&self, pool: &OpenPool, status: &PoolStatus) {
+    fn delete_removed_disks(&self, pool: &OpenPool, status: &PoolStatus) {
         let name = &status.name;
         let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let disks: BTreeSet<PathBuf> = disks.map(|disk| PathBuf::from(&disk.path)).collect();
@@ -123,7 +123,7 @@ impl Manager {
             return;
         }
         let Some(_changes) = self.changes.try_lock(name) else { return };
-        if let Err(error) = self.remember_disks(name, pool, &[]) {
+        if let Err(error) = self.save_disks(name, pool, &[]) {
             tracing::warn!(pool = name, %error, "the state file could not be written");
         }
     }
@@ -196,7 +196,7 @@ impl Wanting {
 pub(crate) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
     let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
     let mut stepping_in: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
-    let mut timer = tokio::time::interval(LOOK);
+    let mut timer = tokio::time::interval(POLL_INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
@@ -206,7 +206,7 @@ pub(crate) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
         for status in open {
             let name = status.name.clone();
             let Ok(pool) = manager.pool(&name) else { continue };
-            manager.forget_disks_that_left(&pool, &status);
+            manager.delete_removed_disks(&pool, &status);
             let wanting = wanting.entry(name.clone()).or_default();
             let busy = stepping_in.contains_key(&name);
             let Some(old) = wanting.next(&status, Instant::now()).filter(|_| !busy) else {
@@ -229,7 +229,7 @@ async fn step_in(
 ) {
     let Ok((leg, path, _)) = pool.engine.pool().find_leg(&old) else { return };
     let done = manager.use_spare(&name, &pool, leg).await;
-    if let Err(error) = manager.remember_disks(&name, &pool, &[]) {
+    if let Err(error) = manager.save_disks(&name, &pool, &[]) {
         tracing::warn!(pool = name, %error, "the state file could not be written");
     }
     let (level, kind, message) = match done {

@@ -53,7 +53,7 @@ impl Handle<ReplicationDelete> for Manager {
         let key = known.key();
         // The client has the secret in memory; the files are removed with the replication.
         let client = known.client().await;
-        self.remember(|state| state.replications.retain(|known| known.key() != key))?;
+        self.save(|state| state.replications.retain(|known| known.key() != key))?;
         let activity = self.activities.lock().remove(&key);
         if let Some(task) = activity.and_then(|activity| activity.task) {
             task.abort();
@@ -61,7 +61,7 @@ impl Handle<ReplicationDelete> for Manager {
             drop(task.await);
         }
         self.activities.lock().remove(&key);
-        self.forget_files_of(&known, None);
+        self.delete_files_of(&known, None);
         let mut warnings = Vec::new();
         if let Err(error) = self.release_here(&known).await {
             warnings.push(left(&known, (REPLICATION_TAG, &volume), "this server", &error));

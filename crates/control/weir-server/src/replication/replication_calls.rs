@@ -34,7 +34,7 @@ use crate::state::saved_state::KnownReplication;
 use crate::state::server::{Manager, refuse_above};
 
 /// Interval of the checks for due runs.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Delay before a failed run is retried; it doubles at each further failure ...
 const RETRY_MIN: Duration = Duration::from_secs(5);
@@ -87,12 +87,12 @@ impl Manager {
     }
 
     /// Changes the saved state of a replication, if it still exists.
-    pub(super) fn remember_replication(
+    pub(super) fn save_replication(
         &self,
         key: (u64, u64),
         change: impl FnOnce(&mut KnownReplication),
     ) -> Result<(), ApiError> {
-        self.remember(|state| {
+        self.save(|state| {
             if let Some(known) = state.replications.iter_mut().find(|known| known.key() == key) {
                 change(known);
             }
@@ -192,12 +192,12 @@ impl Handle<ReplicationCreate> for Manager {
         };
         // Check the files now, so that the call fails instead of the first run.
         if let Err(error) = new.client().await {
-            self.forget_files_of(&new, before.as_ref());
+            self.delete_files_of(&new, before.as_ref());
             return Err(error);
         }
         let mut outcome = Outcome::Created;
         let mut taken = None;
-        self.remember(|state| {
+        self.save(|state| {
             let same = |known: &&mut KnownReplication| known.key() == new.key();
             let Some(known) = state.replications.iter_mut().find(same) else {
                 state.replications.push(new.clone());
@@ -217,13 +217,13 @@ impl Handle<ReplicationCreate> for Manager {
             *known = new.clone();
         })?;
         if let Some(taken) = taken {
-            self.forget_files_of(&new, before.as_ref());
+            self.delete_files_of(&new, before.as_ref());
             let message = format!("{} is replicated to {taken} already", new.volume);
             return Err(ApiError::new(ErrorKind::Exists, message)
                 .with_action(format!("delete that first: weir replicate delete {}", new.volume)));
         }
         if let Some(before) = &before {
-            self.forget_files_of(before, Some(&new));
+            self.delete_files_of(before, Some(&new));
         }
         Ok(ReplicationChange { outcome, replication: self.show_replication(&new) })
     }
@@ -249,7 +249,7 @@ impl Manager {
     }
 
     /// Removes the saved files of a replication that `other` does not use.
-    pub(super) fn forget_files_of(
+    pub(super) fn delete_files_of(
         &self,
         known: &KnownReplication,
         other: Option<&KnownReplication>,
@@ -307,7 +307,7 @@ impl Handle<ReplicationAct> for Manager {
                 if known.paused == paused {
                     outcome = Outcome::Unchanged;
                 }
-                self.remember_replication(key, |known| known.paused = paused)?;
+                self.save_replication(key, |known| known.paused = paused)?;
                 self.with_activity(key, |activity| {
                     if paused && let Some(task) = activity.task.take() {
                         // The other side keeps its partial stream, and the next run resumes it.
@@ -364,7 +364,7 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
 
 /// Runs replications when they are due, until the task is dropped.
 pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
-    let mut timer = tokio::time::interval(LOOK);
+    let mut timer = tokio::time::interval(POLL_INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
@@ -422,7 +422,7 @@ pub(super) struct Runner {
 impl Runner {
     /// Adds an event about a part of the replication. Callers can request runs at will, and the
     /// other server chooses some of the words, so warnings are counted.
-    pub(super) fn tell(&self, level: EventLevel, about: &str, message: String) {
+    pub(super) fn report(&self, level: EventLevel, about: &str, message: String) {
         let KnownReplication { volume, .. } = &self.known;
         let pool = volume.split('/').next().map(str::to_owned);
         let kind = "replication".to_owned();
@@ -434,8 +434,8 @@ impl Runner {
         }
     }
 
-    pub(super) fn remember(&self, change: impl FnOnce(&mut KnownReplication)) {
-        if let Err(error) = self.manager.remember_replication(self.known.key(), change) {
+    pub(super) fn save(&self, change: impl FnOnce(&mut KnownReplication)) {
+        if let Err(error) = self.manager.save_replication(self.known.key(), change) {
             tracing::warn!(%error, "the state file could not be written");
         }
     }
@@ -458,9 +458,9 @@ impl Runner {
         let key = self.known.key();
         let started = now_ms();
         // After a restart of this server, the run is repeated.
-        self.remember(|known| known.unfinished = true);
+        self.save(|known| known.unfinished = true);
         let done = self.replicate().await;
-        self.remember(|known| {
+        self.save(|known| {
             (known.last_run_unix_ms, known.unfinished) = (started, done.is_err());
         });
         match done {
@@ -486,7 +486,7 @@ impl Runner {
         if news {
             let KnownReplication { volume, to, .. } = &self.known;
             let message = format!("{volume} not replicated to {to}: {error}; it is tried again");
-            self.tell(EventLevel::Warning, "run", message);
+            self.report(EventLevel::Warning, "run", message);
         }
     }
 }

@@ -151,7 +151,7 @@ impl Runner {
         let there = found.unwrap_or_default();
         let newest = self.take_if_needed(&there).await?;
         let here = self.snapshots().await?;
-        self.forget_left_out(&here);
+        self.delete_left_out(&here);
         let has = |snapshot: &Snapshot| there.iter().any(|other| other.guid == snapshot.guid);
         let common = here.iter().rposition(has);
         let mut from = common.map(|at| here[at].name.clone());
@@ -202,12 +202,12 @@ impl Runner {
                  that name, {}; newer ones go over",
                 snapshot.name, self.known.to, other.name
             );
-            self.tell(EventLevel::Warning, "name", message);
+            self.report(EventLevel::Warning, "name", message);
         }
     }
 
     /// Drops the reports of snapshots that no longer exist here.
-    fn forget_left_out(&self, here: &[Snapshot]) {
+    fn delete_left_out(&self, here: &[Snapshot]) {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
         });
@@ -448,12 +448,12 @@ impl Runner {
             unix_ms: snapshot.created_unix_ms,
         };
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
-        self.tell(
+        self.report(
             EventLevel::Info,
             "run",
             format!("{} replicated to {}: {}", snapshot.name, self.known.to, Human(sent)),
         );
-        self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))?;
+        self.manager.save_replication(self.known.key(), |known| known.last = Some(last))?;
         Ok(())
     }
 
@@ -479,7 +479,7 @@ impl Runner {
         let past: Vec<String> = past.cloned().collect();
         let has_past = !past.is_empty();
         if past != clearing {
-            self.manager.remember_replication(self.known.key(), |known| known.clearing = past)?;
+            self.manager.save_replication(self.known.key(), |known| known.clearing = past)?;
         }
         for snapshot in past_there() {
             if is_held(snapshot, REPLICA_TAG) {
@@ -509,7 +509,7 @@ impl Runner {
             }
         }
         if has_past {
-            self.manager.remember_replication(self.known.key(), |known| known.clearing.clear())?;
+            self.manager.save_replication(self.known.key(), |known| known.clearing.clear())?;
         }
         Ok(())
     }

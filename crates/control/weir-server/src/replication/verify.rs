@@ -54,9 +54,9 @@ impl Runner {
                 let again = format!("weir replicate verify {volume}");
                 let ApiError { message: error, action, .. } = failed.advised(&self.known, &again);
                 let message = format!("{volume} could not be compared: {error}");
-                self.tell(EventLevel::Warning, "comparison", message);
+                self.report(EventLevel::Warning, "comparison", message);
                 let failed = VerifyFailure { unix_ms: now_ms(), error, action };
-                self.remember(|known| known.verify_failed = Some(failed));
+                self.save(|known| known.verify_failed = Some(failed));
                 return;
             }
         };
@@ -68,17 +68,17 @@ impl Runner {
                     "{volume}@{at} and its replica at {to} hold the same: \
                                        {compared} compared"
                 );
-                self.tell(EventLevel::Info, "comparison", message);
+                self.report(EventLevel::Info, "comparison", message);
             }
             Some(differs) => {
                 let message = format!(
                     "{volume}@{at} and its replica at {to} DIFFER, first at \
                                        byte {differs}"
                 );
-                self.tell(EventLevel::Error, "difference", message);
+                self.report(EventLevel::Error, "difference", message);
             }
         }
-        self.remember(|known| (known.verified, known.verify_failed) = (Some(found), None));
+        self.save(|known| (known.verified, known.verify_failed) = (Some(found), None));
     }
 
     async fn verify(&self) -> Result<Verification, Failed> {

@@ -40,7 +40,7 @@ use crate::state::server::{Manager, refuse_above};
 
 /// Interval of the scheduler. Slots begin with a minute, so this is the maximum delay of a
 /// snapshot.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of schedules of all pools: the server writes all of them at each change.
 const SCHEDULES_MAX: usize = 10_000;
@@ -123,7 +123,7 @@ impl Handle<ScheduleSet> for Manager {
         let now_ms = SystemClock::default().unix_ms();
         let schedule = self.show_schedule(&new, now_ms);
         let mut outcome = Outcome::Created;
-        self.remember(|state| {
+        self.save(|state| {
             let before = state.schedules.iter().position(|known| known.name == name);
             if let Some(before) = before.map(|at| state.schedules.remove(at)) {
                 outcome = if before == new { Outcome::Unchanged } else { Outcome::Changed };
@@ -203,7 +203,7 @@ impl Handle<ScheduleClear> for Manager {
         if !caller::current().has(Role::Admin) {
             self.refuse_shorter_life(&name)?;
         }
-        self.remember(|state| state.schedules.retain(|known| known.name != name))?;
+        self.save(|state| state.schedules.retain(|known| known.name != name))?;
         Ok(Removed { outcome: Outcome::Removed, name })
     }
 }
@@ -311,7 +311,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     let told = Told::default();
     let mut working: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
     let mut seen: Option<(u64, BTreeMap<String, Vec<KnownSchedule>>)> = None;
-    let mut timer = tokio::time::interval(LOOK);
+    let mut timer = tokio::time::interval(POLL_INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
@@ -393,12 +393,12 @@ impl Scheduler {
                     "{of}@{ahead} is from a time that is still to come; its schedule waits until \
                      then, or until it is destroyed"
                 );
-                self.tell_once(EventLevel::Warning, message);
+                self.report_once(EventLevel::Warning, message);
             }
             for (every, names) in not_ours {
                 // Callers choose the names, so only the first event of a kind is added.
                 if self.told.lock().insert(format!("{of} {}", every.name())) {
-                    self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
+                    self.report(EventLevel::Warning, beyond_count(&of, every, &names));
                 }
             }
         }
@@ -440,12 +440,12 @@ impl Scheduler {
             Ok(_) => {
                 // An earlier failure is reported again if it recurs.
                 self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
-                self.tell(EventLevel::Info, format!("taken by schedule: {full}"));
+                self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }
             Err(error) => {
                 let what = format!("{}{} not taken: {error}", self.prefix(), every.name());
                 if self.told.lock().insert(what) {
-                    self.tell(EventLevel::Error, format!("{full} could not be taken: {error}"));
+                    self.report(EventLevel::Error, format!("{full} could not be taken: {error}"));
                 }
             }
         }
@@ -463,14 +463,14 @@ impl Scheduler {
             .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })
             .await;
         match gone {
-            Ok(_) => self.tell(EventLevel::Info, format!("destroyed by schedule: {full}")),
+            Ok(_) => self.report(EventLevel::Info, format!("destroyed by schedule: {full}")),
             // The other server releases it at the end of its run.
             Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
-            Err(error) if error.kind == ErrorKind::Busy => self.tell_once(
+            Err(error) if error.kind == ErrorKind::Busy => self.report_once(
                 EventLevel::Warning,
                 format!("{full} is kept beyond its schedule: {}", error.message),
             ),
-            Err(error) => self.tell_once(
+            Err(error) => self.report_once(
                 EventLevel::Error,
                 format!("{full} could not be destroyed: {}", error.message),
             ),
@@ -483,13 +483,13 @@ impl Scheduler {
         infos.iter().flat_map(|(_, info)| &info.holds).any(|tag| tag == REPLICA_TAG)
     }
 
-    fn tell_once(&self, level: EventLevel, message: String) {
+    fn report_once(&self, level: EventLevel, message: String) {
         if self.told.lock().insert(message.clone()) {
-            self.tell(level, message);
+            self.report(level, message);
         }
     }
 
-    fn tell(&self, level: EventLevel, message: String) {
+    fn report(&self, level: EventLevel, message: String) {
         let (kind, pool) = ("schedule".to_owned(), Some(self.pool.clone()));
         self.events.add(NewEvent { level, kind, pool, disk: None, message });
     }

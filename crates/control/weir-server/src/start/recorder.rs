@@ -6,7 +6,7 @@
 //! Invariants:
 //! - a changing call runs to completion and is recorded with its outcome, even if its caller
 //!   already received that error;
-//! - a caller has its response within [`crate::monitor::patience::PATIENCE`], unless disks still
+//! - a caller has its response within [`crate::monitor::call_timeout::CALL_TIMEOUT`], unless disks still
 //!   complete I/O for the call.
 
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use weir_base::Slot;
 
 use crate::access::activity::Activity;
 use crate::answer::errors::internal;
-use crate::monitor::patience::Patience;
+use crate::monitor::call_timeout::CallTimeout;
 use crate::record::call_record::Call;
 use crate::state::server::Manager;
 
 /// Interval of the checks for unresponsive disks.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Run for Manager {
     fn run(&self, line: AuditLine, is_recorded: bool, work: Work) -> Pending<'_, ()> {
@@ -68,15 +68,15 @@ fn wait_patiently<'a>(
     let covered = Arc::clone(&activity).cover(work);
     let mut task = tokio::spawn(caller::on_behalf_of(caller::current(), covered));
     Box::pin(async move {
-        let mut patience = Patience::new();
+        let mut call_timeout = CallTimeout::new();
         loop {
             tokio::select! {
                 done = &mut task => {
                     return done.unwrap_or_else(|error| Err(internal("the call broke", &error)));
                 }
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            if let Some(error) = patience.lost(manager, &pool, &activity) {
+            if let Some(error) = call_timeout.lost(manager, &pool, &activity) {
                 return Err(error);
             }
         }

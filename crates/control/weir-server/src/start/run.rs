@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use weir_api::door::{GROUP, socket_group};
 use weir_api::listen::Protection;
 use weir_api::tls::Tls;
 use weir_api::types::EventLevel;
+use weir_api::unix_access::{GROUP, socket_group};
 use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 use weir_base::private::check_dir;

@@ -22,7 +22,7 @@ use crate::answer::names::guid;
 /// Maximum time of a poll.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Interval of the checks for a result during a poll.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A job without a poll for this long is cancelled.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent jobs; each uses a CPU for a while.
@@ -48,7 +48,7 @@ impl<T> Clone for Job<T> {
 
 impl<T> Job<T> {
     /// Stores the current result.
-    pub(crate) fn tell(&self, value: T) {
+    pub(crate) fn report(&self, value: T) {
         self.0.lock().value = Some(value);
     }
 
@@ -150,7 +150,7 @@ impl<T: Clone + Send + 'static> Jobs<T> {
                     return Ok((value.clone(), Some(number.to_owned())));
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -164,9 +164,9 @@ mod tests {
         let jobs = Jobs::<u32>::default();
         let (go, gone) = std::sync::mpsc::channel::<()>();
         let number = jobs.start("a", move |job: Job<u32>| async move {
-            job.tell(1);
+            job.report(1);
             gone.recv().ok();
-            job.tell(2);
+            job.report(2);
             Ok(())
         });
         let number = number.unwrap();
@@ -198,14 +198,14 @@ mod tests {
     #[tokio::test]
     async fn job_without_a_poll_for_ten_seconds_ends() {
         let jobs = Jobs::<u32>::default();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (report, told) = std::sync::mpsc::channel();
         let start = || {
-            let tell = tell.clone();
+            let report = report.clone();
             jobs.start("a", move |job: Job<u32>| async move {
                 while job.is_wanted() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                tell.send(()).map_err(|error| internal("no test", &error))
+                report.send(()).map_err(|error| internal("no test", &error))
             })
         };
         let numbers = [(); JOBS_MAX].map(|()| start().unwrap());

@@ -18,7 +18,7 @@ use weir_net::AllowList;
 
 /// A pool that was open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownPool {
+pub(crate) struct SavedPool {
     pub(crate) name: String,
     /// Guid of the pool; 0 in files of servers that did not store it.
     #[serde(default)]
@@ -185,7 +185,7 @@ pub(crate) struct KnownLun {
 /// The whole saved state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
-    pub(crate) pools: Vec<KnownPool>,
+    pub(crate) pools: Vec<SavedPool>,
     pub(crate) exports: Vec<KnownExport>,
     #[serde(default)]
     pub(crate) schedules: Vec<KnownSchedule>,

@@ -53,7 +53,7 @@ impl SeenFile {
     /// Returns the newest recorded moment of a pool.
     pub(crate) fn of(&self, pool: u64) -> Option<PoolMoment> {
         let Stored { opening, txg, unix_ms } = *self.0.pools.get(&pool)?;
-        Some(PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms })
+        Some(PoolMoment { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
     /// Whether a record of a pool's newest txg is due: every ten seconds, but at once while the
@@ -69,7 +69,7 @@ impl SeenFile {
     /// # Durability
     /// The record survives any crash once this returns.
     pub(crate) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
-        let PoolMoment { opening, txg, unix_ms } = pool.moment();
+        let PoolMoment { import_epoch: opening, txg, unix_ms } = pool.moment();
         let seen = Stored { opening: opening.0, txg: txg.0, unix_ms };
         self.0.record(pool.guid().0, seen).map_err(|error| {
             let message = format!("cannot save {}: {error}", self.0.path.display());
@@ -93,7 +93,7 @@ mod tests {
         file.0.pools.insert(7, Stored { opening: 1, txg: 2, unix_ms: 3 });
         replace_file(&file.0.path, &serde_json::to_vec(&file.0.pools).unwrap()).unwrap();
         let read = SeenFile::load(dir.path()).unwrap();
-        let moment = PoolMoment { opening: Guid(1), txg: Txg(2), unix_ms: 3 };
+        let moment = PoolMoment { import_epoch: Guid(1), txg: Txg(2), unix_ms: 3 };
         assert_eq!(read.of(7), Some(moment));
         fs::write(dir.path().join("seen.json"), "{").unwrap();
         let error = SeenFile::load(dir.path()).unwrap_err();

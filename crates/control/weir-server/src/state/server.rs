@@ -31,7 +31,7 @@ use crate::disks::clock::ServerClock;
 use crate::disks::identity::IDENTITY;
 use crate::disks::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
 use crate::disks::open_disks;
-use crate::disks::pool_locks::Changes;
+use crate::disks::pool_locks::PoolLocks;
 use crate::disks::pool_thread::OpenPool;
 use crate::record::call_record::Record;
 use crate::state::jobs::Jobs;
@@ -79,7 +79,7 @@ pub(crate) struct Manager {
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
     /// Locks of changing calls, by pool.
-    pub(crate) changes: Changes,
+    pub(crate) changes: PoolLocks,
     /// Engines of pools that are being closed.
     pub(crate) closing: Mutex<Vec<Weak<Engine>>>,
     pub(crate) record: Record,
@@ -129,7 +129,7 @@ impl Manager {
             nbd_scheme,
             targets,
             iscsi: Mutex::new(iscsi),
-            changes: Changes::default(),
+            changes: PoolLocks::default(),
             closing: Mutex::default(),
             record,
             tokens,
@@ -227,7 +227,8 @@ impl Manager {
                 return Err(open_disks::device_error(error));
             }
             let owner = Some(&*IDENTITY);
-            let how = ImportOptions { force, newest_seen, owner, waits_for_all, opening: guid() };
+            let how =
+                ImportOptions { force, newest_seen, owner, waits_for_all, import_epoch: guid() };
             Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await
@@ -240,7 +241,7 @@ impl Manager {
         }
     }
 
-    pub(crate) fn remember(
+    pub(crate) fn save(
         &self,
         change: impl FnOnce(&mut crate::state::saved_state::State),
     ) -> Result<(), ApiError> {

@@ -53,7 +53,7 @@ pub(crate) const RECEIVE_STALL: Duration = Duration::from_mins(10);
 pub(crate) const RECEIVE_STALE: Duration = Duration::from_secs(3);
 
 /// Interval of the checks for idle sessions.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time for an ended session to release its volume.
 const LET_GO: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use weir_api::access::Scope;
-use weir_api::calls::looked;
+use weir_api::calls::lookup;
 use weir_api::types::{
     ChapAccount, InitiatorAllow, InitiatorDeny, LUN_MAX, ListTargets, LunAdd, LunCounters,
     LunRemove, Outcome, Removed, ShowTarget, Target, TargetChange, TargetCreate, TargetDelete,
@@ -97,7 +97,7 @@ impl Manager {
         name: &str,
         change: impl FnOnce(&mut KnownTarget),
     ) -> Result<(), ApiError> {
-        self.remember(|state| {
+        self.save(|state| {
             if let Some(known) = state.targets.iter_mut().find(|target| target.name == name) {
                 change(known);
             }
@@ -162,7 +162,7 @@ impl Manager {
     }
 
     /// Notifies initiators that a volume may have another size.
-    pub(crate) fn tell_size(&self, volume: &str) {
+    pub(crate) fn report_size(&self, volume: &str) {
         for (_, lun) in self.luns_of(Of::Dataset(volume)) {
             let pool = volume.split('/').next().unwrap_or_default();
             if let Ok(open) = self.pool(pool) {
@@ -233,7 +233,7 @@ impl Handle<TargetCreate> for Manager {
         let targets = self.state.lock().state.targets.len();
         refuse_above(ENTRIES_MAX, targets, "targets", "weir target delete")?;
         let known = KnownTarget { name: name.to_owned(), initiators: Vec::new(), luns: Vec::new() };
-        self.remember(|state| state.targets.push(known))?;
+        self.save(|state| state.targets.push(known))?;
         self.targets.open(name);
         self.changed(name, Outcome::Created)
     }
@@ -267,9 +267,9 @@ impl Handle<TargetDelete> for Manager {
         let name = call.name;
         // Waits for no disk: initiators of an unresponsive pool can be disconnected.
         let known = self.known_target(&name)?;
-        self.remember(|state| state.targets.retain(|target| target.name != name))?;
+        self.save(|state| state.targets.retain(|target| target.name != name))?;
         self.targets.close(&name);
-        known.initiators.iter().for_each(|entry| self.forget_secrets(entry, None));
+        known.initiators.iter().for_each(|entry| self.delete_secrets(entry, None));
         for lun in &known.luns {
             self.forget_unshown(lun);
         }
@@ -293,7 +293,7 @@ impl Handle<InitiatorAllow> for Manager {
         let mutual = self.kept(mutual, before_mutual).await?;
         let new = KnownInitiator { name: initiator, chap, mutual };
         let terms =
-            terms(&new).await.inspect_err(|_| self.forget_secrets(&new, before.as_ref()))?;
+            terms(&new).await.inspect_err(|_| self.delete_secrets(&new, before.as_ref()))?;
         let outcome = match known.initiators.iter().find(|entry| entry.name == new.name) {
             Some(entry) if *entry == new => Outcome::Unchanged,
             Some(_) => Outcome::Changed,
@@ -310,7 +310,7 @@ impl Handle<InitiatorAllow> for Manager {
             known.initiators.push(new);
         })?;
         if let Some(before) = &before {
-            self.forget_secrets(before, Some(&kept));
+            self.delete_secrets(before, Some(&kept));
         }
         self.targets.allow(&target, &name, terms);
         self.changed(&target, outcome)
@@ -332,7 +332,7 @@ impl Manager {
     }
 
     /// Removes the saved secrets of an entry that `other` does not use.
-    fn forget_secrets(&self, entry: &KnownInitiator, other: Option<&KnownInitiator>) {
+    fn delete_secrets(&self, entry: &KnownInitiator, other: Option<&KnownInitiator>) {
         let files = |entry: &KnownInitiator| {
             let accounts = entry.chap.iter().chain(&entry.mutual);
             accounts.filter_map(|account| account.secret_file.clone()).collect::<Vec<_>>()
@@ -354,7 +354,7 @@ impl Handle<InitiatorDeny> for Manager {
         self.change_target(target, |known| {
             known.initiators.retain(|entry| entry.name != *initiator);
         })?;
-        self.forget_secrets(gone, None);
+        self.delete_secrets(gone, None);
         self.targets.deny(target, initiator);
         self.changed(target, Outcome::Removed)
     }
@@ -532,6 +532,6 @@ impl Handle<ShowTarget> for Manager {
     }
 
     async fn authorize(&self, call: &ShowTarget, scope: &Scope) -> Result<(), ApiError> {
-        looked::target(self, call, scope).await
+        lookup::target(self, call, scope).await
     }
 }

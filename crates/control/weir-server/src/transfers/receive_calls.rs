@@ -30,14 +30,14 @@ use crate::exports::export_calls::Of;
 use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{
-    Finished, Incoming, LOOK, Progress, RECEIVE_STALE, Step, before_done, end, receive,
+    Finished, Incoming, POLL_INTERVAL, Progress, RECEIVE_STALE, Step, before_done, end, receive,
     session_name,
 };
 
 /// Ends idle sessions and sessions of expired tokens, until the task is dropped.
 pub(crate) async fn look_after(manager: Arc<Manager>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         manager.transfers.end_idle();
         manager.transfers.retain(|about| manager.tokens.may_call(&about.account));
     }

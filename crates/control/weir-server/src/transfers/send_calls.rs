@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use weir_api::access::Scope;
-use weir_api::calls::looked;
+use weir_api::calls::lookup;
 use weir_api::limits::REQUEST_BYTES_MAX;
 use weir_api::stream::{Bytes, SendStream};
 use weir_api::types::{
@@ -246,7 +246,7 @@ impl Handle<StreamCancel> for Manager {
     }
 
     async fn authorize(&self, call: &StreamCancel, scope: &Scope) -> Result<(), ApiError> {
-        looked::stream(self, call, scope).await
+        lookup::stream(self, call, scope).await
     }
 
     fn about(&self, call: &StreamCancel) -> String {

@@ -167,7 +167,7 @@ async fn advise(
     job: Job<VolumeAdvice>,
 ) -> Result<(), ApiError> {
     let mut advisor = Advisor::new(guid().0);
-    job.tell(advice(&told, &advisor));
+    job.report(advice(&told, &advisor));
     let start = Instant::now();
     let whole = SAMPLING + COUNTING;
     while start.elapsed() < SAMPLING && advisor.samples() < SAMPLES_MAX && job.is_wanted() {
@@ -181,7 +181,7 @@ async fn advise(
             let by_count = advisor.samples() as f64 / SAMPLES_MAX as f64;
             let sampling = SAMPLING.as_secs_f64() / whole.as_secs_f64();
             told.progress_permille = permille(by_time.max(by_count * sampling));
-            job.tell(advice(&told, &advisor));
+            job.report(advice(&told, &advisor));
             if is_sure(&advisor) {
                 break;
             }
@@ -197,7 +197,7 @@ async fn advise(
         told.dedupe = Some(forecast(vec![told.name.clone()], 1000, &count));
     }
     told.progress_permille = 1000;
-    job.tell(advice(&told, &advisor));
+    job.report(advice(&told, &advisor));
     Ok(())
 }
 
@@ -211,7 +211,7 @@ async fn estimate(
     let mut count = DedupeCount::new(PLACES_MAX);
     let all: u64 = volumes.iter().map(|(_, records)| records).sum();
     let mut known = forecast(names.clone(), 0, &count);
-    job.tell(known.clone());
+    job.report(known.clone());
     let mut added_up = Instant::now();
     for (own, _) in volumes {
         let mut next = Some(0);
@@ -224,10 +224,10 @@ async fn estimate(
                 added_up = Instant::now();
             }
             known.progress_permille = done;
-            job.tell(known.clone());
+            job.report(known.clone());
         }
     }
-    job.tell(forecast(names, 1000, &count));
+    job.report(forecast(names, 1000, &count));
     Ok(())
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn changes(
 }
 
 /// Reads the properties of one object.
-struct Teller<'a> {
+struct PropertyReader<'a> {
     full: &'a str,
     set: PropertiesOf,
     /// Full names of the objects that it inherits from, the nearest first.
@@ -82,8 +82,8 @@ enum From {
     Fixed,
 }
 
-impl Teller<'_> {
-    fn tell(&self, property: &str, value: impl Into<String>, from: &From) -> Property {
+impl PropertyReader<'_> {
+    fn report(&self, property: &str, value: impl Into<String>, from: &From) -> Property {
         let (source, inherited_from) = match from {
             From::Own => (PropertySource::Local, None),
             From::Nowhere => (PropertySource::Default, None),
@@ -109,7 +109,7 @@ impl Teller<'_> {
             Some((bytes, at)) => (spec.show(&bytes)?, self.above(at)),
             None => (spec.default_value()?, From::Nowhere),
         };
-        Some(self.tell(spec.name, value, &from))
+        Some(self.report(spec.name, value, &from))
     }
 
     /// The source so many levels up. A volume inherits from its pool directly, one level up.
@@ -120,9 +120,9 @@ impl Teller<'_> {
     /// Returns a user property; it has no value unless a user has set it.
     fn user(&self, property: &str) -> Property {
         match self.set.user(property) {
-            None => self.tell(property, "-", &From::Fixed),
-            Some((value, 0)) => self.tell(property, value, &From::Own),
-            Some((value, at)) => self.tell(property, value, &self.above(at)),
+            None => self.report(property, "-", &From::Fixed),
+            Some((value, 0)) => self.report(property, value, &From::Own),
+            Some((value, at)) => self.report(property, value, &self.above(at)),
         }
     }
 
@@ -139,7 +139,7 @@ impl Teller<'_> {
                 return None;
             }
             let settable = self.settable(spec);
-            Some(settable.unwrap_or_else(|| self.tell(spec.name, fixed(spec), &From::Fixed)))
+            Some(settable.unwrap_or_else(|| self.report(spec.name, fixed(spec), &From::Fixed)))
         };
         if wanted.is_empty() {
             let names = self.set.user_names();
@@ -151,7 +151,7 @@ impl Teller<'_> {
                 return Some(self.user(name));
             }
             let spec = find_property(name).ok()?;
-            Some(one(spec).unwrap_or_else(|| self.tell(name, "-", &From::Fixed)))
+            Some(one(spec).unwrap_or_else(|| self.report(name, "-", &From::Fixed)))
         };
         wanted.iter().filter_map(named).collect()
     }
@@ -255,7 +255,7 @@ impl Manager {
         let open = self.pool(pool)?;
         let engine = &open.engine;
         let set = engine.properties(&target).map_err(|error| api_error(&error))?;
-        let mut teller = Teller { full, set, above: Vec::new() };
+        let mut teller = PropertyReader { full, set, above: Vec::new() };
         match target {
             PropertyTarget::Pool => {
                 Ok(teller.some(PropertyOf::Pool, wanted, |spec| of_pool(engine, spec)))
@@ -298,7 +298,7 @@ impl Handle<PropertySet> for Manager {
         let made = match (size, &target) {
             (Some(size), PropertyTarget::Volume(own)) => {
                 let made = resize(&open, own.clone(), size).await;
-                self.tell_size(&name);
+                self.report_size(&name);
                 made
             }
             _ => change(&open, vec![target], changes).await,
@@ -406,7 +406,8 @@ mod tests {
 
     #[test]
     fn every_settable_property_is_returned() {
-        let teller = Teller { full: "tank/v", set: PropertiesOf::default(), above: Vec::new() };
+        let teller =
+            PropertyReader { full: "tank/v", set: PropertiesOf::default(), above: Vec::new() };
         for spec in PROPERTIES.iter().filter(|spec| spec.name != "size") {
             let told = teller.settable(spec);
             assert_eq!(told.is_some(), spec.values.is_some(), "{}", spec.name);
@@ -431,7 +432,7 @@ mod tests {
                 None => vec!["tank".to_owned()],
             };
             let set = PropertiesOf { own, volume, pool: Some(pool) };
-            let told = Teller { full: "x", set, above }.user("a:b");
+            let told = PropertyReader { full: "x", set, above }.user("a:b");
             (told.value, told.inherited_from)
         };
         let from = |name: &str| Some(name.to_owned());

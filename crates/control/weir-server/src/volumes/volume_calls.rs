@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_api::access::Scope;
-use weir_api::calls::looked;
+use weir_api::calls::lookup;
 use weir_api::types::{
     ListVolumes, Outcome, PropertyChange, PropertySet, Removed, ShowVolume, Volume, VolumeChange,
     VolumeCopy, VolumeDestroy, VolumeList, VolumePromote, VolumeRename, VolumeResize, VolumeSet,
@@ -107,7 +107,7 @@ impl Handle<VolumePromote> for Manager {
     }
 
     async fn authorize(&self, call: &VolumePromote, scope: &Scope) -> Result<(), ApiError> {
-        looked::promotion(self, call, scope).await
+        lookup::promotion(self, call, scope).await
     }
 }
 
@@ -188,7 +188,7 @@ impl Handle<VolumeResize> for Manager {
         let _changes = self.changes.lock(pool).await;
         let resized = property_calls::resize(&*self.pool(pool)?, own.to_owned(), size_bytes).await;
         let outcome = errors::outcome(resized?);
-        self.tell_size(&name);
+        self.report_size(&name);
         Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
     }
 }

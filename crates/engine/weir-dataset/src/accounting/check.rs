@@ -6,7 +6,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
-use weir_pool::{Held, PoolError, Tree};
+use weir_pool::{PoolError, SharedBirths, Tree};
 
 use crate::accounting::unique::Pair;
 use crate::error::DatasetError;
@@ -65,7 +65,7 @@ impl Engine {
             inherited += if ptr.birth <= inherits { units } else { 0 };
         };
         let tree_of = Tree::new(&self.core.pool, record.root);
-        let lost = tree_of.walk(&Held::default(), 0, &mut visit).await?;
+        let lost = tree_of.walk(&SharedBirths::default(), 0, &mut visit).await?;
         let may_exceed = self.may_exceed(lost);
         let mut compare = |what, counted, found| {
             if counted < found || (counted > found && !may_exceed) {
@@ -84,17 +84,17 @@ impl Engine {
         volume: &Volume,
         wrong: &mut Vec<WrongAccount>,
     ) -> Result<(), PoolError> {
-        let (name, line, born) = {
+        let (name, chain, born) = {
             let state = volume.state.lock();
             let born = state.snapshots.iter().map(|s| s.record.born_units);
             let born = born.fold(state.record.born_units, u64::saturating_add);
-            (state.record.name.clone(), state.line(), born)
+            (state.record.name.clone(), state.chain(), born)
         };
         let (mut found, mut lost) = (0, 0);
-        for (index, version) in line.versions.iter().enumerate() {
+        for (index, version) in chain.versions.iter().enumerate() {
             let mut visit = |ptr: BlockPtr| found += u64::from(ptr.stored_units);
             let tree = Tree::new(&self.core.pool, version.root);
-            lost += tree.walk(&line.held_before(index), version.freed_to, &mut visit).await?;
+            lost += tree.walk(&chain.held_before(index), version.freed_to, &mut visit).await?;
         }
         if born < found || (born > found && !self.may_exceed(lost)) {
             wrong.push(WrongAccount { name, what: "line", counted: born, found });
@@ -108,18 +108,18 @@ impl Engine {
         volume: &Volume,
         wrong: &mut Vec<WrongAccount>,
     ) -> Result<(), PoolError> {
-        let (line, snapshots) = {
+        let (chain, snapshots) = {
             let state = volume.state.lock();
             let known = |snapshot: &Snapshot| {
                 let name = format!("{}@{}", state.record.name, snapshot.record.name);
                 snapshot.moment().unique_units.filter(|_| snapshot.is_active()).map(|u| (name, u))
             };
-            (state.line(), state.snapshots.iter().map(known).collect::<Vec<_>>())
+            (state.chain(), state.snapshots.iter().map(known).collect::<Vec<_>>())
         };
         for (at, known) in snapshots.into_iter().enumerate() {
             let Some((name, counted)) = known else { continue };
-            let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
-            let pair = Pair::of(&line, at, at + 1, after);
+            let after = if at == 0 { chain.inherits } else { chain.versions[at - 1].txg };
+            let pair = Pair::of(&chain, at, at + 1, after);
             let found = Volume::units_unique(&self.core.pool, &pair).await?;
             if counted != found.units && found.is_whole && !self.may_exceed(0) {
                 let found = found.units;

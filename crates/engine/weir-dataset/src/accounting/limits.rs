@@ -28,25 +28,25 @@ use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;
 use crate::objects::record::VolumeSize;
-use crate::state::block_clone::RangeClone;
+use crate::state::block_clone::BlockClone;
 use crate::state::engine::Engine;
-use crate::state::limits::{ATOMIC_WRITE_BLOCKS, Has, by_refreservation, promise};
+use crate::state::limits::{ATOMIC_WRITE_BLOCKS, VolumeUsage, by_refreservation, shortfall};
 use crate::state::shared::{Admission, Core};
 use crate::state::volume::{State, Volume};
 
 impl State {
     /// Space use of the volume.
-    fn has(&self) -> Has {
+    fn usage(&self) -> VolumeUsage {
         let space = self.space();
         // Overwriting a shared block frees no space for the new block.
         let shared = self.record.shared_units * PACK_BYTES as u64;
-        Has { used: space.used, born: space.written.saturating_sub(shared) }
+        VolumeUsage { used: space.used, born: space.written.saturating_sub(shared) }
     }
 
     /// Space use once the requested snapshot exists.
-    fn has_after_snapshot(&self) -> Has {
-        let has = self.limits.has;
-        if self.limits.is_taking { Has { born: 0, ..has } } else { has }
+    fn has_after_snapshot(&self) -> VolumeUsage {
+        let usage = self.limits.usage;
+        if self.limits.is_taking { VolumeUsage { born: 0, ..usage } } else { usage }
     }
 
     /// Worst-case cost of writing the volume's dirty data.
@@ -61,7 +61,7 @@ impl State {
         let charge = self.charge() + cost;
         debug_assert!(self.limits.is_set, "asked where there are limits");
         let more = if self.limits.covers() { kept.max(charge) } else { kept + charge };
-        self.limits.has.used + more + self.cloning_bytes
+        self.limits.usage.used + more + self.cloning_bytes
     }
 
     /// Part of the volume's shortfall that its dirty data does not cover.
@@ -69,8 +69,8 @@ impl State {
         if self.record.state == DatasetState::Destroying {
             return 0;
         }
-        let promise = promise(&self.record.properties, self.has_after_snapshot());
-        if self.limits.covers() { promise.saturating_sub(self.charge()) } else { promise }
+        let shortfall = shortfall(&self.record.properties, self.has_after_snapshot());
+        if self.limits.covers() { shortfall.saturating_sub(self.charge()) } else { shortfall }
     }
 
     /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
@@ -156,7 +156,7 @@ impl Volume {
     pub(crate) fn admit_clone(
         &self,
         state: &State,
-        clone: &RangeClone,
+        clone: &BlockClone,
     ) -> Result<bool, DatasetError> {
         let quota_bytes = state.record.properties.quota_bytes;
         let counts = self.core.pool.bug() != PlantedBug::ClonesNotCounted;
@@ -192,7 +192,7 @@ impl Volume {
             return 0;
         }
         state.limits.is_set = is_set;
-        state.limits.has = state.has();
+        state.limits.usage = state.usage();
         let is_there = state.record.state != DatasetState::Destroying;
         let is_promised = is_there && reservation_bytes.max(refreservation_bytes) > 0;
         match (state.limits.is_promised, is_promised) {
@@ -239,19 +239,19 @@ impl Volume {
     /// Space that the volume can still take, including its reserved bytes.
     pub fn available_bytes(&self) -> u64 {
         let state = self.state.lock();
-        let room = self.core.room_bytes() + state.limits.unclaimed;
+        let room = self.core.unreserved_bytes() + state.limits.unclaimed;
         let quota = state.record.properties.quota_bytes;
         if quota == 0 {
             return room;
         }
-        let used = state.limits.has.used + state.charge() + state.cloning_bytes;
+        let used = state.limits.usage.used + state.charge() + state.cloning_bytes;
         room.min(quota.saturating_sub(used))
     }
 }
 
 impl Core {
     /// Free bytes that neither reservations nor dirty data claim.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    pub(crate) fn unreserved_bytes(&self) -> u64 {
         self.capacity_left().saturating_sub(self.claimed())
     }
 
@@ -266,7 +266,7 @@ impl Engine {
     /// space for them, `undo` reverts it.
     ///
     /// # Errors
-    /// `NoRoom`.
+    /// `CannotReserve`.
     pub(crate) fn promise_more(
         &self,
         name: &str,
@@ -280,8 +280,8 @@ impl Engine {
             return Ok(());
         }
         undo();
-        let (name, room_bytes) = (self.full_name(name), needed_bytes.saturating_sub(lacking));
-        Err(DatasetError::NoRoom { name, what, needed_bytes, room_bytes })
+        let (name, unreserved_bytes) = (self.full_name(name), needed_bytes.saturating_sub(lacking));
+        Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes })
     }
 
     /// Refuses to move `units` of snapshot data between volumes if the destination would exceed its
@@ -294,28 +294,28 @@ impl Engine {
     ) -> Result<(), DatasetError> {
         let bytes = units * PACK_BYTES as u64;
         let quota_bytes = to.record.properties.quota_bytes;
-        let (from_has, to_has) = (from.has(), to.has());
+        let (from_has, to_has) = (from.usage(), to.usage());
         if quota_bytes > 0 && to_has.used + bytes > quota_bytes {
             let name = self.full_name(&to.record.name);
             return Err(DatasetError::Quota { name, quota_bytes });
         }
-        let used = |has: Has, used| Has { used, ..has };
+        let used = |usage: VolumeUsage, used| VolumeUsage { used, ..usage };
         let less = used(from_has, from_has.used.saturating_sub(bytes));
         let more = used(to_has, to_has.used + bytes);
         let (of, at) = (&from.record.properties, &to.record.properties);
-        let before = promise(of, from_has) + promise(at, to_has);
-        let needed_bytes = (promise(of, less) + promise(at, more)).saturating_sub(before);
-        let room_bytes = self.core.room_bytes();
-        if needed_bytes > room_bytes {
+        let before = shortfall(of, from_has) + shortfall(at, to_has);
+        let needed_bytes = (shortfall(of, less) + shortfall(at, more)).saturating_sub(before);
+        let unreserved_bytes = self.core.unreserved_bytes();
+        if needed_bytes > unreserved_bytes {
             let name = self.full_name(&from.record.name);
             let what = "its reservation, without the snapshots that move,";
-            return Err(DatasetError::NoRoom { name, what, needed_bytes, room_bytes });
+            return Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes });
         }
         Ok(())
     }
 
     /// Unreserved space of the pool.
     pub fn available_bytes(&self) -> u64 {
-        self.core.room_bytes()
+        self.core.unreserved_bytes()
     }
 }

@@ -6,7 +6,7 @@
 
 use weir_base::{DatasetId, Txg};
 use weir_format::TreeRoot;
-use weir_pool::{Line, Pool, PoolError, TreeOf, Units, Unshared};
+use weir_pool::{DiffSpec, Pool, PoolError, SnapshotChain, TreeOf, Units};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
@@ -29,12 +29,12 @@ impl Engine {
                 let Some(at) = state.snapshots.iter().position(|s| s.record.id == id) else {
                     return Ok(0);
                 };
-                let line = state.line();
-                let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
+                let chain = state.chain();
+                let after = if at == 0 { chain.inherits } else { chain.versions[at - 1].txg };
                 // Skip snapshots under destruction: freeing them frees no block of this snapshot.
                 let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
-                let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
-                Pair::of(&line, at, next, after)
+                let next = shown.map_or(chain.versions.len() - 1, |shown| at + 1 + shown);
+                Pair::of(&chain, at, next, after)
             };
             let next = what.next;
             let found = Volume::units_unique(&self.core.pool, &what).await;
@@ -49,16 +49,16 @@ impl Engine {
                 return Ok(counted);
             }
             let mut state = volume.state.lock();
-            let line = state.line();
+            let chain = state.chain();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
             let Some(at) = at else { return Ok(counted) };
             // Keep the sum only if the next version is unchanged: from now on updates subtract only
             // blocks that this next version drops.
-            if line.versions[at + 1].root == next {
+            if chain.versions[at + 1].root == next {
                 state.snapshots[at].moment_mut().unique_units = Some(counted);
                 return Ok(counted);
             }
-            if line.versions[at + 1..].iter().any(|version| version.root == next) {
+            if chain.versions[at + 1..].iter().any(|version| version.root == next) {
                 return Ok(counted);
             }
         }
@@ -80,13 +80,13 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Builds the pair from the indexes of two versions of a snapshot chain.
-    pub(crate) fn of(line: &Line, at: usize, next: usize, after: Txg) -> Self {
-        let (version, next) = (line.versions[at], line.versions[next]);
+    pub(crate) fn of(chain: &SnapshotChain, at: usize, next: usize, after: Txg) -> Self {
+        let (version, next) = (chain.versions[at], chain.versions[next]);
         Self {
             root: version.root,
-            of: line.of(version.txg),
+            of: chain.of(version.txg),
             next: next.root,
-            next_of: line.of(next.txg),
+            next_of: chain.of(next.txg),
             after,
         }
     }
@@ -98,7 +98,7 @@ impl Volume {
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
         let Pair { root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));
-        let what = Unshared { root, of, other, other_of, after, from: 0, holes: false };
+        let what = DiffSpec { root, of, other, other_of, after, from: 0, holes: false };
         pool.unshared(what).units().await
     }
 }

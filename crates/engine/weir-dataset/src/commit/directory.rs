@@ -6,7 +6,7 @@
 //! - an unreadable entry or node affects only the datasets whose entries it contains;
 //! - commits leave an unreadable part of the directory unchanged and free no block born before the
 //!   import, so a later import that can read the part has its datasets with all their data. Only
-//!   [`Engine::forget_lost_datasets`], which an administrator calls, abandons the part;
+//!   [`Engine::discard_lost_datasets`], which an administrator calls, abandons the part;
 //! - an import fails without `force` if the top node is unreadable, or if the log has writes to
 //!   datasets with unreadable entries;
 //! - an import also fails without `force` if disks are missing that may hold the unreadable part;
@@ -88,7 +88,7 @@ impl Engine {
     /// # Durability
     /// The change is on disk when this returns.
     #[boxed(?Send)]
-    pub async fn forget_lost_datasets(&self) -> Result<Outcome, DatasetError> {
+    pub async fn discard_lost_datasets(&self) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         {

@@ -19,7 +19,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{PlantedBug, Pool, PoolError, Unshared, WriteOut};
+use weir_pool::{DiffSpec, PlantedBug, Pool, PoolError, WriteOut};
 
 use crate::commit::written::Written;
 use crate::state::snapshot::Snapshot;
@@ -38,7 +38,7 @@ const ALL: u64 = u64::MAX;
 struct Target {
     /// `None`: the head of the volume.
     snapshot: Option<usize>,
-    what: Unshared,
+    what: DiffSpec,
 }
 
 /// Result of freeing in one txg.
@@ -72,23 +72,23 @@ impl State {
         let is_partly = self.snapshots.iter().any(|s| s.record.freed_to > 0);
         let volume = self.is_destroyed() && self.record.freed_to != ALL;
         let snapshot = if volume && !is_partly { None } else { Some(self.going(bug)?) };
-        let line = self.line();
+        let chain = self.chain();
         let index = snapshot.unwrap_or(self.snapshots.len());
-        let after = if index == 0 { line.inherits } else { line.versions[index - 1].txg };
-        let next = line.versions.get(index + 1).filter(|next| next.freed_to != ALL);
+        let after = if index == 0 { chain.inherits } else { chain.versions[index - 1].txg };
+        let next = chain.versions.get(index + 1).filter(|next| next.freed_to != ALL);
         let next = next.filter(|_| bug != PlantedBug::SharedFreed);
-        let version = line.versions[index];
+        let version = chain.versions[index];
         let is_seen = match self.snapshots.get(index + 1) {
             Some(snapshot) => snapshot.is_active(),
             None => !self.is_destroyed(),
         };
-        let other_of = next.filter(|_| is_seen).map(|next| line.of(next.txg));
-        let what = Unshared {
+        let other_of = next.filter(|_| is_seen).map(|next| chain.of(next.txg));
+        let what = DiffSpec {
             root: version.root,
             of: None,
             other: next.map(|next| next.root),
             other_of,
-            after: after.max(line.inherits),
+            after: after.max(chain.inherits),
             from: version.freed_to,
             holes: false,
         };
@@ -130,7 +130,7 @@ pub(crate) async fn free_some(
 async fn free_part(
     pool: &Pool,
     out: &mut WriteOut<'_>,
-    what: Unshared,
+    what: DiffSpec,
 ) -> Result<Freed, PoolError> {
     let mut walk = pool.unshared(what);
     let (mut blocks, mut units) = (0, 0);

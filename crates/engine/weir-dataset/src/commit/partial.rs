@@ -23,7 +23,7 @@ use weir_format::{BlockOwner, DamagedRange};
 use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
 
 use crate::error::DatasetError;
-use crate::objects::record::{Wish, ZERO_BLOCK};
+use crate::objects::record::{PartialChange, ZERO_BLOCK};
 use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
 use crate::volume::records;
@@ -114,7 +114,7 @@ impl Engine {
     #[boxed(?Send)]
     pub(crate) async fn complete_partial(&self) -> Result<(), DatasetError> {
         let ranges = self.pool().damage().ranges;
-        for range in ranges.iter().filter(|range| range.until == DamagedRange::NOW) {
+        for range in ranges.iter().filter(|range| range.until == DamagedRange::HEAD) {
             let volume = self.all_volumes().into_iter().find(|volume| volume.id == range.volume);
             if let Some(volume) = volume
                 && let Err(error) = self.complete_range(&volume, range.first..range.end()).await
@@ -140,8 +140,12 @@ impl Engine {
             if traced.level == 0 && traced.ptr.is_partial() {
                 let blocks = size.blocks_of(&(record..record + 1));
                 let at = blocks.start * BLOCK;
-                let change =
-                    records::Change { blocks, wish: Wish::Write, whole: 0, cut: vec![record] };
+                let change = records::Change {
+                    blocks,
+                    kind: PartialChange::Write,
+                    whole: 0,
+                    cut: vec![record],
+                };
                 // In a full pool the change waits for commits, and a stopping engine makes only one
                 // more commit.
                 let stopped = pin!(self.core.news_until(|| self.is_stopping()));

@@ -21,7 +21,7 @@ use weir_pool::{Imported, PlantedBug, PoolError};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Payload;
-use crate::objects::record::Wish;
+use crate::objects::record::PartialChange;
 use crate::state::directory_losses::DirectoryLosses;
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
@@ -137,13 +137,17 @@ async fn load_cut_records(
     logged: &LogRecord<'_>,
     all: Range<u64>,
 ) -> Result<Range<u64>, DatasetError> {
-    let wish = if matches!(logged.op, LogOp::Write(_)) { Wish::Write } else { Wish::Zero };
+    let kind = if matches!(logged.op, LogOp::Write(_)) {
+        PartialChange::Write
+    } else {
+        PartialChange::Zero
+    };
     let (size, mut blocks) = (volume.record_size(), all.clone());
     let keeps = volume.core.pool.bug() != PlantedBug::ReplayDropsParts;
     for record in size.cut(&all) {
         let is_partial = volume.state.lock().partial.contains_key(&record);
         if !is_partial {
-            match volume.load_for_replay(record, wish).await {
+            match volume.load_for_replay(record, kind).await {
                 Err(error) if error.kind() == ErrorKind::Data => {
                     let (number, at) = (volume.id.0, record * size.bytes() as u64);
                     tracing::error!(

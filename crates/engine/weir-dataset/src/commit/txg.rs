@@ -22,8 +22,8 @@ use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
-    Change, CommitInput, Delta, PartialRecord, Past, PlantedBug, PoolError, Roots, Tree, TreeHome,
-    WriteOut, filled, write_directory_block,
+    Change, CommitInput, Delta, EarlierSnapshots, PartialRecord, PlantedBug, PoolError, Roots,
+    Tree, TreeKind, WriteOut, filled, write_directory_block,
 };
 
 use crate::commit::freeing;
@@ -31,7 +31,7 @@ use crate::commit::partial::write_partial;
 use crate::commit::written::Written;
 use crate::error::DatasetError;
 use crate::objects::dirty::DirtyTable;
-use crate::state::block_clone::RangeClone;
+use crate::state::block_clone::BlockClone;
 use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
 use crate::state::snapshot::{Snapshot, account, descent, descent_mut};
@@ -42,7 +42,7 @@ use crate::state::volume::{State, Volume};
 const FREEING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Contents of a frozen txg.
-struct Cut {
+struct FrozenTxg {
     txg: Txg,
     volumes: Vec<Frozen>,
     /// Directory entry of the pool itself, if the commit must write it.
@@ -58,12 +58,12 @@ pub(crate) struct Frozen {
     /// Incomplete records of log replay, by ascending record number.
     partial: Vec<(u64, PartialRecord)>,
     /// Block clones of the txg, and their changes to the tree.
-    pub(crate) clones: Vec<RangeClone>,
+    pub(crate) clones: Vec<BlockClone>,
     pub(crate) cloned: Vec<Change>,
     pub(crate) record: DatasetRecord,
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
-    past: Past,
+    past: EarlierSnapshots,
     /// Changed directory entries of snapshots and bookmarks.
     others: Vec<DatasetRecord>,
     /// Bookmarks that the txg removes.
@@ -89,9 +89,9 @@ impl Engine {
         let _committer = self.core.committer.lock().await;
         loop {
             self.core.pool.check_alive()?;
-            let Some(cut) = self.freeze() else { return Ok(()) };
-            let all = cut.all;
-            self.commit_frozen(cut).await.map_err(|error| {
+            let Some(frozen) = self.freeze() else { return Ok(()) };
+            let all = frozen.all;
+            self.commit_frozen(frozen).await.map_err(|error| {
                 let error = self.core.pool.poison(&error);
                 self.core.announce_poison();
                 error
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// Freezes the open txg and opens the next one.
-    fn freeze(&self) -> Option<Cut> {
+    fn freeze(&self) -> Option<FrozenTxg> {
         // Hold this lock throughout, so a new volume joins the next txg.
         let volumes = self.volume_list.read();
         let mut states: Vec<_> = volumes.iter().map(|volume| volume.state.lock()).collect();
@@ -137,12 +137,12 @@ impl Engine {
             frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
-        Some(Cut { txg, volumes: frozen, own, all })
+        Some(FrozenTxg { txg, volumes: frozen, own, all })
     }
 
     #[boxed(?Send)]
-    async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
-        let Cut { txg, volumes: mut frozen, own, all } = cut;
+    async fn commit_frozen(&self, frozen: FrozenTxg) -> Result<(), PoolError> {
+        let FrozenTxg { txg, volumes: mut frozen, own, all } = frozen;
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
         // Take references before freeing: the source blocks are still live in the committed trees.
@@ -171,11 +171,11 @@ impl Engine {
         let mut roots = Roots::default();
         for volume in self.all_volumes().into_iter().filter(|volume| !gone(volume.id)) {
             let state = volume.state.lock();
-            let mut line = state.line();
+            let mut chain = state.chain();
             if self.core.pool.bug() == PlantedBug::SnapshotsNotAsked {
-                line.versions.drain(..line.versions.len() - 1);
+                chain.versions.drain(..chain.versions.len() - 1);
             }
-            roots.add(line, state.owners());
+            roots.add(chain, state.owners());
         }
         roots.set_lost(self.core.lost_owners());
         roots
@@ -199,7 +199,7 @@ impl Engine {
             is_gone: false,
             data_blocks,
             charge,
-            cloned_bytes: part.clones.iter().map(RangeClone::weight).sum(),
+            cloned_bytes: part.clones.iter().map(BlockClone::weight).sum(),
             changed: table.is_some()
                 || !part.cloned.is_empty()
                 || !part.partial.is_empty()
@@ -221,7 +221,7 @@ impl Engine {
             return Ok(written);
         }
         let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
-        let home = TreeHome::Dataset(volume.id);
+        let home = TreeKind::Dataset(volume.id);
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
         record.root = root;
@@ -299,14 +299,14 @@ impl Engine {
         changes.sort_unstable_by_key(|change| change.start);
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
-        let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
+        let (root, _) = tree.grow(out, TreeKind::Root, height).await?;
         if all {
             // This also replaces the pointers below nodes that became unreadable while the pool was
             // in use.
             changes = filled(changes, root.blocks(), &unread);
         }
-        let (tree, past) = (Tree::new(pool, root), Past::default());
-        let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
+        let (tree, past) = (Tree::new(pool, root), EarlierSnapshots::default());
+        let (datasets, _) = tree.apply(out, TreeKind::Root, &past, &changes).await?;
         let keeps_unread = !unread.is_empty();
         Ok(CommitInput { datasets, next_dataset, all, keeps_unread })
     }
@@ -409,7 +409,7 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     }
     let forgotten = std::mem::take(&mut state.forgotten);
     let clones = std::mem::take(&mut state.clones);
-    state.syncing_clones = clones.iter().map(RangeClone::range).collect();
+    state.syncing_clones = clones.iter().map(BlockClone::range).collect();
     let partial: Vec<_> = std::mem::take(&mut state.partial).into_iter().collect();
     let told = !others.is_empty() || !forgotten.is_empty();
     let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
@@ -481,7 +481,7 @@ fn note_changes(state: &State, written: &mut Written) {
     }
     for records in written.new_damage.drain(..) {
         let born = pool.committed_txg().next();
-        pool.note_damage(volume.id, records, born, DamagedRange::NOW);
+        pool.note_damage(volume.id, records, born, DamagedRange::HEAD);
     }
 }
 

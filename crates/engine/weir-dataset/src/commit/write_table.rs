@@ -10,7 +10,7 @@ use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{
-    Becomes, Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing,
+    Blocks, Candidate, Change, CompressHistory, Lookup, NewContents, PoolError, RawRecord, Sharing,
     WriteOut,
 };
 
@@ -34,7 +34,7 @@ struct Storing<'a> {
     /// Buffer for a record of several blocks.
     bytes: Vec<u8>,
     /// Records to be compared with dedupe candidates, and the indexes of their changes.
-    waiting: Vec<Hinted>,
+    waiting: Vec<Candidate>,
     places: Vec<usize>,
     /// Changes that repeat the record of an earlier change: index of the change, index of the
     /// earlier one, blocks.
@@ -102,9 +102,9 @@ impl Storing<'_> {
                 (self.owner(at), self.engine.core.compression_now(self.compression));
             let raw = as_record(blocks, &mut self.bytes);
             match out.write_deduped(owner, raw, compression, &mut self.history).await? {
-                Looked::Done(ptr) => self.changes[at].to = Becomes::Pointer(ptr),
-                Looked::Hinted(hinted) => {
-                    self.waiting.push(hinted);
+                Lookup::Done(ptr) => self.changes[at].to = NewContents::Pointer(ptr),
+                Lookup::Candidate(candidate) => {
+                    self.waiting.push(candidate);
                     self.places.push(at);
                 }
             }
@@ -113,7 +113,7 @@ impl Storing<'_> {
             }
             return Ok(());
         }
-        self.changes[at].to = Becomes::Pointer(self.store_plainly(out, at, blocks).await?);
+        self.changes[at].to = NewContents::Pointer(self.store_plainly(out, at, blocks).await?);
         Ok(())
     }
 
@@ -130,9 +130,9 @@ impl Storing<'_> {
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
-        let ptrs = out.write_hinted(&self.waiting).await?;
+        let ptrs = out.write_candidate(&self.waiting).await?;
         for (at, ptr) in self.places.drain(..).zip(ptrs) {
-            self.changes[at].to = Becomes::Pointer(ptr);
+            self.changes[at].to = NewContents::Pointer(ptr);
         }
         self.waiting.clear();
         Ok(())
@@ -142,7 +142,7 @@ impl Storing<'_> {
     async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
-            let Becomes::Pointer(ptr) = self.changes[same[0].1].to else {
+            let NewContents::Pointer(ptr) = self.changes[same[0].1].to else {
                 unreachable!("a table's records are stored one by one")
             };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
@@ -157,7 +157,7 @@ impl Storing<'_> {
                 } else {
                     self.store_plainly(out, *at, blocks).await?
                 };
-                self.changes[*at].to = Becomes::Pointer(ptr);
+                self.changes[*at].to = NewContents::Pointer(ptr);
             }
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::commit::txg::Frozen;
 use crate::error::DatasetError;
 use crate::objects::dirty::DirtyTable;
 use crate::objects::range_set::RangeSet;
-use crate::state::block_clone::{Failure, RangeClone};
+use crate::state::block_clone::{BlockClone, Failure};
 use crate::state::engine::Engine;
 use crate::state::volume::{State, Volume};
 
@@ -196,7 +196,7 @@ impl Engine {
         let charge = state.nodes().of(len) * BLOCK + records * COUNT_BYTES;
         let (source, failed) = (Arc::clone(source), Arc::clone(failed));
         let Piece { from, ref to, size } = *piece;
-        let clone = RangeClone { source, from, to: to.clone(), size, charge, failed };
+        let clone = BlockClone { source, from, to: to.clone(), size, charge, failed };
         if !destination.admit_clone(&state, &clone)? {
             return Ok(None);
         }
@@ -250,7 +250,7 @@ impl Engine {
     /// no later change covers the clone.
     async fn look_up(
         &self,
-        clone: &RangeClone,
+        clone: &BlockClone,
         part: &Frozen,
         (covered, txg): (&RangeSet, Txg),
     ) -> Result<(Sharing, Vec<Change>), DatasetError> {
@@ -325,7 +325,7 @@ impl State {
 }
 
 /// Adds the records in the destination of a clone that the txg also writes.
-fn cover(covered: &mut RangeSet, table: &DirtyTable, RangeClone { to, size, .. }: &RangeClone) {
+fn cover(covered: &mut RangeSet, table: &DirtyTable, BlockClone { to, size, .. }: &BlockClone) {
     let blocks = size.blocks_of(to);
     for block in table.data_within(&blocks) {
         let record = size.record_of(block);

@@ -25,12 +25,12 @@ use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
 use weir_base::{DatasetId, ErrorKind, RecordSize, Txg};
 use weir_format::{BlockPtr, DamageRecord, DamagedPart, DamagedRange, DatasetRecord, TreeRoot};
 use weir_pool::{
-    Change, DamageList, Pool, PoolError, Traced, Tracer, TreeOf, Unshared, WriteOut,
+    Change, DamageList, DiffSpec, Pool, PoolError, Traced, Tracer, TreeOf, WriteOut,
     write_directory_block,
 };
 
 use crate::error::DatasetError;
-use crate::state::block_clone::RangeClone;
+use crate::state::block_clone::BlockClone;
 use crate::state::damage::tree_of;
 use crate::state::engine::Engine;
 use crate::state::snapshot::{descent, inherits};
@@ -79,7 +79,7 @@ pub struct PoolDamage {
 struct Shown {
     /// Volume of the version.
     volume: DatasetId,
-    /// Last txg in the version; [`DamagedRange::NOW`] for the head of a volume.
+    /// Last txg in the version; [`DamagedRange::HEAD`] for the head of a volume.
     version: Txg,
     root: TreeRoot,
     size: RecordSize,
@@ -332,7 +332,7 @@ impl Engine {
         let later: Vec<Shown> =
             versions.shown.iter().filter(|s| s.version > newest.version).copied().collect();
         let relatives = self.relatives(range, &versions, parent.as_deref());
-        let until = if newest.version == DamagedRange::NOW { range.until } else { newest.version };
+        let until = if newest.version == DamagedRange::HEAD { range.until } else { newest.version };
         let whole = DamagedRange { born, until, ..*range };
         if later.is_empty() && relatives.is_empty() {
             pool.replace_damage(range, &[whole]);
@@ -455,7 +455,7 @@ impl Engine {
         let pool = self.pool();
         let newest = held.last().expect("the caller looked");
         let state = volume.state.lock();
-        if newest.version == DamagedRange::NOW && state.record.root != newest.root {
+        if newest.version == DamagedRange::HEAD && state.record.root != newest.root {
             return false;
         }
         if damaged.first() == Some(&(0..held.len())) {
@@ -502,7 +502,7 @@ impl Engine {
         let mut after = versions.inherits;
         for shown in &versions.shown {
             let of = TreeOf { volume: shown.volume, version: shown.version };
-            let mut walk = self.pool().unshared(Unshared::of_tree(shown.root, Some(of), after));
+            let mut walk = self.pool().unshared(DiffSpec::of_tree(shown.root, Some(of), after));
             loop {
                 let found = walk.next().await?;
                 if found.is_empty() {
@@ -524,7 +524,7 @@ impl Engine {
     /// Records in the destinations of a txg's clones whose source records are damaged.
     pub(crate) fn cloned_damage(
         &self,
-        clones: &[RangeClone],
+        clones: &[BlockClone],
         cloned: &[Change],
     ) -> Vec<Range<u64>> {
         if clones.is_empty() || !self.pool().has_damage() {
@@ -620,7 +620,7 @@ fn named(state: &State, range: &DamagedRange) -> Option<DamagedData> {
         let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
         active.filter(|snapshot| holds(snapshot.moment().txg))
     };
-    let in_volume = range.until == DamagedRange::NOW;
+    let in_volume = range.until == DamagedRange::HEAD;
     let now = in_volume.then_some(state.record.size_bytes);
     let size_bytes = snapshots().map(|s| s.record.size_bytes).chain(now).max()?;
     let record = state.record.record_size.bytes() as u64;

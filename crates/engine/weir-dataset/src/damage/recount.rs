@@ -16,7 +16,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::VsegId;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
-use weir_pool::{Delta, DiskPlace, Held, PoolError, Tree};
+use weir_pool::{Delta, DiskAddress, PoolError, SharedBirths, Tree};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
@@ -56,13 +56,17 @@ impl Volume {
     /// # Errors
     /// The errors of a read.
     #[boxed(?Send)]
-    pub async fn disk_place(&self, level: u8, index: u64) -> Result<Option<DiskPlace>, PoolError> {
+    pub async fn disk_address(
+        &self,
+        level: u8,
+        index: u64,
+    ) -> Result<Option<DiskAddress>, PoolError> {
         let root = self.state.lock().record.root;
         let ptr = Tree::new(&self.core.pool, root).pointer_at(level, index).await?;
         if ptr.is_hole() {
             return Ok(None);
         }
-        self.core.pool.disk_place(&ptr).await.map(Some)
+        self.core.pool.disk_address(&ptr).await.map(Some)
     }
 
     /// Segments that a read of a record of the committed tree needs: the segments in the pointers
@@ -165,8 +169,8 @@ impl Engine {
         }
         let _committer = self.core.committer.lock().await;
         let (pool, roots) = (self.pool(), self.roots_with(&[]));
-        for line in roots.lines() {
-            for version in &line.versions {
+        for chain in roots.lines() {
+            for version in &chain.versions {
                 if Tree::new(pool, version.root).has_markers().await? {
                     return Ok(Counts::Unknown);
                 }
@@ -199,9 +203,9 @@ impl Engine {
 
     /// Sets the space counters of a volume and its snapshots to the sums over their trees.
     async fn recount_account(&self, volume: &Volume) -> Result<Counts, PoolError> {
-        let (record, line, is_going) = {
+        let (record, chain, is_going) = {
             let state = volume.state.lock();
-            (state.record.clone(), state.line(), state.has_to_free())
+            (state.record.clone(), state.chain(), state.has_to_free())
         };
         if is_going {
             return Ok(Counts::Unknown);
@@ -213,13 +217,13 @@ impl Engine {
             now.inherited_units +=
                 if ptr.birth <= inherits { i64::from(ptr.stored_units) } else { 0 };
         };
-        lost += Tree::new(pool, record.root).walk(&Held::default(), 0, &mut visit).await?;
-        let mut born = Vec::with_capacity(line.versions.len());
-        for (index, version) in line.versions.iter().enumerate() {
+        lost += Tree::new(pool, record.root).walk(&SharedBirths::default(), 0, &mut visit).await?;
+        let mut born = Vec::with_capacity(chain.versions.len());
+        for (index, version) in chain.versions.iter().enumerate() {
             let mut units = 0;
             let mut visit = |ptr: BlockPtr| units += u64::from(ptr.stored_units);
             let tree = Tree::new(pool, version.root);
-            lost += tree.walk(&line.held_before(index), version.freed_to, &mut visit).await?;
+            lost += tree.walk(&chain.held_before(index), version.freed_to, &mut visit).await?;
             born.push(units);
         }
         if lost > 0 {

@@ -42,7 +42,7 @@ impl VolumeSize {
 
 /// Kind of a change that covers a record only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum PartialChange {
     /// Writes data.
     Write,
     /// Makes a part of the record a hole. If the record is a hole already, nothing changes.

@@ -85,16 +85,16 @@ impl Engine {
     /// Waits for the disks that were unresponsive during the import, and adds each disk once it
     /// responds. A resilver follows.
     #[boxed(?Send)]
-    pub async fn welcome_late_disks(&self) {
+    pub async fn add_late_disks(&self) {
         let late = std::mem::take(&mut *self.late.lock());
-        let welcome = late.into_iter().map(|disk| async move {
-            match self.pool().welcome(disk).await {
+        let add_late_disk = late.into_iter().map(|disk| async move {
+            match self.pool().add_late_disk(disk).await {
                 Ok(true) => self.leg_came_back(),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "late disk cannot be used"),
             }
         });
-        futures_util::future::join_all(welcome).await;
+        futures_util::future::join_all(add_late_disk).await;
     }
 
     /// `renamed`: datasets whose directory entries must be stored again.

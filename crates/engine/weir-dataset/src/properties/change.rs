@@ -162,7 +162,7 @@ impl Engine {
     /// They are set after any crash once this returns. A crash before that leaves all or none.
     ///
     /// # Errors
-    /// `Limit` for a quota below the present use or a reservation above a limit, `NoRoom` for a
+    /// `Limit` for a quota below the present use or a reservation above a limit, `CannotReserve` for a
     /// reservation for which the pool has no space, `TooMany` and `Unfit`; nothing has changed
     /// then.
     #[boxed(?Send)]
@@ -249,11 +249,11 @@ impl Engine {
         size: VolumeSize,
     ) -> Result<(), DatasetError> {
         check_promises(&name, before, after, size)?;
-        let room_bytes = self.core.pool.space().total_bytes;
+        let unreserved_bytes = self.core.pool.space().total_bytes;
         let needed_bytes = after.reservation_bytes;
-        if needed_bytes > room_bytes && needed_bytes != before.reservation_bytes {
+        if needed_bytes > unreserved_bytes && needed_bytes != before.reservation_bytes {
             let what = "the reservation";
-            return Err(DatasetError::NoRoom { name, what, needed_bytes, room_bytes });
+            return Err(DatasetError::CannotReserve { name, what, needed_bytes, unreserved_bytes });
         }
         Ok(())
     }

@@ -448,7 +448,7 @@ impl Engine {
             drop(turn);
             if segment.wants_second_look() {
                 self.commit_now().await?;
-                segment.begin_second_look();
+                segment.begin_second_pass();
             }
         }
         Ok(())

@@ -136,17 +136,17 @@ impl Engine {
 /// a pair finds the blocks that were born after the previous version and that the next remaining
 /// version does not reference.
 fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
-    let line = state.line();
+    let chain = state.chain();
     let mut found = Vec::new();
     for (at, snapshot) in state.snapshots.iter().enumerate() {
         if !goes(snapshot) {
             continue;
         }
-        let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
+        let after = if at == 0 { chain.inherits } else { chain.versions[at - 1].txg };
         let stays = |s: &Snapshot| s.is_active() && !goes(s);
         let next = state.snapshots[at + 1..].iter().position(stays);
-        let next = next.map_or(line.versions.len() - 1, |next| at + 1 + next);
-        found.push(Pair::of(&line, at, next, after));
+        let next = next.map_or(chain.versions.len() - 1, |next| at + 1 + next);
+        found.push(Pair::of(&chain, at, next, after));
     }
     found
 }

@@ -18,7 +18,7 @@ use weir_format::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
     Origin,
 };
-use weir_pool::Unshared;
+use weir_pool::DiffSpec;
 
 use crate::error::DatasetError;
 use crate::state::damage::tree_of;
@@ -78,7 +78,7 @@ impl Engine {
     /// all of them or none.
     ///
     /// # Errors
-    /// `SnapshotExists`; `NoRoom` or `Quota` if a volume's reservation does not fit in addition to
+    /// `SnapshotExists`; `CannotReserve` or `Quota` if a volume's reservation does not fit in addition to
     /// the snapshot. Then no snapshot is taken.
     #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
@@ -682,7 +682,7 @@ impl Engine {
         if after == Txg(0) {
             return Ok(0);
         }
-        let (units, what) = (of.tree_units, Unshared::of_tree(of.root, Some(tree_of(of)), after));
+        let (units, what) = (of.tree_units, DiffSpec::of_tree(of.root, Some(tree_of(of)), after));
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 

@@ -14,7 +14,7 @@ use crate::error::DatasetError;
 use crate::state::volume::Volume;
 
 /// A range of records that becomes a reference to a range of another volume.
-pub(crate) struct RangeClone {
+pub(crate) struct BlockClone {
     pub(crate) source: Arc<Volume>,
     /// First record in the source.
     pub(crate) from: u64,
@@ -30,7 +30,7 @@ pub(crate) struct RangeClone {
 /// Error of a failed clone.
 pub(crate) type Failure = Arc<Mutex<Option<DatasetError>>>;
 
-impl RangeClone {
+impl BlockClone {
     /// Upper bound of the bytes that the clone can add to the used space of its volume: references
     /// count like blocks.
     pub(crate) fn weight(&self) -> u64 {

@@ -13,7 +13,7 @@ use weir_pool::{Change, TreeOf};
 pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
     let (volume, version) = match &record.kind {
         DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
-        _ => (record.id, DamagedRange::NOW),
+        _ => (record.id, DamagedRange::HEAD),
     };
     TreeOf { volume, version }
 }

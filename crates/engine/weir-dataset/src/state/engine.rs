@@ -19,7 +19,7 @@ use weir_pool::{LateDisk, PlantedBug, Pool, PoolOptions};
 
 use crate::error::DatasetError;
 use crate::state::outcome::Outcome;
-use crate::state::replacement::Succession;
+use crate::state::replacement::PendingReplacement;
 use crate::state::scan_requests::ScanDesk;
 use crate::state::shared::Core;
 use crate::state::traffic::Traffic;
@@ -89,7 +89,7 @@ pub struct Engine {
     /// Disks that were unresponsive during import.
     pub(crate) late: parking_lot::Mutex<Vec<LateDisk>>,
     /// Replaced legs, each until its replacement is resilvered.
-    pub(crate) successions: parking_lot::Mutex<Vec<Succession>>,
+    pub(crate) successions: parking_lot::Mutex<Vec<PendingReplacement>>,
     /// Numbers of the directory entries that store the list of permanent errors.
     pub(crate) damage_records: parking_lot::Mutex<Vec<DatasetId>>,
 }

@@ -24,7 +24,7 @@ const PROMISE_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
 
 /// Space use of a volume as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Has {
+pub(crate) struct VolumeUsage {
     /// Space that the volume and its snapshots use.
     pub(crate) used: u64,
     /// Data of the volume that no snapshot references.
@@ -32,17 +32,17 @@ pub(crate) struct Has {
 }
 
 /// Unused part of the refreservation.
-pub(crate) fn by_refreservation(properties: &Properties, has: Has) -> u64 {
-    properties.refreservation_bytes.min(PROMISE_MAX).saturating_sub(has.born)
+pub(crate) fn by_refreservation(properties: &Properties, usage: VolumeUsage) -> u64 {
+    properties.refreservation_bytes.min(PROMISE_MAX).saturating_sub(usage.born)
 }
 
 /// Bytes that the pool reserves for a volume in addition to its used space.
-pub(crate) fn promise(properties: &Properties, has: Has) -> u64 {
+pub(crate) fn shortfall(properties: &Properties, usage: VolumeUsage) -> u64 {
     let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
     let Properties { reservation_bytes, refreservation_bytes, .. } = *properties;
     let reservation_bytes = reservation_bytes.min(PROMISE_MAX);
-    kept(refreservation_bytes, by_refreservation(properties, has))
-        .max(kept(reservation_bytes, reservation_bytes.saturating_sub(has.used)))
+    kept(refreservation_bytes, by_refreservation(properties, usage))
+        .max(kept(reservation_bytes, reservation_bytes.saturating_sub(usage.used)))
 }
 
 /// Maximum space of a volume of this size: its data and its tree nodes.
@@ -59,7 +59,7 @@ pub(crate) struct Limits {
     /// Whether the volume has any limit.
     pub(crate) is_set: bool,
     /// Space use of the volume.
-    pub(crate) has: Has,
+    pub(crate) usage: VolumeUsage,
     /// Part of [`Core::unclaimed`] that belongs to this volume: the part of its reserved bytes that
     /// its dirty data does not cover.
     pub(crate) unclaimed: u64,
@@ -93,8 +93,8 @@ mod tests {
             ..Properties::default()
         };
         let promised = |reservation, refreservation, used: u64, born: u64| {
-            let has = Has { used: used * MIB, born: born * MIB };
-            promise(&properties(reservation, refreservation), has) / MIB
+            let usage = VolumeUsage { used: used * MIB, born: born * MIB };
+            shortfall(&properties(reservation, refreservation), usage) / MIB
         };
         assert_eq!(promised(0, 0, 9, 9), 0);
         assert_eq!(promised(10, 0, 3, 3), 7);

@@ -8,7 +8,7 @@ use weir_base::Guid;
 
 /// A leg that is detached once its replacement is resilvered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Succession {
+pub(crate) struct PendingReplacement {
     pub(crate) old: Guid,
     pub(crate) new: Guid,
 }

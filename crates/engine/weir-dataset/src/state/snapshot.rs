@@ -15,10 +15,10 @@ use std::sync::Weak;
 use weir_base::{DatasetId, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
-use weir_pool::{Delta, Held, Line, Past, Version};
+use weir_pool::{Delta, EarlierSnapshots, SharedBirths, SnapshotChain, Version};
 
 use crate::error::DatasetError;
-use crate::state::limits::{Has, by_refreservation};
+use crate::state::limits::{VolumeUsage, by_refreservation};
 use crate::state::outcome::Outcome;
 use crate::state::volume::{State, Volume, VolumeSpace};
 
@@ -125,24 +125,24 @@ pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
 
 impl State {
     /// Snapshot chain of the volume; the head is its last version.
-    pub(crate) fn line(&self) -> Line {
+    pub(crate) fn chain(&self) -> SnapshotChain {
         let DatasetRecord { root, freed_to, .. } = self.record;
-        let now = Version { txg: Version::NOW, root, freed_to };
+        let now = Version { txg: Version::HEAD, root, freed_to };
         let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
-        Line { volume: self.record.id, inherits: inherits(&self.record), versions }
+        SnapshotChain { volume: self.record.id, inherits: inherits(&self.record), versions }
     }
 
     /// Owners of the blocks in the snapshot chain, by birth txg.
     pub(crate) fn owners(&self) -> Vec<(Txg, DatasetId)> {
         let lineage = descent(&self.record).lineage.iter();
         let before = lineage.map(|ancestor| (ancestor.until, ancestor.owner));
-        before.chain([(Version::NOW, self.record.id)]).collect()
+        before.chain([(Version::HEAD, self.record.id)]).collect()
     }
 
     /// Blocks that snapshots or the origin reference in addition to the head.
-    pub(crate) fn past(&self) -> Past {
+    pub(crate) fn past(&self) -> EarlierSnapshots {
         let inherits = inherits(&self.record);
-        let mut held = Held { until: inherits, leaving: None };
+        let mut held = SharedBirths { until: inherits, leaving: None };
         let (mut newest, mut before_newest) = (inherits, inherits);
         for snapshot in &self.snapshots {
             let txg = snapshot.moment().txg;
@@ -150,7 +150,7 @@ impl State {
             (before_newest, newest) = (newest, txg);
         }
         let records = Some(self.record.record_size.records_in(self.record.size_bytes));
-        Past { held, newest, before_newest, inherits, records }
+        EarlierSnapshots { held, newest, before_newest, inherits, records }
     }
 
     /// Finds the active snapshot of this name.
@@ -193,7 +193,7 @@ impl State {
         let used = by_snapshots.saturating_add(born_units);
         let by_volume = tree_units.saturating_sub(descent(&self.record).inherited_units);
         let bytes = |units: u64| units.saturating_mul(PACK_BYTES as u64);
-        let has = Has { used: bytes(used), born: bytes(born_units) };
+        let has = VolumeUsage { used: bytes(used), born: bytes(born_units) };
         VolumeSpace {
             used: bytes(used),
             by_volume: bytes(by_volume),

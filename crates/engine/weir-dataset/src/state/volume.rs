@@ -24,8 +24,8 @@ use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 use crate::error::DatasetError;
 use crate::objects::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::objects::leaves::Leaves;
-use crate::objects::record::Wish;
-use crate::state::block_clone::RangeClone;
+use crate::objects::record::PartialChange;
+use crate::state::block_clone::BlockClone;
 use crate::state::limits::Limits;
 use crate::state::mark::Mark;
 use crate::state::shared::{Core, Nodes};
@@ -90,7 +90,7 @@ pub(crate) struct State {
     /// Records that block clones will replace once the earlier dirty data is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
     /// Block clones of the open txg. The commit applies them before the txg's other changes.
-    pub(crate) clones: Vec<RangeClone>,
+    pub(crate) clones: Vec<BlockClone>,
     /// Records that block clones of the syncing txg replace, until that txg is durable.
     pub(crate) syncing_clones: Vec<Range<u64>>,
     /// Upper bound of the space that the clones of the open and the syncing txg add to `used`.
@@ -329,7 +329,9 @@ impl Volume {
         let range = Self::blocks_of(offset, data.len() as u64);
         self.check_change(&state, offset, data.len() as u64)?;
         let adds = state.adds(&range);
-        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
+        if !state.is_ready(&range, PartialChange::Write)
+            || (adds > 0 && !self.admit(&state, adds, true)?)
+        {
             return Ok(false);
         }
         if state.overflow == Some(self.core.open_txg()) {
@@ -392,7 +394,9 @@ impl Volume {
         let range = Self::blocks_of(offset, blocks.len() as u64 * BLOCK);
         self.check_change(&state, offset, blocks.len() as u64 * BLOCK)?;
         let adds = state.adds(&range);
-        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
+        if !state.is_ready(&range, PartialChange::Write)
+            || (adds > 0 && !self.admit(&state, adds, true)?)
+        {
             return Ok(false);
         }
         self.insert(&mut state, offset, Payload::Many(std::mem::take(blocks)));
@@ -470,7 +474,7 @@ impl Volume {
         }
         let mut state = self.state.lock();
         self.check_change(&state, offset, len)?;
-        let taken = state.is_ready(&Self::blocks_of(offset, len), Wish::Zero)
+        let taken = state.is_ready(&Self::blocks_of(offset, len), PartialChange::Zero)
             && self.admit_trim(&state, 0)?
             && self.core.admit_trim(0);
         if taken {

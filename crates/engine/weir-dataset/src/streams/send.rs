@@ -18,7 +18,7 @@ use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
-use weir_pool::{PlantedBug, Stored, Unshared, Walk};
+use weir_pool::{DiffSpec, PlantedBug, Stored, Walk};
 
 use crate::error::DatasetError;
 use crate::snapshots::bookmarks::BookmarkId;
@@ -82,13 +82,13 @@ impl Sending {
 
     /// Parameters of the tree diff. The diff skips nodes born by `after`, with everything below
     /// them. From other nodes it returns every hole, because it does not know the previous content.
-    fn what(&self, bug: PlantedBug) -> Unshared {
+    fn what(&self, bug: PlantedBug) -> DiffSpec {
         let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
         if bug == PlantedBug::ResumeSkips && from > 0 {
             from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
         }
         holes &= bug != PlantedBug::TrimsNotSent;
-        Unshared { from, holes, ..Unshared::of_tree(self.root, None, self.after) }
+        DiffSpec { from, holes, ..DiffSpec::of_tree(self.root, None, self.after) }
     }
 }
 
@@ -259,7 +259,7 @@ impl Engine {
             return Ok(sending.estimate_bytes);
         }
         let mut walk =
-            self.core.pool.unshared(Unshared { holes: false, ..sending.what(PlantedBug::None) });
+            self.core.pool.unshared(DiffSpec { holes: false, ..sending.what(PlantedBug::None) });
         let (mut bytes, mut pointers) = (0, 0);
         while pointers < ESTIMATE_POINTERS_MAX {
             let found = walk.next().await?;

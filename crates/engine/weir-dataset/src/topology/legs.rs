@@ -19,7 +19,7 @@ use weir_pool::{Pool, PoolError, Replacement};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
-use crate::state::replacement::Succession;
+use crate::state::replacement::PendingReplacement;
 
 impl Engine {
     /// Adds a disk to the disk or mirror vdev of the leg `beside`.
@@ -38,7 +38,7 @@ impl Engine {
         new: Guid,
     ) -> Result<(), DatasetError> {
         let _admin = self.admin.lock().await;
-        self.join(beside, device, new, Replacement::Beside).await
+        self.join(beside, device, new, Replacement::Attached).await
     }
 
     /// Replaces the leg `old` by a disk, and returns how. With `at_once`, a good leg is removed
@@ -60,8 +60,8 @@ impl Engine {
         let _admin = self.admin.lock().await;
         let how = self.check_replacement(old, &*device, at_once)?;
         self.join(old, device, new, how).await?;
-        if how == Replacement::Beside {
-            self.successions.lock().push(Succession { old, new });
+        if how == Replacement::Attached {
+            self.successions.lock().push(PendingReplacement { old, new });
         }
         Ok(how)
     }
@@ -128,7 +128,7 @@ impl Engine {
     /// Detaches replaced legs whose replacements are resilvered.
     pub(crate) async fn settle_successions(&self) {
         let waiting = self.successions.lock().clone();
-        for Succession { old, new } in waiting {
+        for PendingReplacement { old, new } in waiting {
             if !self.pool().leg_is_up_to_date(new) {
                 continue;
             }

@@ -72,7 +72,7 @@ impl Engine {
         pool.check_alive()?;
         match pool.vdev_role(vdev) {
             VdevRole::Removed => return Ok(Outcome::Unchanged),
-            VdevRole::Leaving => {
+            VdevRole::Evacuating => {
                 pool.retry_evacuation(vdev);
                 self.scans.wake.notify_one();
                 return Ok(Outcome::Unchanged);
@@ -116,10 +116,10 @@ impl Engine {
         self.core.measure_space();
         // The space of this vdev may have been counted for writes that were accepted in the
         // meantime.
-        if let Err(room_bytes) = self.core.keeps_promises() {
+        if let Err(unreserved_bytes) = self.core.keeps_promises() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();
-            return Err(pool.no_room_elsewhere(vdev, room_bytes).into());
+            return Err(pool.no_room_elsewhere(vdev, unreserved_bytes).into());
         }
         pool.begin_removal(vdev).await?;
         self.scans.wake.notify_one();

@@ -22,7 +22,7 @@ use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
-use crate::objects::record::{VolumeSize, Wish, ZERO_BLOCK};
+use crate::objects::record::{PartialChange, VolumeSize, ZERO_BLOCK};
 use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -46,15 +46,15 @@ impl State {
 
     /// Whether the dirty table of the open txg already has every record that a change of these
     /// blocks covers only in part.
-    pub(crate) fn is_ready(&self, blocks: &Range<u64>, wish: Wish) -> bool {
+    pub(crate) fn is_ready(&self, blocks: &Range<u64>, kind: PartialChange) -> bool {
         let size = self.record.record_size;
-        size.is_block() || size.cut(blocks).all(|record| self.has_record(record, wish))
+        size.is_block() || size.cut(blocks).all(|record| self.has_record(record, kind))
     }
 
-    fn has_record(&self, record: u64, wish: Wish) -> bool {
+    fn has_record(&self, record: u64, kind: PartialChange) -> bool {
         match self.open.get(self.record.record_size.first_block(record)) {
             Some(Dirty::Data(_)) => true,
-            Some(Dirty::Hole) => wish == Wish::Zero,
+            Some(Dirty::Hole) => kind == PartialChange::Zero,
             None => false,
         }
     }
@@ -95,7 +95,7 @@ impl State {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) blocks: Range<u64>,
-    pub(crate) wish: Wish,
+    pub(crate) kind: PartialChange,
     /// Number of records that the change covers completely.
     pub(crate) whole: u64,
     /// Records that the change covers only in part, at most two. The rest of their content must be
@@ -110,12 +110,12 @@ enum Obstacle {
     /// The change must wait for a commit, for space or for a block clone.
     Wait,
     /// As [`Self::Wait`], for a TRIM, which has its own space budget.
-    NoRoom,
+    CannotReserve,
 }
 
 impl Change {
     /// Describes a change of one or more bytes.
-    pub(crate) fn of_bytes(size: RecordSize, offset: u64, len: u64, wish: Wish) -> Self {
+    pub(crate) fn of_bytes(size: RecordSize, offset: u64, len: u64, kind: PartialChange) -> Self {
         let (end, record) = (offset + len, size.bytes() as u64);
         let touched = offset / record..end.div_ceil(record);
         let is_cut = |at: &u64| at * record < offset || (at + 1) * record > end;
@@ -127,7 +127,7 @@ impl Change {
             .filter(is_cut)
             .collect();
         let whole = touched.end - touched.start - cut.len() as u64;
-        Self { blocks: offset / BLOCK..end.div_ceil(BLOCK), wish, whole, cut }
+        Self { blocks: offset / BLOCK..end.div_ceil(BLOCK), kind, whole, cut }
     }
 }
 
@@ -178,8 +178,8 @@ impl Volume {
                     Err(PoolError::NoSegment { .. }) if self.state.lock().record.root != root => {}
                     found => drop(known.insert(record, (root, found?))),
                 },
-                Obstacle::NoRoom if waited_in_vain && !coming => break self.core.full(),
-                Obstacle::NoRoom => {
+                Obstacle::CannotReserve if waited_in_vain && !coming => break self.core.full(),
+                Obstacle::CannotReserve => {
                     waited_in_vain = true;
                     self.core.committed(self.core.open_txg()).await?;
                 }
@@ -199,7 +199,7 @@ impl Volume {
         let size = state.record.record_size;
         let mut loads = Vec::new();
         for &record in &change.cut {
-            if state.has_record(record, change.wish) {
+            if state.has_record(record, change.kind) {
                 continue;
             }
             match state.old(&self.core.pool, record, known.get(&record))? {
@@ -212,16 +212,16 @@ impl Volume {
             }
         }
         let is_data = |(_, old): &&(u64, Old)| !matches!(old, Old::Hole);
-        let is_admitted = match change.wish {
-            Wish::Write => {
+        let is_admitted = match change.kind {
+            PartialChange::Write => {
                 let adds = (change.whole + loads.len() as u64) * size.blocks();
                 adds == 0 || self.admit(state, adds, false)?
             }
-            Wish::Zero => {
+            PartialChange::Zero => {
                 let rewritten = loads.iter().filter(is_data).count() as u64 * size.blocks();
                 let fits = self.admit_trim(state, rewritten)? && self.core.fits_memory(rewritten);
                 if fits && !self.core.admit_trim(rewritten) {
-                    return Ok(Some(Obstacle::NoRoom));
+                    return Ok(Some(Obstacle::CannotReserve));
                 }
                 fits
             }
@@ -230,7 +230,7 @@ impl Volume {
             return Ok(Some(Obstacle::Wait));
         }
         for (record, old) in loads {
-            self.put_loaded(state, record, old, change.wish);
+            self.put_loaded(state, record, old, change.kind);
         }
         Ok(None)
     }
@@ -241,23 +241,23 @@ impl Volume {
     pub(crate) async fn load_for_replay(
         &self,
         record: u64,
-        wish: Wish,
+        kind: PartialChange,
     ) -> Result<(), DatasetError> {
         let mut known: Option<Known> = None;
         loop {
             let root = {
                 let mut state = self.state.lock();
-                if state.has_record(record, wish) {
+                if state.has_record(record, kind) {
                     return Ok(());
                 }
                 match state.old(&self.core.pool, record, known.as_ref())? {
                     _ if self.core.pool.bug() == PlantedBug::ReplayForgetsRest => {
-                        self.put_loaded(&mut state, record, Old::Hole, wish);
+                        self.put_loaded(&mut state, record, Old::Hole, kind);
                         return Ok(());
                     }
                     Old::Unread(root) => root,
                     old => {
-                        self.put_loaded(&mut state, record, old, wish);
+                        self.put_loaded(&mut state, record, old, kind);
                         return Ok(());
                     }
                 }
@@ -278,13 +278,13 @@ impl Volume {
 
     /// Puts a record with all its blocks known into the open txg, for [`crate::commit::partial`].
     pub(crate) fn put_whole(&self, state: &mut State, record: u64, blocks: Vec<Block>) {
-        self.put_loaded(state, record, Old::Blocks(blocks), Wish::Write);
+        self.put_loaded(state, record, Old::Blocks(blocks), PartialChange::Write);
     }
 
-    fn put_loaded(&self, state: &mut State, record: u64, old: Old, wish: Wish) {
+    fn put_loaded(&self, state: &mut State, record: u64, old: Old, kind: PartialChange) {
         let blocks = state.record.record_size.blocks_of(&(record..record + 1));
         let added = match old {
-            Old::Hole if wish == Wish::Zero => {
+            Old::Hole if kind == PartialChange::Zero => {
                 let replaced = state.open.zero(blocks);
                 assert_eq!(replaced, 0, "records are whole in tables");
                 0

@@ -20,7 +20,7 @@ use weir_pool::PlantedBug;
 
 use crate::error::DatasetError;
 use crate::objects::dirty::{Dirty, Payload};
-use crate::objects::record::Wish;
+use crate::objects::record::PartialChange;
 use crate::state::volume::{State, Volume};
 use crate::volume::records::Change;
 
@@ -145,7 +145,7 @@ impl Volume {
         let body_at = offset + head.len() as u64;
         let tail_at = body_at + body.len() as u64 * BLOCK;
         let len = tail_at + tail.len() as u64 - offset;
-        let change = Change::of_bytes(self.record_size(), offset, len, Wish::Write);
+        let change = Change::of_bytes(self.record_size(), offset, len, PartialChange::Write);
         let apply = |state: &mut State| {
             let merged = |at: u64, part: &[u8]| {
                 let whole = || merge(state, at, part).expect("the record was brought as data");
@@ -180,7 +180,7 @@ impl Volume {
         if len == 0 || self.try_zero(offset, len)? {
             return Ok(());
         }
-        let change = Change::of_bytes(self.record_size(), offset, len, Wish::Zero);
+        let change = Change::of_bytes(self.record_size(), offset, len, PartialChange::Zero);
         Box::pin(self.change(&change, |state| self.insert_zeros(state, offset, len))).await
     }
 

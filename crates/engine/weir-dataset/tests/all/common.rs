@@ -34,8 +34,8 @@ pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
 /// Options of a user's import, with a new import epoch each time.
 pub(crate) fn import() -> ImportOptions {
     static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
-    let opening = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
-    ImportOptions::new(opening)
+    let import_epoch = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
+    ImportOptions::new(import_epoch)
 }
 
 /// Converts disks to the type that the engine expects.

@@ -130,7 +130,7 @@ fn announced_leg_without_a_disk_is_dropped_at_import() {
     let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
     write(&engine, &data(3));
     let beside = guid_of(&engine, "a");
-    engine.pool().announce_leg(beside, Replacement::Beside, Guid(100), "b").unwrap();
+    engine.pool().announce_leg(beside, Replacement::Attached, Guid(100), "b").unwrap();
     write(&engine, &data(4));
     drop(engine);
     let engine = open(&[&a, &b]).unwrap();
@@ -145,7 +145,7 @@ fn mirror_leg_is_detached_after_its_replacement_is_resilvered() {
     let content = data(5);
     write(&engine, &content);
     let how = now(engine.replace_leg(guid_of(&engine, "b"), as_new(&c), Guid(100), false));
-    assert_eq!(how.unwrap(), Replacement::Beside);
+    assert_eq!(how.unwrap(), Replacement::Attached);
     let names: Vec<String> = states(&engine).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b", "c"]);
     resilver(&engine);
@@ -174,7 +174,7 @@ fn disk_detached_while_its_labels_are_read_stays_detached() {
     let faults = Arc::new(Faults::default());
     let slow: Arc<dyn Device> = Arc::new(FaultDevice::new(as_new(&b), Arc::clone(&faults)));
     faults.freeze();
-    let mut back = Box::pin(engine.pool().bring_leg_back(old, slow));
+    let mut back = Box::pin(engine.pool().online_leg(old, slow));
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
     assert!(back.as_mut().poll(&mut context).is_pending(), "its labels cannot be read yet");
     resilver(&engine);

@@ -373,13 +373,13 @@ fn reservation_above_the_available_space_is_refused() {
     near(volume.available_bytes(), room - BESIDE);
     let b = pool.make("b", 32, &[]);
     let error = pool.set("b", Change::set(RESERVATION, room / 2 + MIB)).unwrap_err();
-    assert!(matches!(error, DatasetError::NoRoom { .. }), "{error}");
+    assert!(matches!(error, DatasetError::CannotReserve { .. }), "{error}");
     let error = pool.drive(pool.engine.create_volume_with(
         "c",
         MIB.into(),
         &[Change::set(RESERVATION, room)],
     ));
-    assert!(matches!(error, Err(DatasetError::NoRoom { .. })), "{error:?}");
+    assert!(matches!(error, Err(DatasetError::CannotReserve { .. })), "{error:?}");
     assert!(pool.engine.volume("c").is_err());
     pool.set("b", Change::set(QUOTA, 4 * MIB)).unwrap();
     for change in
@@ -421,7 +421,7 @@ fn thick_volume_is_writable_in_a_full_pool() {
     pool.write(&thick, 1000..3000).unwrap();
     pool.sync();
     let error = pool.snap("thick", "t").unwrap_err();
-    assert!(matches!(error, DatasetError::NoRoom { .. }), "{error}");
+    assert!(matches!(error, DatasetError::CannotReserve { .. }), "{error}");
     pool.write(&thick, 0..4096).unwrap();
     pool.snap("other", "u").unwrap();
     pool.drive(pool.engine.destroy_snapshots("thick", &["s".to_owned()])).unwrap();
@@ -440,7 +440,7 @@ fn refreservation_follows_a_resize_of_a_thick_volume() {
     pool.drive(pool.engine.resize_volume("thick", 32 * MIB)).unwrap();
     near(room - pool.engine.available_bytes(), 32 * MIB + 65 * BLOCK + BESIDE);
     let error = pool.drive(pool.engine.resize_volume("thick", room / MIB * MIB)).unwrap_err();
-    assert!(matches!(error, DatasetError::NoRoom { .. }), "{error}");
+    assert!(matches!(error, DatasetError::CannotReserve { .. }), "{error}");
     assert_eq!(pool.engine.volume("thick").unwrap().size_bytes(), 32 * MIB);
     pool.drive(pool.engine.resize_volume("thick", 4 * MIB)).unwrap();
     near(room - pool.engine.available_bytes(), 4 * MIB + 9 * BLOCK + BESIDE);
@@ -478,7 +478,10 @@ fn promotion_that_exceeds_a_limit_is_refused() {
     let room = pool.engine.available_bytes();
     pool.set("a", Change::set(RESERVATION, room)).unwrap();
     let error = pool.drive(pool.engine.promote("c")).unwrap_err();
-    assert!(matches!(&error, DatasetError::NoRoom { name, .. } if name == "tank/a"), "{error}");
+    assert!(
+        matches!(&error, DatasetError::CannotReserve { name, .. } if name == "tank/a"),
+        "{error}"
+    );
     pool.set("a", Change::set(RESERVATION, 9 * MIB)).unwrap();
     pool.drive(pool.engine.promote("c")).unwrap();
     let kept = room - pool.engine.available_bytes() - BESIDE;

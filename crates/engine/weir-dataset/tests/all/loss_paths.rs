@@ -11,10 +11,10 @@ use weir_block::IoBuf;
 use weir_dataset::{SendSpec, SnapshotId, VolumeSize};
 use weir_device::Device;
 use weir_format::PoolPart;
-use weir_pool::{OwnTree, ScanState};
+use weir_pool::{MetadataTree, ScanState};
 
 use crate::common::now;
-use crate::own_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for, places_of};
+use crate::metadata_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for, places_of};
 
 /// A block that `a` and `b` do not share.
 const AT: usize = 1;
@@ -56,16 +56,18 @@ impl Lost {
 
 /// Damages a record (`level` 0) or leaf (1) of a volume on disk and empties the caches.
 fn lose(bench: &mut Bench, name: &str, level: u8, index: u64) {
-    let place = now(bench.volume(name).disk_place(level, index)).unwrap().unwrap();
+    let place = now(bench.volume(name).disk_address(level, index)).unwrap().unwrap();
     let start = place.offset as usize;
     bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
     bench.crash();
     assert!(!bench.engine.pool().had_damage(), "an import reads no data of volumes");
 }
 
-fn lose_tree(bench: &mut Bench, tree: OwnTree, level: u8) {
+fn lose_tree(bench: &mut Bench, tree: MetadataTree, level: u8) {
     let places = places_of(&bench.engine, |place| {
-        place.tree == tree && place.level == level && (tree != OwnTree::Datasets || place.index > 0)
+        place.tree == tree
+            && place.level == level
+            && (tree != MetadataTree::Datasets || place.index > 0)
     });
     damage(&bench.disk, &places);
 }
@@ -135,41 +137,41 @@ fn replay(bench: &mut Bench) {
     // The partial write finds the other blocks of its record in the cache; the import does not.
     drive(&bench.engine, volume.write(BLOCK, &[7; BLOCK_BYTES])).unwrap();
     drive(&bench.engine, bench.engine.flush(&volume)).unwrap();
-    let place = now(volume.disk_place(0, 0)).unwrap().unwrap();
+    let place = now(volume.disk_address(0, 0)).unwrap().unwrap();
     let start = place.offset as usize;
     bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
     bench.crash();
 }
 
 fn import_without_records(bench: &mut Bench) {
-    lose_tree(bench, OwnTree::Datasets, 0);
+    lose_tree(bench, MetadataTree::Datasets, 0);
     bench.crash();
 }
 
 fn import_without_segments(bench: &mut Bench) {
-    lose_tree(bench, OwnTree::Segments, 0);
+    lose_tree(bench, MetadataTree::Segments, 0);
     bench.crash();
 }
 
 fn import_without_remap_nodes(bench: &mut Bench) {
-    lose_tree(bench, OwnTree::Remaps, 1);
+    lose_tree(bench, MetadataTree::Remaps, 1);
     bench.crash();
 }
 
 fn import_without_remap_tables(bench: &mut Bench) {
-    lose_tree(bench, OwnTree::Remaps, 0);
+    lose_tree(bench, MetadataTree::Remaps, 0);
     bench.crash();
 }
 
 fn import_without_references(bench: &mut Bench) {
-    lose_tree(bench, OwnTree::References, 1);
+    lose_tree(bench, MetadataTree::References, 1);
     bench.crash();
 }
 
 fn lookup_without_remap_tables(bench: &mut Bench) {
     bench.crash();
     bench.engine.pool().set_table_bytes(0);
-    lose_tree(bench, OwnTree::Remaps, 0);
+    lose_tree(bench, MetadataTree::Remaps, 0);
     bench.engine.pool().cache().clear();
     assert!(bench.unreadable() > 0);
 }

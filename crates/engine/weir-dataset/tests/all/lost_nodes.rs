@@ -10,7 +10,7 @@ use weir_base::ErrorKind;
 use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::Compression;
-use weir_pool::DiskPlace;
+use weir_pool::DiskAddress;
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const BLOCK: usize = 4096;
@@ -74,11 +74,11 @@ impl Bench {
         self.flip_at(self.node(name, level, index));
     }
 
-    fn node(&self, name: &str, level: u8, index: u64) -> DiskPlace {
-        now(self.volume(name).disk_place(level, index)).unwrap().unwrap()
+    fn node(&self, name: &str, level: u8, index: u64) -> DiskAddress {
+        now(self.volume(name).disk_address(level, index)).unwrap().unwrap()
     }
 
-    fn flip_at(&self, DiskPlace { offset, len, .. }: DiskPlace) {
+    fn flip_at(&self, DiskAddress { offset, len, .. }: DiskAddress) {
         let at = offset as usize;
         self.disk.corrupt(at..at + len, |byte| *byte = !*byte);
     }

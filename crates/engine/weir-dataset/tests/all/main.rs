@@ -21,7 +21,7 @@ mod lost_nodes;
 mod misreads;
 mod model;
 mod old_legs;
-mod own_trees;
+mod metadata_trees;
 mod partial;
 mod raidz;
 mod raidz_scans;

@@ -154,7 +154,7 @@ fn old_copy_of_a_disk_is_resilvered_when_it_reconnects() {
     write(&engine, 12 * MIB, &data(4));
     let (b, _, state) = engine.pool().find_leg("b").unwrap();
     assert_eq!(state, LegState::Missing);
-    now(engine.pool().bring_leg_back(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+    now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
     engine.leg_came_back();
     resilver(&engine);
     drop(engine);
@@ -189,7 +189,7 @@ fn old_copy_from_an_unfinished_resilver_is_resilvered() {
         let engine = if open_when_it_comes_back {
             let engine = open(&[&a]).unwrap();
             let b = engine.pool().find_leg("b").unwrap().0;
-            now(engine.pool().bring_leg_back(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+            now(engine.pool().online_leg(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
             engine.leg_came_back();
             engine
         } else {

@@ -14,7 +14,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, VdevKind};
 
 use crate::common::{as_devices, import, now, options, pool_of, run_scans};
-use crate::own_trees::drive;
+use crate::metadata_trees::drive;
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -374,7 +374,7 @@ fn lost_blocks_below_an_unreadable_node_return_with_the_node() {
             pool.log_trim(BAD * 4, 4);
             now(pool.engine.sync()).unwrap();
         }
-        let node = now(pool.volume().disk_place(1, 0)).unwrap().unwrap();
+        let node = now(pool.volume().disk_address(1, 0)).unwrap().unwrap();
         let place = node.offset as usize..node.offset as usize + node.len;
         let flip = || disks[0].corrupt(place.clone(), |byte| *byte = !*byte);
         pool.log(BAD * 4 + 2, 1, 9);

@@ -80,7 +80,7 @@ impl Pool {
 
     /// Damages the stored bytes of the lost block on every disk of a mirror.
     fn damage(&self) {
-        let place = now(self.volume("a").disk_place(0, LOST)).unwrap().unwrap();
+        let place = now(self.volume("a").disk_address(0, LOST)).unwrap().unwrap();
         self.damage_at(place.offset as usize);
     }
 

@@ -1,7 +1,7 @@
 //! Parts of the metadata trees that some imports cannot read: the first import that can read them
 //! restores everything below them.
 //!
-//! The damage in the meantime is in `own_trees`, crashes and load in weir-sim.
+//! The damage in the meantime is in `metadata_trees`, crashes and load in weir-sim.
 //!
 //! Invariant: only the administrator abandons data that a later import may be able to read.
 
@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use weir_base::ErrorKind;
 use weir_dataset::{DatasetError, LostDatasets, Outcome, SnapshotId};
-use weir_pool::{OwnPlace, OwnTree};
+use weir_pool::{MetadataTree, OwnPlace};
 
 use crate::common::now;
-use crate::own_trees::{
+use crate::metadata_trees::{
     BLOCK, BLOCKS, Bench, assert_nothing_is_lost, damage, drive, mend, places_of, reopen,
     try_reopen,
 };
@@ -22,7 +22,7 @@ use crate::own_trees::{
 #[test]
 fn import_without_the_top_of_the_directory_needs_force() {
     let mut bench = Bench::new();
-    let top = places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && p.level == 1);
+    let top = places_of(&bench.engine, |p| p.tree == MetadataTree::Datasets && p.level == 1);
     let before = bench.disk_sum();
     damage(&bench.disk, &top);
     for _ in 0..2 {
@@ -36,7 +36,7 @@ fn import_without_the_top_of_the_directory_needs_force() {
     bench.engine = reopen(&bench.disk);
     assert_eq!(bench.unreadable(), 0);
 
-    let top = places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && p.level == 1);
+    let top = places_of(&bench.engine, |p| p.tree == MetadataTree::Datasets && p.level == 1);
     damage(&bench.disk, &top);
     bench.engine = try_reopen(&bench.disk, true).unwrap();
     assert!(bench.engine.volumes().is_empty());
@@ -69,7 +69,8 @@ fn datasets_return_when_their_records_become_readable() {
     for number in 1..=3 {
         let mut bench = Bench::new();
         let volumes = bench.volumes.clone();
-        let of = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, number);
+        let of =
+            |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == (0, number);
         let places = places_of(&bench.engine, of);
         damage(&bench.disk, &places);
         for _ in 0..3 {
@@ -101,15 +102,15 @@ fn datasets_return_when_their_records_become_readable() {
 #[test]
 fn clearing_lost_datasets_frees_their_space() {
     let mut bench = Bench::new();
-    let of = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1);
+    let of = |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == (0, 1);
     let places = places_of(&bench.engine, of);
     bench.lose(of);
     bench.volumes.remove("a");
     bench.fill_some();
     let live = |bench: &Bench| bench.engine.pool().space().live_bytes;
     let before = live(&bench);
-    assert_eq!(now(bench.engine.forget_lost_datasets()).unwrap(), Outcome::Changed);
-    assert_eq!(now(bench.engine.forget_lost_datasets()).unwrap(), Outcome::Unchanged);
+    assert_eq!(now(bench.engine.discard_lost_datasets()).unwrap(), Outcome::Changed);
+    assert_eq!(now(bench.engine.discard_lost_datasets()).unwrap(), Outcome::Unchanged);
     mend(&bench.engine);
     let gain = before - live(&bench);
     assert!(gain > (BLOCKS as u64) * BLOCK / 2, "{gain} bytes came back");
@@ -130,7 +131,8 @@ fn import_that_would_drop_logged_writes_is_refused() {
         bench.write("a", seed, block);
         let a = bench.volume("a");
         drive(&bench.engine, bench.engine.flush(&a)).unwrap();
-        let is_record = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1);
+        let is_record =
+            |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == (0, 1);
         let places = places_of(&bench.engine, is_record);
         damage(&bench.disk, &places);
         places
@@ -153,7 +155,7 @@ fn import_that_would_drop_logged_writes_is_refused() {
 fn remap_tables_are_used_again_when_they_become_readable() {
     let mut bench = Bench::new();
     for level in [0, 1] {
-        let of = |p: &OwnPlace| p.tree == OwnTree::Remaps && p.level == level;
+        let of = |p: &OwnPlace| p.tree == MetadataTree::Remaps && p.level == level;
         let places = places_of(&bench.engine, of);
         bench.lose(of);
         let unreadable = bench.unreadable();
@@ -192,7 +194,7 @@ fn remap_tables_are_used_again_when_they_become_readable() {
 fn segments_are_used_again_when_their_entries_become_readable() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        let of = |p: &OwnPlace| p.tree == OwnTree::Segments && p.level == level;
+        let of = |p: &OwnPlace| p.tree == MetadataTree::Segments && p.level == level;
         let places = places_of(&bench.engine, of);
         bench.lose(of);
         assert!(bench.unreadable() > 0);
@@ -232,7 +234,7 @@ fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
             }
         }
         let record =
-            |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, number);
+            |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == (0, number);
         let places = places_of(&bench.engine, record);
         bench.lose(record);
         let roll = |bench: &Bench, to| now(bench.engine.rollback(&of(to), true));

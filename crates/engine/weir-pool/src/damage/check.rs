@@ -22,7 +22,7 @@ use crate::error::PoolError;
 use crate::state::lost_nodes::WrongCount;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
-use crate::tree::snapshot_chain::{Held, Roots};
+use crate::tree::snapshot_chain::{Roots, SharedBirths};
 
 impl Pool {
     /// Compares the live-byte counter of every segment with the blocks that the trees refer to.
@@ -107,7 +107,7 @@ impl Pool {
             [committed.segments, committed.datasets, committed.remaps, committed.references]
         };
         for root in own {
-            lost += Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
+            lost += Tree::new(self, root).walk(&SharedBirths::default(), 0, visit).await?;
         }
         Ok(lost + self.walk_datasets(roots, visit).await?)
     }

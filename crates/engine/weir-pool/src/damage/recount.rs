@@ -20,7 +20,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{RemapTable, SegmentClass, SegmentState};
 
 use crate::error::PoolError;
-use crate::state::lost_nodes::{Excess, WrongCount};
+use crate::state::lost_nodes::{Leak, WrongCount};
 use crate::state::pool::Pool;
 use crate::tree::snapshot_chain::Roots;
 
@@ -62,7 +62,7 @@ impl Pool {
         roots: &(dyn Fn() -> Roots + Sync),
     ) -> Result<bool, PoolError> {
         let Some(entry) = self.segments.entry(vseg) else { return Ok(true) };
-        let done = if matches!(entry.state, SegmentState::Leaving | SegmentState::Remapped) {
+        let done = if matches!(entry.state, SegmentState::Evacuating | SegmentState::Remapped) {
             self.recount_moved(vseg, roots).await
         } else {
             Ok(self.live_in(vseg, roots).await?.lost == 0)
@@ -120,9 +120,9 @@ impl Pool {
         }
         if found < counted && self.damaged_since().is_some() {
             let bytes = counted - found;
-            let mut excess = self.lost_nodes.excess.lock();
-            excess.retain(|other| other.seen == seen && other.vseg != vseg);
-            excess.push(Excess { vseg, bytes, seen });
+            let mut leak = self.lost_nodes.leak.lock();
+            leak.retain(|other| other.seen == seen && other.vseg != vseg);
+            leak.push(Leak { vseg, bytes, seen });
             return true;
         }
         let error = self.bad_segment("live_bytes", found);
@@ -165,7 +165,7 @@ impl Pool {
 
     /// Subtracts the leaked bytes that recounts found since the last commit.
     pub(crate) fn take_excess(&self, txg: Txg) {
-        for Excess { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.excess.lock()) {
+        for Leak { vseg, bytes, seen } in std::mem::take(&mut *self.lost_nodes.leak.lock()) {
             if seen.next() == txg && self.segments.take_excess(vseg, bytes, txg) {
                 tracing::info!(vseg = vseg.0, bytes, "space of what was damaged is back");
             }

@@ -22,7 +22,7 @@ use weir_device::{Device, DeviceError, DiskOp, ReadFuture};
 use crate::disks::leg::{Doubt, Leg};
 
 /// Hedge delay: time that a read waits for this disk before other legs are read too.
-pub(crate) fn patience(device: &dyn Device) -> Duration {
+pub(crate) fn hedge_delay(device: &dyn Device) -> Duration {
     let usual = device.watch().map_or(Duration::ZERO, |watch| watch.recent(DiskOp::Read));
     (usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)
 }
@@ -107,7 +107,7 @@ impl<'a> Copies<'a> {
         if self.unasked.as_slice().is_empty() {
             return None;
         }
-        Some(self.clock.sleep(patience(&*self.asked.last()?.device)))
+        Some(self.clock.sleep(hedge_delay(&*self.asked.last()?.device)))
     }
 
     /// First completed read; `None` if the timer expired first.

@@ -6,7 +6,7 @@
 //! Invariant: no function reads a disk.
 
 use weir_base::{Guid, Txg};
-use weir_format::{Opening, Uberblock};
+use weir_format::{ImportEpoch, Uberblock};
 
 /// Whether two uberblocks refer to the same bootstrap table, and so to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
@@ -29,13 +29,13 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 }
 
 /// Last txg of an import epoch that is part of the history of `new`.
-fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
-    shared_with(opening, &new.lineage, new.txg)
+fn shared_until(import_epoch: Guid, new: &Uberblock) -> Option<Txg> {
+    shared_with(import_epoch, &new.lineage, new.txg)
 }
 
 /// Last txg of an import epoch that is part of a history that ends with `newest`.
-pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
-    let index = lineage.iter().position(|known| known.id == opening)?;
+pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: Txg) -> Option<Txg> {
+    let index = lineage.iter().position(|known| known.id == import_epoch)?;
     Some(match index.checked_sub(1) {
         Some(next) => Txg(lineage[next].first.0.saturating_sub(1)),
         None => newest,
@@ -48,9 +48,9 @@ pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
 }
 
 /// Whether `old` is part of a history that ends with `newest`.
-pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> bool {
-    let opening = old.lineage.first().map(|opening| opening.id);
-    opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
+pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
+    let import_epoch = old.lineage.first().map(|import_epoch| import_epoch.id);
+    import_epoch.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
 /// Whether `old` would be part of the history of `new` if no power cut had interrupted a commit.
@@ -62,12 +62,12 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> b
 /// first txg is on all disks.
 pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     let mut end = old.txg;
-    for opening in &old.lineage {
-        let shared = shared_until(opening.id, new);
+    for import_epoch in &old.lineage {
+        let shared = shared_until(import_epoch.id, new);
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
             // No part of this import epoch is in the history, so its claim counts too.
-            None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
+            None => (end.0.saturating_add(1).saturating_sub(import_epoch.first.0), 2),
         };
         if unknown > most {
             return false;
@@ -75,7 +75,7 @@ pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
         if shared.is_some() {
             return true;
         }
-        end = Txg(opening.first.0.saturating_sub(1));
+        end = Txg(import_epoch.first.0.saturating_sub(1));
     }
     false
 }
@@ -99,7 +99,7 @@ impl RingEnd {
 pub(crate) fn ring_end(
     leg: Guid,
     own: &[Uberblock],
-    lineage: &[Opening],
+    lineage: &[ImportEpoch],
     newest: Txg,
 ) -> Option<RingEnd> {
     let shared = own.iter().filter(|own| is_part_of(own, lineage, newest));

@@ -70,7 +70,7 @@ impl Looked {
 struct Own {
     pool: Guid,
     /// This import epoch, and earlier epochs whose owner slots may not have been overwritten yet.
-    openings: Vec<Guid>,
+    import_epochs: Vec<Guid>,
 }
 
 /// Checks before writes that this server still owns the pool.
@@ -92,11 +92,11 @@ impl OwnerGuard {
         Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
     }
 
-    /// Starts the checks: a slot of `pool` that names an import epoch outside `openings` stops all
+    /// Starts the checks: a slot of `pool` that names an import epoch outside `import_epochs` stops all
     /// writes.
-    pub(crate) fn start(&self, pool: Guid, openings: Vec<Guid>) {
+    pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
         self.looked.set(Moment::now(&*self.clock));
-        assert!(self.own.set(Own { pool, openings }).is_ok(), "a pool has one owner slot");
+        assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
     /// Other server that took the pool over, once an owner slot named it.
@@ -116,7 +116,7 @@ impl OwnerGuard {
         let begun = Moment::now(&*self.clock);
         let slot = read.await;
         let (Some(own), Some(slot)) = (self.own.get(), slot) else { return false };
-        if slot.pool == own.pool && !own.openings.contains(&slot.opening) {
+        if slot.pool == own.pool && !own.import_epochs.contains(&slot.import_epoch) {
             drop(self.other.set(slot));
         } else {
             looked.set(begun);

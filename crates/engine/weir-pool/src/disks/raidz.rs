@@ -22,7 +22,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use weir_base::clock::Sleep;
-use weir_base::limits::{DISK_SILENT, HEDGE_MAX};
+use weir_base::limits::{DISK_UNRESPONSIVE, HEDGE_MAX};
 use weir_block::IoBuf;
 
 use crate::disks::leg::Leg;
@@ -172,7 +172,7 @@ impl Vdev {
     /// slow recently do not count, so that a hedged read adds no load if all disks are busy. If all
     /// of `slow` are unresponsive, every responsive leg counts.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
-        let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
+        let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));
         let answers = |leg: &Leg| if stuck { !is_silent(leg) } else { !leg.is_avoided() };
         let legs = self.legs.iter().enumerate().filter(|(index, _)| !slow.contains(index));
@@ -186,7 +186,7 @@ impl Vdev {
         own: &Own<'_>,
         mut read: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, Vec<usize>> {
-        let patience = |leg: usize| self.legs[leg].patience();
+        let hedge_delay = |leg: usize| self.legs[leg].hedge_delay();
         let (mut waited, mut timer): (Duration, Option<Sleep>) = (Duration::ZERO, None);
         poll_fn(|context| {
             if let Poll::Ready(read) = read.as_mut().poll(context) {
@@ -195,7 +195,8 @@ impl Vdev {
             loop {
                 // Create the timer only once the read is known to be pending.
                 let timer_of = || {
-                    let next = own.unanswered().map(patience).filter(|next| *next > waited).min();
+                    let next =
+                        own.unanswered().map(hedge_delay).filter(|next| *next > waited).min();
                     let pause = next.map_or(HEDGE_MAX, |next| next.saturating_sub(waited));
                     waited += pause;
                     self.clock.sleep(pause)
@@ -203,7 +204,7 @@ impl Vdev {
                 ready!(timer.get_or_insert_with(timer_of).as_mut().poll(context));
                 timer = None;
                 let mut late: Vec<usize> =
-                    own.unanswered().filter(|leg| patience(*leg) <= waited).collect();
+                    own.unanswered().filter(|leg| hedge_delay(*leg) <= waited).collect();
                 late.sort_unstable();
                 late.dedup();
                 if !late.is_empty() && self.can_do_without(own.rows, &late) {

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use weir_base::limits::{DISK_SILENT, HEDGE_MIN, SLOW_FACTOR, SLOW_MIN};
+use weir_base::limits::{DISK_UNRESPONSIVE, HEDGE_MIN, SLOW_FACTOR, SLOW_MIN};
 use weir_device::{DiskFigures, DiskOp};
 
-use crate::disks::hedge::patience;
+use crate::disks::hedge::hedge_delay;
 use crate::disks::leg::Leg;
 use crate::disks::vdev::Vdev;
 
@@ -20,7 +20,7 @@ const JUDGED_OPS_MIN: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slowness {
     /// The disk has operations in flight and completed none for this long.
-    Silent(Duration),
+    Unresponsive(Duration),
     /// The disk takes far longer than the pool's other disks.
     Slow {
         /// Kind of operation.
@@ -39,8 +39,8 @@ pub(crate) fn judge(disks: &[Option<DiskFigures>]) -> Vec<Option<Slowness>> {
     (0..disks.len())
         .map(|index| {
             let own = disks[index].as_ref()?;
-            if let Some(silent) = own.silent.filter(|silent| *silent >= DISK_SILENT) {
-                return Some(Slowness::Silent(silent));
+            if let Some(silent) = own.silent.filter(|silent| *silent >= DISK_UNRESPONSIVE) {
+                return Some(Slowness::Unresponsive(silent));
             }
             let compared = DiskOp::ALL.into_iter().find_map(|op| compare(disks, index, op));
             compared.or(own.avoided.then_some(Slowness::Avoided))
@@ -75,8 +75,8 @@ impl Leg {
     }
 
     /// Hedge delay: time that a read waits for this leg before other legs are read too.
-    pub(crate) fn patience(&self) -> Duration {
-        self.device().map_or(HEDGE_MIN, |device| patience(&*device))
+    pub(crate) fn hedge_delay(&self) -> Duration {
+        self.device().map_or(HEDGE_MIN, |device| hedge_delay(&*device))
     }
 
     /// Records that a read completed without this leg, because the leg was slow.
@@ -90,7 +90,7 @@ impl Leg {
     pub(crate) fn is_avoided(&self) -> bool {
         let device = self.usable();
         device.as_ref().and_then(|device| device.watch()).is_some_and(|watch| {
-            watch.is_avoided() || watch.silent().is_some_and(|silent| silent >= DISK_SILENT)
+            watch.is_avoided() || watch.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE)
         })
     }
 }
@@ -99,9 +99,10 @@ impl Vdev {
     /// Stops I/O to legs that were unresponsive for `limit`, if the responsive legs hold all data.
     /// The in-flight writes of such a leg then fail, which faults the leg. Returns the paths of
     /// these legs.
-    pub(crate) fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        let answers =
-            |leg: &Leg| leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_SILENT);
+    pub(crate) fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<String> {
+        let answers = |leg: &Leg| {
+            leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_UNRESPONSIVE)
+        };
         if self.legs.iter().filter(|leg| answers(leg)).count() < self.legs_needed() {
             return Vec::new();
         }
@@ -110,10 +111,10 @@ impl Vdev {
         for leg in silent {
             if let Some(device) = leg.usable()
                 && let Some(watch) = device.watch()
-                && !watch.is_let_go()
+                && !watch.is_io_failed()
             {
                 tracing::error!(disk = %leg.path(), "disk does not answer: it is let go of");
-                watch.let_go();
+                watch.fail_io();
                 gone.push(leg.path().to_owned());
             }
         }
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn unresponsive_disk_needs_no_comparison() {
-        let silent = DiskFigures { silent: Some(DISK_SILENT), ..figures(0, 0) };
-        assert_eq!(judge(&[Some(silent)]), [Some(Slowness::Silent(DISK_SILENT))]);
+        let silent = DiskFigures { silent: Some(DISK_UNRESPONSIVE), ..figures(0, 0) };
+        assert_eq!(judge(&[Some(silent)]), [Some(Slowness::Unresponsive(DISK_UNRESPONSIVE))]);
     }
 }

@@ -76,8 +76,8 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
 /// truncated, the rings of the disks supply it.
 fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let mut content = uberblock.txg;
-    for (opening, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
-        if opening.first != content {
+    for (import_epoch, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
+        if import_epoch.first != content {
             break;
         }
         content = Txg(content.0.saturating_sub(1));

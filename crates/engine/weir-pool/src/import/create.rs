@@ -82,7 +82,7 @@ pub async fn create(
         log_vdev: 0,
     };
     let (lineage, left) = (Vec::new(), Vec::new());
-    let history = History { log_epoch: 1, lineage, opening: guid(), left };
+    let history = History { log_epoch: 1, lineage, import_epoch: guid(), left };
     let pool = Pool::assemble(label, vdevs, segments, history, &committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;

@@ -116,7 +116,7 @@ fn lost_remaps(
     remaps: &mut WholeTree,
     lost: &LostEntries,
 ) -> Vec<VsegId> {
-    let moved = |state| matches!(state, SegmentState::Leaving | SegmentState::Remapped);
+    let moved = |state| matches!(state, SegmentState::Evacuating | SegmentState::Remapped);
     let cleaned: HashSet<VsegId> =
         segments.iter().filter(|(_, e)| moved(e.state)).map(|(vseg, _)| *vseg).collect();
     let is_known = |vseg: VsegId| !lost.segments.iter().any(|range| range.contains(&vseg));

@@ -77,10 +77,14 @@ impl Found {
 
     /// Import epochs that the owner slots name.
     pub(crate) fn owners_before(&self) -> Vec<Guid> {
-        let mut openings: Vec<Guid> =
-            self.disks.iter().flat_map(|disk| &disk.owner).map(|owner| owner.opening).collect();
-        openings.dedup();
-        openings
+        let mut import_epochs: Vec<Guid> = self
+            .disks
+            .iter()
+            .flat_map(|disk| &disk.owner)
+            .map(|owner| owner.import_epoch)
+            .collect();
+        import_epochs.dedup();
+        import_epochs
     }
 
     /// Disks with their owner slots.
@@ -127,9 +131,9 @@ impl Found {
         }
         for FoundDisk { device, owner, .. } in self.current(newest) {
             let Some(owner) = owner.as_ref().filter(|owner| owner.txg > Txg(0)) else { continue };
-            let Owner { opening, txg, unix_ms, .. } = *owner;
+            let Owner { import_epoch, txg, unix_ms, .. } = *owner;
             let by = format!("the owner slot of {} names", device.path());
-            PoolMoment { opening, txg, unix_ms }.check(newest, pool, &by)?;
+            PoolMoment { import_epoch, txg, unix_ms }.check(newest, pool, &by)?;
         }
         let damaged = self.damaged_after(newest);
         if damaged > 1 {

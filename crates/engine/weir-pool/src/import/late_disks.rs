@@ -101,7 +101,7 @@ impl Pool {
     /// # Errors
     /// The disk fails.
     #[boxed(?Send)]
-    pub async fn welcome(&self, late: LateDisk) -> Result<bool, PoolError> {
+    pub async fn add_late_disk(&self, late: LateDisk) -> Result<bool, PoolError> {
         let LateDisk(disk) = late;
         let label = match read_labels(&*disk).await.map_err(Arc::new)? {
             Ok(DiskLabels { label, .. }) if label.pool == self.guid() => label,
@@ -111,7 +111,7 @@ impl Pool {
         if !self.leg(label.disk).is_ok_and(|(_, leg)| missing(leg)) {
             return Ok(false);
         }
-        self.bring_leg_back(label.disk, disk).await?;
+        self.online_leg(label.disk, disk).await?;
         Ok(true)
     }
 }

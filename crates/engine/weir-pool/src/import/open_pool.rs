@@ -25,7 +25,7 @@ use crate::disks::layout::build_vdevs;
 use crate::disks::leg::Leg;
 use crate::disks::lineage::lead_to_same;
 use crate::disks::vdevs::Vdevs;
-use crate::error::{BlockPlace, PoolError};
+use crate::error::{BlockAddress, PoolError};
 use crate::import::confirm::mark_legs;
 use crate::import::entries::read_entries;
 use crate::import::found_disk::Found;
@@ -127,7 +127,7 @@ async fn read_labels_without_owner(
         let (found, late) = read_all_labels(disks.clone(), how, options).await?;
         let Some(identity) = how.owner else { return Ok((found, late)) };
         let takes = how.force && takeovers < TAKEOVERS_MAX;
-        let owner = (identity, how.opening);
+        let owner = (identity, how.import_epoch);
         if claim::settle(&found.labelled(), owner, takes, &*options.clock).await? {
             return Ok((found, late));
         }
@@ -348,7 +348,7 @@ async fn try_uberblock(
                 History {
                     log_epoch: uberblock.log_epoch + 1,
                     lineage: uberblock.lineage.clone(),
-                    opening: how.opening,
+                    import_epoch: how.import_epoch,
                     left: left.clone(),
                 },
                 &Committed {
@@ -425,7 +425,7 @@ async fn read_bootstrap_once(
         let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
         match vdev.read_verified(vdev.next_leg(), copy.offset, len, verify).await {
             Ok((buf, start)) => {
-                let place = Some(BlockPlace { vdev: copy.vdev, offset: copy.offset });
+                let place = Some(BlockAddress { vdev: copy.vdev, offset: copy.offset });
                 let decoded = Bootstrap::decode(&buf[start..start + len]);
                 let judged = decoded.and_then(|table| {
                     sanity::bootstrap(uberblock, &table)?;
@@ -442,7 +442,7 @@ async fn read_bootstrap_once(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use weir_format::{BootstrapCopy, Opening};
+    use weir_format::{BootstrapCopy, ImportEpoch};
 
     use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts};
 
@@ -450,7 +450,8 @@ pub(crate) mod tests {
 
     /// Builds an uberblock of a txg with this lineage (id and first txg), newest first.
     pub(crate) fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
-        let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
+        let import_epoch =
+            |(id, first): &(u64, u64)| ImportEpoch { id: Guid(*id), first: Txg(*first) };
         Uberblock {
             pool: Guid(1),
             txg: Txg(txg),
@@ -463,7 +464,7 @@ pub(crate) mod tests {
             bootstrap_bytes: 1,
             bootstrap_checksum: 0,
             stale_legs: Vec::new(),
-            lineage: lineage.iter().map(opening).collect(),
+            lineage: lineage.iter().map(import_epoch).collect(),
             unconfirmed_legs: Vec::new(),
         }
     }

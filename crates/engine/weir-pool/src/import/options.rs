@@ -27,12 +27,12 @@ pub struct ImportOptions {
     /// its disks, because the responding disks may lack the last writes.
     pub waits_for_all: bool,
     /// Random id of this import epoch in the pool's history.
-    pub opening: Guid,
+    pub import_epoch: Guid,
 }
 
 impl ImportOptions {
     /// Options without force, for a caller that has seen no txg of the pool and does not own it.
-    pub const fn new(opening: Guid) -> Self {
-        Self { force: false, newest_seen: None, owner: None, waits_for_all: false, opening }
+    pub const fn new(import_epoch: Guid) -> Self {
+        Self { force: false, newest_seen: None, owner: None, waits_for_all: false, import_epoch }
     }
 }

@@ -19,7 +19,7 @@ use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_format::{BlockPtr, Codec, FormatError, PtrKind};
 
-use crate::error::{BlockPlace, PoolError};
+use crate::error::{BlockAddress, PoolError};
 use crate::planted_bugs::PlantedBug;
 use crate::segments::pinned::Pinned;
 use crate::state::pool::Pool;
@@ -120,7 +120,7 @@ impl Pool {
         source: FormatError,
     ) -> PoolError {
         let pinned = self.segments.locate(ptr).ok().flatten();
-        let place = pinned.map(|pinned| BlockPlace { vdev: pinned.vdev, offset: pinned.at });
+        let place = pinned.map(|pinned| BlockAddress { vdev: pinned.vdev, offset: pinned.at });
         PoolError::Structure { pool: self.label.name.clone(), what, place, source }
     }
 
@@ -202,7 +202,7 @@ impl Pool {
     /// Records that no good copy of a block was found; dedupe no longer refers to the block.
     pub(crate) fn distrust(&self, address: u64) {
         if self.bug != PlantedBug::HintOutlivesDamage {
-            self.hints.lock().distrust(address);
+            self.dedupe_index.lock().distrust(address);
         }
     }
 

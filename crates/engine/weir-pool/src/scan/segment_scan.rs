@@ -90,7 +90,7 @@ impl SegmentScan {
     /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
     /// pass of the segment must have ended. The first pass did not verify blocks that were freed
     /// before that commit, and until the commit ends a power cut can bring them back.
-    pub fn begin_second_look(&mut self) {
+    pub fn begin_second_pass(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);
     }

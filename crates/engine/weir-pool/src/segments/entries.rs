@@ -45,7 +45,7 @@ impl Slot {
 
     /// True if the segment was cleaned, so that its blocks are found through its remap table.
     pub(crate) const fn is_moved(&self) -> bool {
-        matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
+        matches!(self.entry.state, SegmentState::Evacuating | SegmentState::Remapped)
     }
 }
 
@@ -197,7 +197,7 @@ impl Inner {
                     self.dead.push(vseg);
                     self.drop_third_copy(vseg);
                 }
-                SegmentState::Leaving => {
+                SegmentState::Evacuating => {
                     entry.state = SegmentState::Dead;
                     self.remaps.remove(vseg);
                 }

@@ -48,7 +48,7 @@ fn ensure(
 /// Checks an uberblock against the label of its pool.
 pub(crate) fn uberblock(label: &Label, ub: &Uberblock) -> Result<(), FormatError> {
     let stays = label.vdevs.iter().any(|vdev| vdev.role == VdevRole::Data);
-    ensure(stays, "label", "role", VdevRole::Leaving as u64)?;
+    ensure(stays, "label", "role", VdevRole::Evacuating as u64)?;
     let what = "uberblock";
     ensure(ub.txg <= TXG_MAX && ub.txg > Txg(0), what, "txg", ub.txg.0)?;
     ensure(ub.log_epoch < LOG_NUMBER_MAX, what, "log_epoch", ub.log_epoch)?;
@@ -65,8 +65,8 @@ pub(crate) fn uberblock(label: &Label, ub: &Uberblock) -> Result<(), FormatError
     for stale in &ub.stale_legs {
         ensure(stale.after <= ub.txg, what, "stale", stale.after.0)?;
     }
-    for opening in &ub.lineage {
-        ensure(opening.first <= ub.txg, what, "opening", opening.first.0)?;
+    for import_epoch in &ub.lineage {
+        ensure(import_epoch.first <= ub.txg, what, "opening", import_epoch.first.0)?;
     }
     Ok(())
 }
@@ -124,9 +124,9 @@ pub(crate) fn child(ptr: &BlockPtr, level: u8) -> Result<(), FormatError> {
 /// Nodes that a tree traversal has visited. A node belongs at one index of one tree. Without this
 /// check, a few nodes that reference one another in a cycle could cause a traversal of 128^6 steps.
 #[derive(Default)]
-pub(crate) struct Met(HashSet<u64>);
+pub(crate) struct Visited(HashSet<u64>);
 
-impl Met {
+impl Visited {
     /// Records a visit to a node of `level`. Leaves are not recorded: each recorded node has at
     /// most 128 of them.
     ///

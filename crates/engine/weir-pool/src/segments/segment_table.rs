@@ -62,7 +62,7 @@ impl Segments {
             if !placed || vseg >= next_vseg {
                 return Err(format!("segment {vseg} claims a place it cannot have"));
             }
-            if matches!(entry.state, SegmentState::Dead | SegmentState::Leaving) {
+            if matches!(entry.state, SegmentState::Dead | SegmentState::Evacuating) {
                 dead.push(vseg);
             }
             if entry.class != SegmentClass::Clean {
@@ -153,7 +153,7 @@ impl Segments {
             .map(|slot| slot.entry)
             .filter(|entry| entry.vdev == vdev && entry.state != SegmentState::Remapped);
         let live = |entry: SegmentEntry| match entry.state {
-            SegmentState::Leaving => 0,
+            SegmentState::Evacuating => 0,
             _ => u64::from(entry.live_bytes),
         };
         placed.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + live(entry)))
@@ -178,7 +178,7 @@ impl Segments {
             }
             let SegmentEntry { vdev, pseg, class, state, live_bytes, .. } = slot.entry;
             inner.free[usize::from(vdev)].insert(pseg);
-            if state == SegmentState::Leaving {
+            if state == SegmentState::Evacuating {
                 slot.entry.state = SegmentState::Remapped;
             } else {
                 assert_eq!(live_bytes, 0, "a dead segment holds no live block");

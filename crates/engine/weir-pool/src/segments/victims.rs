@@ -167,7 +167,7 @@ impl Segments {
             slot.entry.state = SegmentState::Dead;
             slot.entry.live_bytes = 0;
         } else {
-            slot.entry.state = SegmentState::Leaving;
+            slot.entry.state = SegmentState::Evacuating;
         }
         inner.dead.push(victim);
         if self.bug == PlantedBug::FreeTooEarly {

@@ -34,10 +34,16 @@ pub struct Identity {
 pub(crate) static OPEN: Mutex<Vec<Guid>> = Mutex::new(Vec::new());
 
 impl Identity {
-    pub(crate) fn slot(&self, pool: Guid, opening: Guid, beat: u64, clock: &dyn Clock) -> Owner {
+    pub(crate) fn slot(
+        &self,
+        pool: Guid,
+        import_epoch: Guid,
+        beat: u64,
+        clock: &dyn Clock,
+    ) -> Owner {
         Owner {
             pool,
-            opening,
+            import_epoch,
             is_closed: false,
             machine: self.machine.clone(),
             host: self.host.clone(),
@@ -66,7 +72,7 @@ impl Identity {
             return false;
         }
         if (owner.pid, owner.pid_start) == (self.pid, self.pid_start) {
-            return !OPEN.lock().contains(&owner.opening);
+            return !OPEN.lock().contains(&owner.import_epoch);
         }
         !(self.runs)(owner.pid, owner.pid_start)
     }
@@ -75,14 +81,14 @@ impl Identity {
 /// Owner slot of an open pool.
 pub(crate) struct Keeper {
     pub(crate) identity: &'static Identity,
-    pub(crate) opening: Guid,
+    pub(crate) import_epoch: Guid,
     pub(crate) beat: AtomicU64,
 }
 
 impl Keeper {
     /// Ends the import epoch: from now on its owner slot counts as abandoned.
     pub(crate) fn end(&self) {
-        OPEN.lock().retain(|opening| *opening != self.opening);
+        OPEN.lock().retain(|import_epoch| *import_epoch != self.import_epoch);
     }
 }
 

@@ -142,7 +142,7 @@ impl Pool {
         self.damage.change(|inner| {
             for cut in records {
                 let of = |range: &DamagedRange| {
-                    range.volume == volume && range.until == DamagedRange::NOW
+                    range.volume == volume && range.until == DamagedRange::HEAD
                 };
                 inner.cut(cut, of, |range| {
                     let until = newest.filter(|newest| *newest >= range.born)?;
@@ -174,8 +174,8 @@ impl Pool {
                 let until = if range.volume != volume {
                     range.until
                 } else if range.born <= to && to <= range.until {
-                    DamagedRange::NOW
-                } else if range.until == DamagedRange::NOW {
+                    DamagedRange::HEAD
+                } else if range.until == DamagedRange::HEAD {
                     left
                 } else {
                     range.until

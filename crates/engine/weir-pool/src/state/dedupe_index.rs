@@ -3,7 +3,7 @@
 //! The comparison of contents is in `txg::dedupe`, reference counts in
 //! `segments::reference_counts`.
 //!
-//! An index entry (`hint`) may be wrong: dedupe compares the stored bytes before it shares the
+//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares the
 //! block. A lost entry costs dedupe savings, never data.
 //!
 //! Layout: open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum),
@@ -92,7 +92,7 @@ pub struct HintFigures {
 
 /// The dedupe index of one pool.
 #[derive(Default)]
-pub(crate) struct Hints {
+pub(crate) struct DedupeIndex {
     tags: Vec<u64>,
     /// For each slot: the address of a block, with the flags [`USED`] and [`HIT`].
     places: Vec<u64>,
@@ -107,7 +107,7 @@ pub(crate) struct Hints {
     evicted: u64,
 }
 
-impl Hints {
+impl DedupeIndex {
     /// Changes the RAM limit and drops all entries. The index allocates no RAM before the first
     /// entry.
     pub(crate) fn set_max(&mut self, bytes: u64) {
@@ -250,65 +250,65 @@ mod tests {
             .at(n << VSEG_BITS & ((1 << (VSEG_BITS + OFFSET_BITS)) - 1) | n >> 10)
     }
 
-    fn index(slots: u64) -> Hints {
-        let mut hints = Hints::default();
-        hints.set_max(slots * SLOT_BYTES);
-        hints
+    fn index(slots: u64) -> DedupeIndex {
+        let mut dedupe_index = DedupeIndex::default();
+        dedupe_index.set_max(slots * SLOT_BYTES);
+        dedupe_index
     }
 
-    fn known(hints: &mut Hints, n: u64) -> bool {
-        hints.get(&Content::of(&ptr(n))) == Some(ptr(n))
+    fn known(dedupe_index: &mut DedupeIndex, n: u64) -> bool {
+        dedupe_index.get(&Content::of(&ptr(n))) == Some(ptr(n))
     }
 
     #[test]
     fn entries_within_capacity_are_found_until_freed() {
-        let mut hints = index(64 << 10);
-        assert_eq!(hints.figures().bytes, 0, "none before the first hint");
-        (0..40_000).for_each(|n| hints.insert(&ptr(n)));
-        let found = (0..40_000).filter(|n| known(&mut hints, *n)).count();
+        let mut dedupe_index = index(64 << 10);
+        assert_eq!(dedupe_index.figures().bytes, 0, "none before the first hint");
+        (0..40_000).for_each(|n| dedupe_index.insert(&ptr(n)));
+        let found = (0..40_000).filter(|n| known(&mut dedupe_index, *n)).count();
         assert!(found > 39_900, "{found}");
-        (0..20_000).for_each(|n| hints.remove(&ptr(n)));
-        assert!((0..20_000).all(|n| !known(&mut hints, n)));
-        let left = (20_000..40_000).filter(|n| known(&mut hints, *n)).count() as u64;
-        assert_eq!(hints.figures().used, left);
+        (0..20_000).for_each(|n| dedupe_index.remove(&ptr(n)));
+        assert!((0..20_000).all(|n| !known(&mut dedupe_index, n)));
+        let left = (20_000..40_000).filter(|n| known(&mut dedupe_index, *n)).count() as u64;
+        assert_eq!(dedupe_index.figures().used, left);
         // A block of the same content at another address keeps its entry.
         let twin = BlockPtr { vseg: VsegId(7), ..ptr(30_000) };
-        hints.remove(&twin);
-        assert_eq!(hints.figures().used, left);
-        hints.insert(&twin);
-        assert_eq!(hints.get(&Content::of(&twin)), Some(twin));
-        assert_eq!(hints.figures().used, left, "it took the other's place");
+        dedupe_index.remove(&twin);
+        assert_eq!(dedupe_index.figures().used, left);
+        dedupe_index.insert(&twin);
+        assert_eq!(dedupe_index.get(&Content::of(&twin)), Some(twin));
+        assert_eq!(dedupe_index.figures().used, left, "it took the other's place");
     }
 
     #[test]
     fn memory_is_bounded_and_hit_entries_stay_longest() {
-        let mut hints = index(4096);
-        (0..1000).for_each(|n| hints.insert(&ptr(n)));
-        (0..1000).for_each(|n| hints.judge(&ptr(n), true));
-        let bytes = hints.figures().bytes;
-        (1000..5000).for_each(|n| hints.insert(&ptr(n)));
-        let kept = (0..1000).filter(|n| known(&mut hints, *n)).count();
+        let mut dedupe_index = index(4096);
+        (0..1000).for_each(|n| dedupe_index.insert(&ptr(n)));
+        (0..1000).for_each(|n| dedupe_index.judge(&ptr(n), true));
+        let bytes = dedupe_index.figures().bytes;
+        (1000..5000).for_each(|n| dedupe_index.insert(&ptr(n)));
+        let kept = (0..1000).filter(|n| known(&mut dedupe_index, *n)).count();
         assert!(kept > 900, "{kept}");
-        (5000..41_000).for_each(|n| hints.insert(&ptr(n)));
-        let figures = hints.figures();
+        (5000..41_000).for_each(|n| dedupe_index.insert(&ptr(n)));
+        let figures = dedupe_index.figures();
         assert_eq!((figures.bytes, figures.hits), (bytes, 1000));
         assert!(figures.used <= 4096 && figures.evicted > 30_000);
-        hints.judge(&ptr(40_999), false);
-        assert!(!known(&mut hints, 40_999));
+        dedupe_index.judge(&ptr(40_999), false);
+        assert!(!known(&mut dedupe_index, 40_999));
     }
     #[test]
     fn block_without_a_good_copy_loses_its_entry_to_its_replacement() {
-        let mut hints = index(4096);
-        (0..10).for_each(|n| hints.insert(&ptr(n)));
-        hints.distrust(ptr(3).address());
-        assert!((0..10).all(|n| known(&mut hints, n) == (n != 3)));
+        let mut dedupe_index = index(4096);
+        (0..10).for_each(|n| dedupe_index.insert(&ptr(n)));
+        dedupe_index.distrust(ptr(3).address());
+        assert!((0..10).all(|n| known(&mut dedupe_index, n) == (n != 3)));
         let restored = BlockPtr { vseg: VsegId(9), ..ptr(3) };
-        hints.insert(&restored);
-        assert_eq!(hints.get(&Content::of(&restored)), Some(restored));
+        dedupe_index.insert(&restored);
+        assert_eq!(dedupe_index.get(&Content::of(&restored)), Some(restored));
         // Too many blocks without a good copy: the index drops all entries.
-        (0..DISTRUSTED_MAX as u64).for_each(|n| hints.distrust(ptr(n + 100).address()));
-        assert!((0..10).all(|n| !known(&mut hints, n)));
-        hints.insert(&ptr(5));
-        assert!(known(&mut hints, 5));
+        (0..DISTRUSTED_MAX as u64).for_each(|n| dedupe_index.distrust(ptr(n + 100).address()));
+        assert!((0..10).all(|n| !known(&mut dedupe_index, n)));
+        dedupe_index.insert(&ptr(5));
+        assert!(known(&mut dedupe_index, 5));
     }
 }

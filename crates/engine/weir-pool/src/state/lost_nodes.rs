@@ -19,7 +19,7 @@ pub(crate) type Unreadable = HashMap<u64, PoolError>;
 
 /// Location of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskPlace {
+pub struct DiskAddress {
     /// Number of the vdev in the label.
     pub vdev: u16,
     /// Byte offset on each disk of the vdev.
@@ -38,7 +38,7 @@ pub(crate) struct LostNodes {
     /// True if a recount was requested.
     pub(crate) recount: AtomicBool,
     /// Leaked bytes that the next write-out subtracts from counters.
-    pub(crate) excess: Mutex<Vec<Excess>>,
+    pub(crate) leak: Mutex<Vec<Leak>>,
     /// Copies of metadata blocks that were bad at the last scan, by segment and offset.
     pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
 }
@@ -64,7 +64,7 @@ pub(crate) enum Marker {
 
 /// Space leak: bytes that a segment counts in addition to its live blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Excess {
+pub(crate) struct Leak {
     pub(crate) vseg: VsegId,
     pub(crate) bytes: u64,
     /// Commit at which the leak was found.

@@ -17,7 +17,7 @@ use crate::error::PoolError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMoment {
     /// Import epoch that committed the txg.
-    pub opening: Guid,
+    pub import_epoch: Guid,
     /// The committed txg.
     pub txg: Txg,
     /// Wall clock when a server recorded it; for messages only, never compared.
@@ -30,7 +30,7 @@ impl PoolMoment {
     /// began after this txg, it counts as containing this point.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
-        match shared_with(self.opening, lineage, uberblock.txg) {
+        match shared_with(self.import_epoch, lineage, uberblock.txg) {
             Some(shared) => shared < self.txg,
             None => {
                 let is_cut = lineage.len() == LINEAGE_MAX;
@@ -72,8 +72,8 @@ mod tests {
     use super::*;
     use crate::import::open_pool::tests::uberblock;
 
-    fn is_missing(opening: u64, txg: u64, uberblock: &Uberblock) -> bool {
-        let moment = PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms: 0 };
+    fn is_missing(import_epoch: u64, txg: u64, uberblock: &Uberblock) -> bool {
+        let moment = PoolMoment { import_epoch: Guid(import_epoch), txg: Txg(txg), unix_ms: 0 };
         moment.is_missing_from(uberblock)
     }
 

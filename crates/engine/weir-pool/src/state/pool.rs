@@ -16,7 +16,7 @@ use weir_cache::{BlockCache, CacheClass};
 use weir_device::Device;
 use weir_format::log::BatchBuilder;
 use weir_format::{
-    LINEAGE_MAX, Label, Opening, PtrKind, SegmentClass, StaleLeg, TreeRoot, VdevRole,
+    ImportEpoch, LINEAGE_MAX, Label, PtrKind, SegmentClass, StaleLeg, TreeRoot, VdevRole,
 };
 
 use crate::disks::labels::DamagedSlot;
@@ -32,11 +32,11 @@ use crate::state::claim::Keeper;
 use crate::state::cleaner_statistics::Cleanings;
 use crate::state::compression::Unpackers;
 use crate::state::damage::Damage;
-use crate::state::dedupe_index::{HintFigures, Hints};
+use crate::state::dedupe_index::{DedupeIndex, HintFigures};
 use crate::state::lost_nodes::LostNodes;
 use crate::state::moment::PoolMoment;
 use crate::state::scans::Scans;
-use crate::state::write_heads::Streams;
+use crate::state::write_heads::WriteHeads;
 
 /// Reason for which a destroyed pool refuses writes.
 const DESTROYED: &str = "the pool was destroyed";
@@ -71,9 +71,9 @@ pub(crate) struct History {
     /// First log epoch of this import epoch.
     pub(crate) log_epoch: u64,
     /// Earlier import epochs, newest first.
-    pub(crate) lineage: Vec<Opening>,
+    pub(crate) lineage: Vec<ImportEpoch>,
     /// Identity of this import epoch.
-    pub(crate) opening: Guid,
+    pub(crate) import_epoch: Guid,
     /// Legs that the last uberblock lists as stale, but that are in no label that the import found.
     /// A label on a missing disk may name them.
     pub(crate) left: Vec<StaleLeg>,
@@ -95,16 +95,16 @@ pub struct Pool {
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
     /// This import epoch and earlier ones, newest first.
-    pub(crate) lineage: Vec<Opening>,
+    pub(crate) lineage: Vec<ImportEpoch>,
     pub(crate) cache: BlockCache,
     pub(crate) unpackers: Unpackers,
     /// Dedupe index: blocks of volumes with dedupe, by content.
-    pub(crate) hints: Mutex<Hints>,
+    pub(crate) dedupe_index: Mutex<DedupeIndex>,
     /// Budget of the cache and of the remap and reference tables.
     cache_bytes: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committed: Mutex<Committed>,
-    pub(crate) streams: Mutex<Option<Streams>>,
+    pub(crate) streams: Mutex<Option<WriteHeads>>,
     pub(crate) bug: PlantedBug,
     /// Bytes written to the segments of each class, without copies and parity.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
@@ -141,12 +141,12 @@ impl Pool {
         committed: &Committed,
         options: &PoolOptions,
     ) -> Self {
-        let History { log_epoch, mut lineage, opening, left } = history;
-        lineage.insert(0, Opening { id: opening, first: committed.txg.next() });
+        let History { log_epoch, mut lineage, import_epoch, left } = history;
+        lineage.insert(0, ImportEpoch { id: import_epoch, first: committed.txg.next() });
         lineage.truncate(LINEAGE_MAX);
         let log_vdev = wanted_log_vdev(&vdevs);
         let log = IntentLog::new(label.pool, label.log_bytes, log_vdev, log_epoch, options.bug);
-        let streams = Streams::resume(&segments, committed.txg);
+        let streams = WriteHeads::resume(&segments, committed.txg);
         let config = Mutex::new(label.clone());
         let pool = Self {
             label,
@@ -156,7 +156,7 @@ impl Pool {
             lineage,
             cache: BlockCache::new(options.cache_bytes),
             unpackers: Unpackers::default(),
-            hints: Mutex::default(),
+            dedupe_index: Mutex::default(),
             cache_bytes: AtomicU64::new(options.cache_bytes),
             clock: Arc::clone(&options.clock),
             committed: Mutex::new(*committed),
@@ -199,8 +199,8 @@ impl Pool {
 
     /// The newest committed txg as a point in history that a later import can require.
     pub fn moment(&self) -> PoolMoment {
-        let (opening, txg) = (self.lineage[0].id, self.committed_txg());
-        PoolMoment { opening, txg, unix_ms: self.clock.unix_ms() }
+        let (import_epoch, txg) = (self.lineage[0].id, self.committed_txg());
+        PoolMoment { import_epoch, txg, unix_ms: self.clock.unix_ms() }
     }
 
     /// The planted bug, if any.
@@ -257,12 +257,12 @@ impl Pool {
 
     /// Changes the RAM limit of the dedupe index, and empties the index.
     pub fn set_hint_bytes(&self, bytes: u64) {
-        self.hints.lock().set_max(bytes);
+        self.dedupe_index.lock().set_max(bytes);
     }
 
     /// Statistics of the dedupe index.
     pub fn hint_figures(&self) -> HintFigures {
-        self.hints.lock().figures()
+        self.dedupe_index.lock().figures()
     }
 
     /// True if RAM has room for more changed reference tables. A changed table stays in RAM until

@@ -56,7 +56,7 @@ impl Lane {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct WriteHead {
     pub(crate) lanes: Vec<Lane>,
     /// For each write head, the vdev on which it opens new segments while that vdev has space.
     pub(crate) homes: Vec<u16>,
@@ -65,9 +65,9 @@ pub(crate) struct Stream {
 
 /// The open segments of a pool between write-outs, by class.
 #[derive(Debug)]
-pub(crate) struct Streams(pub(crate) Vec<Stream>);
+pub(crate) struct WriteHeads(pub(crate) Vec<WriteHead>);
 
-impl Streams {
+impl WriteHeads {
     /// Resumes with the segments that were open at the last commit. Bytes beyond their fill were
     /// never committed.
     pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
@@ -77,7 +77,7 @@ impl Streams {
                 let open = OpenSegment::new(segments, open);
                 Lane { open: Some(open), ..Lane::EMPTY }
             });
-            Stream { lanes: lanes.collect(), homes: Vec::new(), current: 0 }
+            WriteHead { lanes: lanes.collect(), homes: Vec::new(), current: 0 }
         };
         let mut streams = Self(SegmentClass::ALL.map(stream).into());
         streams.follow_vdevs(segments, committed);

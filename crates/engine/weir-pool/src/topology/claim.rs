@@ -91,7 +91,7 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
 /// `InUse` without `force`; nothing was written.
 pub(crate) async fn settle(
     disks: &[Labelled<'_>],
-    (identity, opening): (&Identity, Guid),
+    (identity, import_epoch): (&Identity, Guid),
     force: bool,
     clock: &dyn Clock,
 ) -> Result<bool, PoolError> {
@@ -102,7 +102,7 @@ pub(crate) async fn settle(
         return Err(error);
     }
     tracing::error!(%error, "the pool is taken from its owner by force");
-    let slot = identity.slot(label.pool, opening, 1, clock);
+    let slot = identity.slot(label.pool, import_epoch, 1, clock);
     let writes = disks.iter().map(|disk| {
         let slot = &slot;
         async move {
@@ -155,14 +155,14 @@ impl Pool {
     /// that the slots name now.
     #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
-        let opening = self.lineage[0].id;
-        let keeper = Keeper { identity, opening, beat: AtomicU64::new(0) };
+        let import_epoch = self.lineage[0].id;
+        let keeper = Keeper { identity, import_epoch, beat: AtomicU64::new(0) };
         if self.owner.set(keeper).is_ok() {
-            OPEN.lock().push(opening);
+            OPEN.lock().push(import_epoch);
             // A slot that cannot be overwritten still names an earlier epoch.
-            let earlier = self.lineage.iter().map(|opening| opening.id);
-            let openings = earlier.chain(before.iter().copied()).collect();
-            self.vdevs.guard().start(self.guid(), openings);
+            let earlier = self.lineage.iter().map(|import_epoch| import_epoch.id);
+            let import_epochs = earlier.chain(before.iter().copied()).collect();
+            self.vdevs.guard().start(self.guid(), import_epochs);
         }
         let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
@@ -211,7 +211,7 @@ impl Pool {
 
     fn slot(&self, keeper: &Keeper) -> Owner {
         let beat = keeper.beat.load(Ordering::Acquire);
-        let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
+        let slot = keeper.identity.slot(self.guid(), keeper.import_epoch, beat, &*self.clock);
         // The first txg of an import epoch references the same trees as the txg before. Losing that
         // first txg would lose no data, so the slot does not name it.
         let txg = self.committed_txg();

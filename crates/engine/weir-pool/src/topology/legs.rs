@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::limits::DISK_SILENT;
+use weir_base::limits::DISK_UNRESPONSIVE;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
@@ -51,7 +51,7 @@ const OPENING_LEAD: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// After the resilver of the new disk. Until then both disks are legs.
-    Beside,
+    Attached,
     /// Immediately; the old disk was out of use or stale.
     Instead,
     /// Immediately, although the old disk was up to date: the vdev has less redundancy until the
@@ -105,12 +105,12 @@ impl Pool {
         if vdev.role().holds_segments() {
             self.check_dispensable(vdev, leg)?;
         }
-        let silent = leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
+        let silent = leg.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE);
         leg.set_offline();
         if let Some(device) = leg.take_device() {
             if let Some(watch) = device.watch().filter(|_| silent) {
                 // Fail the I/O of the unresponsive disk, so that no task waits for it.
-                watch.let_go();
+                watch.fail_io();
             }
             self.depart(&device);
         }
@@ -120,7 +120,7 @@ impl Pool {
 
     /// Releases a leg's disk, so that the disk can be opened again. Returns false if the leg is in
     /// use.
-    pub fn let_go_of_leg(&self, guid: Guid) -> Result<bool, PoolError> {
+    pub fn fail_leg(&self, guid: Guid) -> Result<bool, PoolError> {
         let (_, leg) = self.leg(guid)?;
         if leg.usable().is_some() {
             return Ok(false);
@@ -138,11 +138,7 @@ impl Pool {
     /// The disk is not the one of this leg, or the leg was detached during the call
     /// (`NoSuchDisk`); nothing was changed.
     #[boxed(?Send)]
-    pub async fn bring_leg_back(
-        &self,
-        guid: Guid,
-        device: Arc<dyn Device>,
-    ) -> Result<(), PoolError> {
+    pub async fn online_leg(&self, guid: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
         let path = device.path().to_owned();
         let labels = read_labels(&*device).await.map_err(Arc::new)?;
         let DiskLabels { label, uberblocks, .. } = match labels {
@@ -210,7 +206,7 @@ impl Pool {
         let (vdev, leg) = self.leg(old)?;
         let room = vdev.mirrors() && vdev.legs.len() < MIRROR_LEGS_MAX;
         if leg.usable().is_some() && room {
-            return Ok(Replacement::Beside);
+            return Ok(Replacement::Attached);
         }
         self.check_dispensable(vdev, leg)?;
         let still_good = leg.is_up_to_date();
@@ -254,19 +250,19 @@ impl Pool {
                 let why = "a spare is not attached to or replaced: remove it, add another";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
-            Replacement::Beside if !vdev.mirrors() => {
+            Replacement::Attached if !vdev.mirrors() => {
                 let why = "a disk is attached to a disk or a mirror; raidz has a fixed width";
                 Err(PoolError::Layout { why: why.to_owned() })
             }
-            Replacement::Beside if vdev.legs.len() >= MIRROR_LEGS_MAX => {
+            Replacement::Attached if vdev.legs.len() >= MIRROR_LEGS_MAX => {
                 let why = format!("a mirror has at most {MIRROR_LEGS_MAX} disks");
                 Err(PoolError::Layout { why })
             }
-            Replacement::Beside if self.vdevs.legs().count() >= DISKS_MAX => {
+            Replacement::Attached if self.vdevs.legs().count() >= DISKS_MAX => {
                 let why = format!("a pool has at most {DISKS_MAX} disks");
                 Err(PoolError::Layout { why })
             }
-            Replacement::Beside => Ok(()),
+            Replacement::Attached => Ok(()),
             Replacement::Instead | Replacement::InsteadOfGood => self.check_dispensable(vdev, old),
         }
     }
@@ -293,7 +289,7 @@ impl Pool {
         leg.set_stale(Txg(0));
         self.check_joining(beside, how)?;
         match how {
-            Replacement::Beside => {
+            Replacement::Attached => {
                 vdev.legs.push(leg);
                 Ok(None)
             }
@@ -364,7 +360,7 @@ impl Pool {
 
     /// Takes a leg out of use permanently; the next uberblocks list it as stale.
     fn note_leaving(&self, vdev: &Vdev, leg: &Leg) -> DetachedLeg {
-        let answers = leg.silent().is_none_or(|silent| silent < DISK_SILENT);
+        let answers = leg.silent().is_none_or(|silent| silent < DISK_UNRESPONSIVE);
         let device = leg.usable().filter(|_| answers);
         let after = leg.stale_after().unwrap_or_else(|| self.committed_txg());
         let mut left = self.left.lock();

@@ -14,13 +14,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use weir_base::limits::{DISK_SILENT, OPEN_SILENT};
+use weir_base::limits::{DISK_UNRESPONSIVE, OPEN_UNRESPONSIVE};
 use weir_device::{Device, DeviceError, DeviceOp};
 
 use crate::state::pool::Pool;
 
 /// Poll interval for the legs of a pool that is being imported.
-const OPEN_LOOK: Duration = Duration::from_millis(500);
+const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Pool {
     /// Disks that have requests in flight and completed none for `limit`. Such a disk delays
@@ -36,7 +36,7 @@ impl Pool {
     }
 
     /// Keeps track of a disk that no longer belongs to a leg while it has operations in flight, so
-    /// that [`Self::let_go_of_silent_legs`] can fail them.
+    /// that [`Self::fail_unresponsive_legs`] can fail them.
     pub(crate) fn depart(&self, device: &Arc<dyn Device>) {
         let mut departed = self.departed.lock();
         departed.retain(|disk| disk.strong_count() > 0);
@@ -49,16 +49,16 @@ impl Pool {
 
     /// Stops I/O to every leg that was unresponsive for `limit` and that its vdev does not need.
     /// Returns the paths of these legs.
-    pub fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        let legs = self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit));
+    pub fn fail_unresponsive_legs(&self, limit: Duration) -> Vec<String> {
+        let legs = self.vdevs.iter().flat_map(|vdev| vdev.fail_unresponsive_legs(limit));
         let mut gone: Vec<String> = legs.collect();
         for disk in self.departed() {
             // The disk belongs to no leg any more, so no vdev needs it.
             if let Some(watch) = disk.watch()
-                && watch.silent().is_some_and(|silent| silent >= DISK_SILENT.min(limit))
-                && !watch.is_let_go()
+                && watch.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE.min(limit))
+                && !watch.is_io_failed()
             {
-                watch.let_go();
+                watch.fail_io();
                 gone.push(disk.path().to_owned());
             }
         }
@@ -94,11 +94,11 @@ impl Pool {
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
-            match select(work, self.clock.sleep(OPEN_LOOK)).await {
+            match select(work, self.clock.sleep(OPEN_POLL_INTERVAL)).await {
                 Either::Left((done, _)) => return done,
                 Either::Right(((), rest)) => work = rest,
             }
-            self.let_go_of_silent_legs(OPEN_SILENT);
+            self.fail_unresponsive_legs(OPEN_UNRESPONSIVE);
         }
     }
 
@@ -112,12 +112,12 @@ impl Pool {
         self.end_owner();
         for leg in self.vdevs.legs() {
             if let Some(watch) = leg.device().as_ref().and_then(|device| device.watch()) {
-                watch.let_go();
+                watch.fail_io();
             }
         }
         for disk in self.departed() {
             if let Some(watch) = disk.watch() {
-                watch.let_go();
+                watch.fail_io();
             }
         }
     }

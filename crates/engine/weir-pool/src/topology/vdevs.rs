@@ -186,7 +186,7 @@ impl Pool {
     pub async fn begin_removal(&self, vdev: u16) -> Result<(), PoolError> {
         assert!(!self.segments.area(vdev).is_open(), "it was closed first");
         let _labels = self.labels.lock().await;
-        self.vdevs[usize::from(vdev)].set_role(VdevRole::Leaving);
+        self.vdevs[usize::from(vdev)].set_role(VdevRole::Evacuating);
         self.next_config();
         self.write_configs().await?;
         tracing::info!(vdev, "vdev is leaving");
@@ -238,7 +238,7 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn cancel_removal(&self, vdev: u16) -> Result<bool, PoolError> {
         let leaving = &self.vdevs[usize::from(vdev)];
-        if leaving.role() != VdevRole::Leaving {
+        if leaving.role() != VdevRole::Evacuating {
             return Ok(false);
         }
         let _labels = self.labels.lock().await;
@@ -252,7 +252,7 @@ impl Pool {
 
     /// Vdevs that are being evacuated.
     pub fn evacuations(&self) -> Vec<Evacuation> {
-        let leaving = self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Leaving);
+        let leaving = self.vdevs.iter().filter(|vdev| vdev.role() == VdevRole::Evacuating);
         leaving.map(|vdev| self.evacuation(vdev.index)).collect()
     }
 
@@ -265,7 +265,7 @@ impl Pool {
     /// write-out may be in progress.
     pub fn can_leave(&self, vdev: u16) -> bool {
         let leaves = match self.vdev_role(vdev) {
-            VdevRole::Leaving | VdevRole::Spare => true,
+            VdevRole::Evacuating | VdevRole::Spare => true,
             VdevRole::Log => self.vdevs[usize::from(vdev)].is_closed_to_log(),
             VdevRole::Data | VdevRole::Removed => false,
         };

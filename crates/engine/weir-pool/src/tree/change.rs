@@ -21,19 +21,19 @@ pub struct Change {
     /// Number of blocks.
     pub count: u64,
     /// New pointers of the blocks.
-    pub to: Becomes,
+    pub to: NewContents,
 }
 
 /// New pointers of changed blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Becomes {
+pub enum NewContents {
     /// One block, or a hole of any size.
     Pointer(BlockPtr),
     /// Several blocks of one leaf.
     Run(LeafRun),
 }
 
-impl Becomes {
+impl NewContents {
     /// True if the change sets exactly the pointer `ptr`.
     pub(crate) fn is(&self, ptr: &BlockPtr) -> bool {
         matches!(self, Self::Pointer(to) if to == ptr)
@@ -44,12 +44,12 @@ impl Change {
     /// Turns a range of blocks into a hole.
     pub fn hole(blocks: Range<u64>) -> Self {
         let Range { start, end } = blocks;
-        Self { start, count: end - start, to: Becomes::Pointer(BlockPtr::HOLE) }
+        Self { start, count: end - start, to: NewContents::Pointer(BlockPtr::HOLE) }
     }
 
     /// Points one block to `ptr`.
     pub fn one(start: u64, ptr: BlockPtr) -> Self {
-        Self { start, count: 1, to: Becomes::Pointer(ptr) }
+        Self { start, count: 1, to: NewContents::Pointer(ptr) }
     }
 
     /// Points neighbouring blocks of one leaf to `ptrs`, in order.
@@ -60,7 +60,7 @@ impl Change {
         let count = ptrs.len() as u64;
         let fits = start % NODE_FANOUT as u64 + count <= NODE_FANOUT as u64;
         assert!(fits && count > 0, "a run lies within one leaf: {count} blocks from {start}");
-        Self { start, count, to: Becomes::Run(LeafRun::of(ptrs)) }
+        Self { start, count, to: NewContents::Run(LeafRun::of(ptrs)) }
     }
 
     pub(crate) fn end(&self) -> u64 {
@@ -69,13 +69,13 @@ impl Change {
 
     /// True if the change leaves a hole.
     pub fn is_hole(&self) -> bool {
-        matches!(&self.to, Becomes::Pointer(ptr) if ptr.is_hole())
+        matches!(&self.to, NewContents::Pointer(ptr) if ptr.is_hole())
     }
 
     /// The new pointer, if this change covers all of `blocks` with one pointer.
     pub(crate) fn covers(&self, blocks: &Range<u64>) -> Option<BlockPtr> {
         match self.to {
-            Becomes::Pointer(ptr) if self.start <= blocks.start && self.end() >= blocks.end => {
+            NewContents::Pointer(ptr) if self.start <= blocks.start && self.end() >= blocks.end => {
                 Some(ptr)
             }
             _ => None,

@@ -17,7 +17,7 @@ use weir_block::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;
-use crate::segments::sanity::Met;
+use crate::segments::sanity::Visited;
 use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Marker, Unreadable};
 use crate::state::pool::Pool;
@@ -38,7 +38,7 @@ pub struct Found {
 
 /// Specification of a tree diff.
 #[derive(Clone, Copy, Debug)]
-pub struct Unshared {
+pub struct DiffSpec {
     /// Tree whose blocks and nodes are returned.
     pub root: TreeRoot,
     /// Version that clients see in this tree. `None`: unreadable nodes are not added to the list of
@@ -57,7 +57,7 @@ pub struct Unshared {
     pub holes: bool,
 }
 
-impl Unshared {
+impl DiffSpec {
     /// Selects all blocks and nodes of one tree born after `after`.
     pub fn of_tree(root: TreeRoot, of: Option<TreeOf>, after: Txg) -> Self {
         Self { root, of, other: None, other_of: None, after, from: 0, holes: false }
@@ -121,11 +121,11 @@ pub struct Units {
 /// A tree diff in progress.
 pub struct Walk<'p> {
     pool: &'p Pool,
-    what: Unshared,
+    what: DiffSpec,
     started: bool,
     stack: Vec<Frame>,
     position: u64,
-    met: Met,
+    met: Visited,
     /// Number of unreadable nodes. The diff skips everything below them.
     damaged: u64,
     /// Number of nodes and records that the diff did not return, because a damage marker of either
@@ -136,7 +136,7 @@ pub struct Walk<'p> {
 
 impl Pool {
     /// Starts a tree diff.
-    pub fn unshared(&self, what: Unshared) -> Walk<'_> {
+    pub fn unshared(&self, what: DiffSpec) -> Walk<'_> {
         let position = what.from;
         Walk {
             pool: self,
@@ -144,7 +144,7 @@ impl Pool {
             started: false,
             stack: Vec::new(),
             position,
-            met: Met::default(),
+            met: Visited::default(),
             damaged: 0,
             kept: 0,
             unreadable: Unreadable::default(),

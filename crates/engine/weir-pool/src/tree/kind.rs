@@ -11,6 +11,6 @@ use weir_base::{DatasetId, Txg};
 pub struct TreeOf {
     /// The volume.
     pub volume: DatasetId,
-    /// Last txg in the version; [`Version::NOW`](crate::Version::NOW) for the head of the volume.
+    /// Last txg in the version; [`Version::HEAD`](crate::Version::NOW) for the head of the volume.
     pub version: Txg,
 }

@@ -26,9 +26,9 @@ use weir_format::{
     TreeRoot, node_pointer,
 };
 
-use crate::error::{BlockPlace, PoolError};
+use crate::error::{BlockAddress, PoolError};
 use crate::planted_bugs::PlantedBug;
-use crate::segments::sanity::{self, Met};
+use crate::segments::sanity::{self, Visited};
 use crate::segments::segment_table::Segments;
 use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Marker, Unreadable};
@@ -254,7 +254,7 @@ impl Pool {
             let (buf, start) =
                 vdev.read_verified(vdev.next_leg(), at, len, |bytes| decode(bytes).is_ok()).await?;
             let summary = decode(&buf[start..start + len]).map_err(|source| {
-                let place = Some(BlockPlace { vdev: pinned.vdev, offset: at });
+                let place = Some(BlockAddress { vdev: pinned.vdev, offset: at });
                 let pool = self.label.name.clone();
                 PoolError::Structure { pool, what: SEGMENT, place, source }
             })?;
@@ -535,7 +535,7 @@ impl Pool {
         let mut sets = HashMap::<VsegId, LiveSet>::default();
         for (part, tree) in trees {
             let (mut level, mut here) = (tree.height, vec![(tree.ptr, 0)]);
-            let mut met = Met::default();
+            let mut met = Visited::default();
             loop {
                 here.retain(|(ptr, _)| !ptr.is_hole() && met.note_any(ptr).is_ok());
                 for (ptr, index) in &here {

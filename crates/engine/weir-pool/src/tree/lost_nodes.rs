@@ -24,8 +24,8 @@ use weir_block::Block;
 use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind};
 
 use crate::error::PoolError;
-use crate::segments::sanity::Met;
-use crate::state::lost_nodes::{DiskPlace, Marker, Unreadable};
+use crate::segments::sanity::Visited;
+use crate::state::lost_nodes::{DiskAddress, Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::{Tree, slot_of};
 
@@ -96,11 +96,11 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::read_block`].
-    pub async fn disk_place(&self, ptr: &BlockPtr) -> Result<DiskPlace, PoolError> {
+    pub async fn disk_address(&self, ptr: &BlockPtr) -> Result<DiskAddress, PoolError> {
         let pinned = self.locate(ptr).await?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let offset = if vdev.mirrors() { vdev.base + pinned.at } else { pinned.at };
-        Ok(DiskPlace { vdev: pinned.vdev, offset, len: ptr.stored_bytes() })
+        Ok(DiskAddress { vdev: pinned.vdev, offset, len: ptr.stored_bytes() })
     }
 
     /// The segment that holds a block; for tests.
@@ -214,7 +214,7 @@ impl Tree<'_> {
     #[boxed(?Send)]
     pub async fn has_markers(&self) -> Result<bool, PoolError> {
         let (ptr, height) = self.top();
-        let mut met = Met::default();
+        let mut met = Visited::default();
         Ok(self.marker_under(None, ptr, height, &mut met).await? != Marker::None)
     }
 
@@ -226,7 +226,7 @@ impl Tree<'_> {
         ptr: BlockPtr,
         level: u8,
     ) -> Result<Marker, PoolError> {
-        self.marker_under(of, ptr, level, &mut Met::default()).await
+        self.marker_under(of, ptr, level, &mut Visited::default()).await
     }
 
     fn marker_under<'s>(
@@ -234,7 +234,7 @@ impl Tree<'_> {
         of: Option<(BlockPtr, u8)>,
         ptr: BlockPtr,
         level: u8,
-        met: &'s mut Met,
+        met: &'s mut Visited,
     ) -> Pin<Box<dyn Future<Output = Result<Marker, PoolError>> + 's>> {
         Box::pin(async move {
             if let Some((named, named_level)) = ptr.damaged_node() {

@@ -18,7 +18,7 @@ use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, SegmentClass, TreeRoot};
 use crate::error::PoolError;
 use crate::segments::entries::table_block;
 use crate::segments::lost_part::LostPart;
-use crate::segments::sanity::Met;
+use crate::segments::sanity::Visited;
 use crate::segments::segment_table::Segments;
 use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
@@ -29,7 +29,7 @@ const NODES_TOGETHER: usize = 256;
 
 /// The metadata trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnTree {
+pub enum MetadataTree {
     /// The segment table.
     Segments,
     /// The dataset directory.
@@ -44,7 +44,7 @@ pub enum OwnTree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnPlace {
     /// Tree of the node or block.
-    pub tree: OwnTree,
+    pub tree: MetadataTree,
     /// Level of the node; 0: a block.
     pub level: u8,
     /// Index of the node or block among those of its level.
@@ -96,7 +96,7 @@ impl Tree<'_> {
         let TreeRoot { ptr, height } = self.root;
         let mut whole = WholeTree::default();
         let mut here = vec![(0, ptr)];
-        let mut met = Met::default();
+        let mut met = Visited::default();
         let mut unreadable = Unreadable::default();
         for level in (1..=height).rev() {
             here = self.part_markers(here, level, &mut whole, &mut unreadable).await?;
@@ -176,12 +176,12 @@ impl Segments {
             return;
         }
         let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
-        let excess = roots.filter_map(|(vseg, slot)| {
+        let leak = roots.filter_map(|(vseg, slot)| {
             let lives = of_roots.get(vseg).copied().unwrap_or_default();
-            let excess = u64::from(slot.entry.live_bytes).saturating_sub(lives);
-            (excess > 0).then_some((*vseg, excess))
+            let leak = u64::from(slot.entry.live_bytes).saturating_sub(lives);
+            (leak > 0).then_some((*vseg, leak))
         });
-        for (vseg, bytes) in excess.collect::<Vec<_>>() {
+        for (vseg, bytes) in leak.collect::<Vec<_>>() {
             tracing::info!(vseg = vseg.0, bytes, "space below lost nodes of the pool is back");
             inner.take_live(vseg, bytes as usize, txg);
             inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
@@ -199,10 +199,10 @@ impl Pool {
         let trees = {
             let committed = self.committed.lock();
             [
-                (OwnTree::Segments, committed.segments),
-                (OwnTree::Datasets, committed.datasets),
-                (OwnTree::Remaps, committed.remaps),
-                (OwnTree::References, committed.references),
+                (MetadataTree::Segments, committed.segments),
+                (MetadataTree::Datasets, committed.datasets),
+                (MetadataTree::Remaps, committed.remaps),
+                (MetadataTree::References, committed.references),
             ]
         };
         let mut places = Vec::new();

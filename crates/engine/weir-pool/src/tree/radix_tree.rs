@@ -25,18 +25,18 @@ use weir_format::{
 };
 
 use crate::error::PoolError;
-use crate::segments::sanity::{self, Met};
+use crate::segments::sanity::{self, Visited};
 use crate::state::lost_nodes::Unreadable;
 use crate::state::pool::Pool;
-use crate::tree::snapshot_chain::{Held, end_of};
+use crate::tree::snapshot_chain::{SharedBirths, end_of};
 
 /// Earlier versions of the volume whose tree is being changed: their ends, and the blocks that they
 /// reference.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
+pub struct EarlierSnapshots {
     /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
     /// them.
-    pub held: Held,
+    pub held: SharedBirths,
     /// Last txg of the newest earlier version, even if that version is being destroyed.
     pub newest: Txg,
     /// Last txg of the second newest earlier version.
@@ -51,7 +51,7 @@ pub struct Past {
 /// Kind of a tree. The kind selects the write head for the tree's nodes, and their owner in
 /// summaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TreeHome {
+pub enum TreeKind {
     /// A metadata tree. Each of its blocks has one reference; the cleaner never moves them, because
     /// commits rewrite the whole tree instead.
     Root,
@@ -59,7 +59,7 @@ pub enum TreeHome {
     Dataset(DatasetId),
 }
 
-impl TreeHome {
+impl TreeKind {
     pub(crate) fn class(self) -> SegmentClass {
         match self {
             Self::Root => SegmentClass::Root,
@@ -267,7 +267,7 @@ impl<'a> Tree<'a> {
             tree: *self,
             range: range.start..end,
             unreadable: Unreadable::default(),
-            met: Met::default(),
+            met: Visited::default(),
             damaged,
             found,
         };
@@ -284,7 +284,7 @@ impl<'a> Tree<'a> {
     #[boxed(?Send)]
     pub async fn walk(
         &self,
-        held: &Held,
+        held: &SharedBirths,
         freed_to: u64,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
@@ -295,7 +295,7 @@ impl<'a> Tree<'a> {
     /// partial record whose address is not in `seen`.
     pub(crate) async fn walk_replaced(
         &self,
-        held: &Held,
+        held: &SharedBirths,
         freed_to: u64,
         mut seen: Option<&mut HashSet<u64>>,
         visit: &mut dyn FnMut(BlockPtr),
@@ -308,7 +308,7 @@ impl<'a> Tree<'a> {
                 && end_of(level, index) > freed_to
                 && ptr.birth > held.below(level, index)
         };
-        let mut met = Met::default();
+        let mut met = Visited::default();
         while !here.is_empty() {
             here.retain(|(ptr, index)| is_own(ptr, level, *index));
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
@@ -371,7 +371,7 @@ impl<'a> Tree<'a> {
     async fn visit_replaced(
         &self,
         (ptr, index): (&BlockPtr, u64),
-        held: &Held,
+        held: &SharedBirths,
         (seen, named): (&mut HashSet<u64>, &mut HashSet<u64>),
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<(), PoolError> {
@@ -475,7 +475,7 @@ struct Scan<'t, 'f> {
     tree: Tree<'t>,
     range: Range<u64>,
     unreadable: Unreadable,
-    met: Met,
+    met: Visited,
     /// Receives unreadable ranges; if `None`, damage ends the scan.
     damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
     found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,

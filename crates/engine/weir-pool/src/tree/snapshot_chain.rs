@@ -32,7 +32,7 @@ pub(crate) fn end_of(level: u8, index: u64) -> u64 {
 /// The head of a volume, or its state at the end of a txg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Last txg in the version; [`Self::NOW`] for the head.
+    /// Last txg in the version; [`Self::HEAD`] for the head.
     pub txg: Txg,
     /// Root of the tree of this version.
     pub root: TreeRoot,
@@ -42,7 +42,7 @@ pub struct Version {
 
 impl Version {
     /// Txg that represents the head of a volume.
-    pub const NOW: Txg = Txg(u64::MAX);
+    pub const HEAD: Txg = Txg(u64::MAX);
 
     fn leads_to(&self, owner: &BlockOwner) -> bool {
         end_of(owner.level, owner.index) > self.freed_to
@@ -51,7 +51,7 @@ impl Version {
 
 /// The versions of a volume, and the blocks that it inherits.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct SnapshotChain {
     /// The volume.
     pub volume: DatasetId,
     /// Blocks born by this txg belong to the snapshot chain of the origin.
@@ -60,15 +60,15 @@ pub struct Line {
     pub versions: Vec<Version>,
 }
 
-impl Line {
+impl SnapshotChain {
     /// Returns the identity of a version of this volume.
     pub fn of(&self, version: Txg) -> TreeOf {
         TreeOf { volume: self.volume, version }
     }
 
     /// Returns the blocks that the versions before `index` also reference.
-    pub fn held_before(&self, index: usize) -> Held {
-        let mut held = Held { until: self.inherits, leaving: None };
+    pub fn held_before(&self, index: usize) -> SharedBirths {
+        let mut held = SharedBirths { until: self.inherits, leaving: None };
         for version in &self.versions[..index] {
             held.add(version.txg, version.freed_to);
         }
@@ -78,7 +78,7 @@ impl Line {
 
 /// Blocks of a tree that earlier versions also reference, given as a limit on their birth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct SharedBirths {
     /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
     /// Set if a version is partly freed. The version still references blocks born up to this later
@@ -86,7 +86,7 @@ pub struct Held {
     pub leaving: Option<(Txg, u64)>,
 }
 
-impl Held {
+impl SharedBirths {
     /// Adds the next version. Versions must be added in the order of their txgs.
     pub fn add(&mut self, txg: Txg, freed_to: u64) {
         if freed_to == 0 {
@@ -129,8 +129,8 @@ impl Held {
 pub struct Roots {
     /// For each owner: the snapshot chains that reference its blocks, each with the last birth txg
     /// of those blocks.
-    owners: HashMap<DatasetId, Vec<(Txg, Arc<Line>)>>,
-    lines: Vec<Arc<Line>>,
+    owners: HashMap<DatasetId, Vec<(Txg, Arc<SnapshotChain>)>>,
+    lines: Vec<Arc<SnapshotChain>>,
     lost: LostOwners,
 }
 
@@ -146,14 +146,18 @@ pub struct LostOwners {
 impl Roots {
     /// Adds a chain with the datasets that wrote its blocks. Each dataset wrote blocks up to the
     /// txg given with it.
-    pub fn add(&mut self, line: Line, owners: impl IntoIterator<Item = (Txg, DatasetId)>) {
-        let line = Arc::new(line);
+    pub fn add(
+        &mut self,
+        chain: SnapshotChain,
+        owners: impl IntoIterator<Item = (Txg, DatasetId)>,
+    ) {
+        let chain = Arc::new(chain);
         for (until, owner) in owners {
             let lines = self.owners.entry(owner).or_default();
             let at = lines.partition_point(|(other, _)| *other < until);
-            lines.insert(at, (until, Arc::clone(&line)));
+            lines.insert(at, (until, Arc::clone(&chain)));
         }
-        self.lines.push(line);
+        self.lines.push(chain);
     }
 
     /// Sets the datasets whose snapshot chains are unknown.
@@ -173,7 +177,7 @@ impl Roots {
     }
 
     /// All chains, each once.
-    pub fn lines(&self) -> &[Arc<Line>] {
+    pub fn lines(&self) -> &[Arc<SnapshotChain>] {
         &self.lines
     }
 
@@ -185,10 +189,10 @@ impl Roots {
         birth: Txg,
     ) -> Option<(DatasetId, &Version)> {
         let lines = self.owners.get(&owner.dataset)?;
-        let (_, line) = lines.iter().find(|(until, _)| *until >= birth)?;
-        let born = line.versions.partition_point(|version| version.txg < birth);
-        let version = line.versions[born..].iter().find(|version| version.leads_to(owner))?;
-        Some((line.volume, version))
+        let (_, chain) = lines.iter().find(|(until, _)| *until >= birth)?;
+        let born = chain.versions.partition_point(|version| version.txg < birth);
+        let version = chain.versions[born..].iter().find(|version| version.leads_to(owner))?;
+        Some((chain.volume, version))
     }
 }
 
@@ -217,11 +221,11 @@ mod tests {
     #[test]
     fn lookup_uses_the_first_version_after_a_birth() {
         let mut roots = Roots::default();
-        let now = Version { txg: Version::NOW, ..version(99, 0) };
+        let now = Version { txg: Version::HEAD, ..version(99, 0) };
         let versions = vec![version(10, 0), version(20, 128), version(30, 0), now];
         roots.add(
-            Line { volume: DatasetId(7), inherits: Txg(5), versions },
-            [(Txg(12), DatasetId(3)), (Version::NOW, DatasetId(7))],
+            SnapshotChain { volume: DatasetId(7), inherits: Txg(5), versions },
+            [(Txg(12), DatasetId(3)), (Version::HEAD, DatasetId(7))],
         );
         assert_eq!(asked(&roots, owner(3, 0, 1), 10), Some(10));
         assert_eq!(asked(&roots, owner(3, 0, 1), 13), None, "that one wrote nothing later here");
@@ -235,15 +239,15 @@ mod tests {
 
     #[test]
     fn shared_births_depend_on_the_index_of_a_partly_freed_version() {
-        let line = Line {
+        let chain = SnapshotChain {
             volume: DatasetId(7),
             inherits: Txg(5),
             versions: vec![version(10, 0), version(20, 128), version(30, 0)],
         };
-        assert_eq!(line.held_before(0), Held { until: Txg(5), leaving: None });
-        let held = line.held_before(2);
+        assert_eq!(chain.held_before(0), SharedBirths { until: Txg(5), leaving: None });
+        let held = chain.held_before(2);
         assert_eq!((held.at(0, 127), held.at(0, 128)), (Txg(10), Txg(20)));
         assert_eq!((held.at(2, 0), held.below(2, 0)), (Txg(20), Txg(10)));
-        assert_eq!(line.held_before(3), Held { until: Txg(30), leaving: None });
+        assert_eq!(chain.held_before(3), SharedBirths { until: Txg(30), leaving: None });
     }
 }

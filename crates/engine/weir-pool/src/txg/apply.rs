@@ -11,11 +11,11 @@ use weir_block::BlockMut;
 use weir_format::{BlockPtr, TreeRoot, set_node_pointer};
 
 use crate::error::PoolError;
-use crate::segments::sanity::Met;
+use crate::segments::sanity::Visited;
 use crate::state::lost_nodes::Unreadable;
 use crate::tree::change::Change;
 use crate::tree::delta::Delta;
-use crate::tree::radix_tree::{Past, Tree, TreeHome, span};
+use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind, span};
 use crate::txg::apply_nodes::{Apply, touched_slots, write_node};
 use crate::txg::write_out::WriteOut;
 
@@ -55,8 +55,8 @@ impl Tree<'_> {
     pub async fn apply(
         &self,
         out: &mut WriteOut<'_>,
-        home: TreeHome,
-        past: &Past,
+        home: TreeKind,
+        past: &EarlierSnapshots,
         changes: &[Change],
     ) -> Result<(TreeRoot, Delta), PoolError> {
         let mut delta = Delta::default();
@@ -64,7 +64,7 @@ impl Tree<'_> {
         if let Some(last) = changes.last() {
             assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
         }
-        let (unreadable, met) = (Unreadable::default(), Met::default());
+        let (unreadable, met) = (Unreadable::default(), Visited::default());
         let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable, met };
         let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
@@ -76,7 +76,7 @@ impl Tree<'_> {
     pub async fn grow(
         &self,
         out: &mut WriteOut<'_>,
-        home: TreeHome,
+        home: TreeKind,
         height: u8,
     ) -> Result<(TreeRoot, Delta), PoolError> {
         let mut root = self.root;

@@ -18,13 +18,13 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
-use crate::segments::sanity::Met;
+use crate::segments::sanity::Visited;
 use crate::state::compression::{CompressHistory, RawRecord};
 use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Unreadable, node_of_markers};
-use crate::tree::change::{Becomes, Change, within};
+use crate::tree::change::{Change, NewContents, within};
 use crate::tree::delta::Delta;
-use crate::tree::radix_tree::{Past, Tree, TreeHome, WARM_LEVEL, span};
+use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind, WARM_LEVEL, span};
 use crate::tree::snapshot_chain::Version;
 use crate::txg::write_out::WriteOut;
 
@@ -32,12 +32,12 @@ use crate::txg::write_out::WriteOut;
 pub(crate) struct Apply<'j, 'o, 'p> {
     pub(crate) tree: Tree<'j>,
     pub(crate) out: &'j mut WriteOut<'o>,
-    pub(crate) home: TreeHome,
-    pub(crate) past: &'j Past,
+    pub(crate) home: TreeKind,
+    pub(crate) past: &'j EarlierSnapshots,
     pub(crate) delta: &'p mut Delta,
     pub(crate) unreadable: Unreadable,
     /// Nodes already visited while subtrees were freed.
-    pub(crate) met: Met,
+    pub(crate) met: Visited,
 }
 
 impl Apply<'_, '_, '_> {
@@ -183,14 +183,14 @@ impl Apply<'_, '_, '_> {
             return Err(error);
         }
         self.note_leak(error)?;
-        self.list(place, ptr, Version::NOW);
+        self.list(place, ptr, Version::HEAD);
         Ok(())
     }
 
     /// Adds the records below a node to the list of permanent errors, for versions of the volume up
     /// to `version`.
     fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
-        if let TreeHome::Dataset(volume) = self.home {
+        if let TreeKind::Dataset(volume) = self.home {
             let birth = ptr.birth;
             let lost = LiveOf::Volume { volume, level, index, birth, version };
             self.tree.pool.note_lost(&lost);
@@ -219,7 +219,7 @@ impl Apply<'_, '_, '_> {
         }
         tracing::error!(%error, "what is below a damaged node stays as it is");
         self.tree.pool.note_lost_node(self.out.txg);
-        if self.home == TreeHome::Root {
+        if self.home == TreeKind::Root {
             self.tree.pool.want_new_roots();
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Apply<'_, '_, '_> {
                     // A commit may put the same pointer of an unreadable block back into a metadata
                     // tree. The block is then not freed, so its segment must not count the block
                     // again: a damaged pointer may name a dead segment.
-                    Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
+                    Ok(old) if self.home == TreeKind::Root && change.to.is(&old) => {
                         self.count_lost(&old, 0, block);
                     }
                     Ok(old) if self.is_replaced(&old, change) => {
@@ -255,11 +255,11 @@ impl Apply<'_, '_, '_> {
                 }
             }
             match &change.to {
-                Becomes::Pointer(ptr) => slots.for_each(|slot| {
+                NewContents::Pointer(ptr) => slots.for_each(|slot| {
                     self.delta.gain(ptr);
                     set_node_pointer(leaf, slot, ptr);
                 }),
-                Becomes::Run(run) => {
+                NewContents::Run(run) => {
                     *self.delta += run.gain;
                     run.put(leaf, slots.start);
                 }
@@ -270,7 +270,7 @@ impl Apply<'_, '_, '_> {
 
     /// True if a change replaces `old` with a partial record that refers to it.
     fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
-        let Becomes::Pointer(new) = &change.to else { return false };
+        let NewContents::Pointer(new) = &change.to else { return false };
         self.tree.pool.bug != PlantedBug::ReplacedFreed
             && new.is_partial()
             && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
@@ -355,7 +355,7 @@ impl Apply<'_, '_, '_> {
 
 pub(crate) async fn write_node(
     out: &mut WriteOut<'_>,
-    home: TreeHome,
+    home: TreeKind,
     (level, index): (u8, u64),
     node: &Block,
 ) -> Result<BlockPtr, PoolError> {

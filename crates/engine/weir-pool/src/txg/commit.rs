@@ -32,7 +32,7 @@ use crate::segments::tables::{HoldsTables, Table};
 use crate::state::compression::{CompressHistory, RawRecord};
 use crate::state::pool::{Committed, Pool};
 use crate::tree::change::{Change, filled};
-use crate::tree::radix_tree::{Past, Tree, TreeHome};
+use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
 use crate::txg::write_out::WriteOut;
 
 /// Copies of the bootstrap table per commit, both in one root segment. With two, a bad sector loses
@@ -295,7 +295,7 @@ impl Pool {
         }
         let blocks = vsegs.last().map_or(1, |last| last.0 + 1);
         let height = TreeRoot::height_for(blocks).max(root.height);
-        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
+        let root = Tree::new(self, root).grow(out, TreeKind::Root, height).await?.0;
         let mut changes = Vec::with_capacity(vsegs.len());
         let mut stored = Vec::new();
         for vseg in vsegs {
@@ -321,8 +321,9 @@ impl Pool {
         if all {
             changes = filled(changes, root.blocks(), &kept);
         }
-        let (root, _) =
-            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
+        let (root, _) = Tree::new(self, root)
+            .apply(out, TreeKind::Root, &EarlierSnapshots::default(), &changes)
+            .await?;
         Ok((root, stored))
     }
 
@@ -337,8 +338,8 @@ impl Pool {
         let inside = lost.iter().map(|range| range.start..range.end.min(root.blocks()));
         let holes: Vec<Change> =
             inside.filter(|range| !range.is_empty()).map(Change::hole).collect();
-        let past = Past::default();
-        Ok(Tree::new(self, root).apply(out, TreeHome::Root, &past, &holes).await?.0)
+        let past = EarlierSnapshots::default();
+        Ok(Tree::new(self, root).apply(out, TreeKind::Root, &past, &holes).await?.0)
     }
 
     async fn write_segment_table(
@@ -349,7 +350,7 @@ impl Pool {
     ) -> Result<TreeRoot, PoolError> {
         let (_, next_vseg) = self.segments.root_segments();
         let height = TreeRoot::height_for(table_block(next_vseg) + 1);
-        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
+        let root = Tree::new(self, root).grow(out, TreeKind::Root, height).await?.0;
         let mut changes = Vec::new();
         for (start, content) in self.segments.take_dirty_blocks(all) {
             let ptr = match content {
@@ -361,8 +362,9 @@ impl Pool {
         if all {
             changes = filled(changes, root.blocks(), &self.segments.lost_blocks());
         }
-        let (root, _) =
-            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
+        let (root, _) = Tree::new(self, root)
+            .apply(out, TreeKind::Root, &EarlierSnapshots::default(), &changes)
+            .await?;
         Ok(root)
     }
 

@@ -29,17 +29,17 @@ use crate::txg::write_out::WriteOut;
 
 /// A record whose content is probably on disk, according to the dedupe index. It waits for a
 /// comparison with the stored block.
-pub struct Hinted {
+pub struct Candidate {
     owner: BlockOwner,
     blocks: Vec<Block>,
     /// Bytes of the record and its stored form; `None` where they equal the single block.
     bytes: Option<Vec<u8>>,
     packed: Option<Vec<u8>>,
     content: Content,
-    hint: BlockPtr,
+    dedupe_entry: BlockPtr,
 }
 
-impl Hinted {
+impl Candidate {
     fn raw(&self) -> RawRecord<'_> {
         let bytes = self.bytes.as_deref().unwrap_or_else(|| &self.blocks[0][..]);
         RawRecord::new(self.content.record, &self.blocks, bytes)
@@ -51,11 +51,11 @@ impl Hinted {
 }
 
 /// Outcome of a dedupe lookup.
-pub enum Looked {
+pub enum Lookup {
     /// Pointer to the record: it was stored, or shares a cached block of the same content.
     Done(BlockPtr),
-    /// The index names a candidate on disk, which [`WriteOut::write_hinted`] must compare.
-    Hinted(Hinted),
+    /// The index names a candidate on disk, which [`WriteOut::write_candidate`] must compare.
+    Candidate(Candidate),
 }
 
 impl Pool {
@@ -68,17 +68,17 @@ impl Pool {
 
     /// Returns a block that may have this content, if RAM has room for more changed reference
     /// counts.
-    fn hint(&self, content: &Content) -> Option<BlockPtr> {
-        let hint = self.hints.lock().get(content);
-        hint.filter(|_| self.has_room_for_tables())
+    fn dedupe_entry(&self, content: &Content) -> Option<BlockPtr> {
+        let dedupe_entry = self.dedupe_index.lock().get(content);
+        dedupe_entry.filter(|_| self.has_room_for_tables())
     }
 
     /// For each record, returns whether the block that the index names has the same content; false
     /// if that block cannot be read. All reads run concurrently, and neighbouring blocks share a
     /// read.
-    async fn equal_on_disk(&self, hinted: &[Hinted]) -> Vec<bool> {
-        let mut wanted = Vec::with_capacity(hinted.len());
-        for (index, Hinted { hint: ptr, .. }) in hinted.iter().enumerate() {
+    async fn equal_on_disk(&self, candidate: &[Candidate]) -> Vec<bool> {
+        let mut wanted = Vec::with_capacity(candidate.len());
+        for (index, Candidate { dedupe_entry: ptr, .. }) in candidate.iter().enumerate() {
             if let Ok(place) = self.locate(ptr).await {
                 wanted.push(Wanted { index, ptr: *ptr, place });
             }
@@ -90,12 +90,13 @@ impl Pool {
             };
             let first = run[0].place.at;
             let equal = run.iter().filter(|Wanted { index, place, .. }| {
-                let (at, stored) = (start + (place.at - first) as usize, hinted[*index].stored());
+                let (at, stored) =
+                    (start + (place.at - first) as usize, candidate[*index].stored());
                 buf.get(at..at + stored.len()) == Some(stored)
             });
             equal.map(|wanted| wanted.index).collect()
         });
-        let mut equal = vec![false; hinted.len()];
+        let mut equal = vec![false; candidate.len()];
         for index in join_all(reads).await.into_iter().flatten() {
             equal[index] = true;
         }
@@ -115,7 +116,7 @@ impl WriteOut<'_> {
         raw: RawRecord<'_>,
         compression: Compression,
         history: &mut CompressHistory,
-    ) -> Result<Looked, PoolError> {
+    ) -> Result<Lookup, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
         let (stored, codec) = packer.pack(raw.bytes(), compression, history);
         let done = self.look(owner, raw, stored, codec).await;
@@ -129,37 +130,49 @@ impl WriteOut<'_> {
         raw: RawRecord<'_>,
         stored: &[u8],
         codec: Codec,
-    ) -> Result<Looked, PoolError> {
+    ) -> Result<Lookup, PoolError> {
         let (stored_units, record) = ((stored.len() / PACK_BYTES) as u16, raw.size());
         let content = Content { checksum: checksum::xxh3_128(stored), stored_units, codec, record };
-        let judged = match self.pool.hint(&content) {
+        let judged = match self.pool.dedupe_entry(&content) {
             None => None,
-            Some(hint) if self.pool.is_cached_as(&hint, raw) => Some((hint, true)),
-            Some(hint) if self.is_older(&hint) => {
+            Some(dedupe_entry) if self.pool.is_cached_as(&dedupe_entry, raw) => {
+                Some((dedupe_entry, true))
+            }
+            Some(dedupe_entry) if self.is_older(&dedupe_entry) => {
                 let bytes = (!record.is_block()).then(|| raw.bytes().to_vec());
                 let packed = (codec != Codec::Raw).then(|| stored.to_vec());
                 let blocks = raw.blocks().to_vec();
-                return Ok(Looked::Hinted(Hinted { owner, blocks, bytes, packed, content, hint }));
+                return Ok(Lookup::Candidate(Candidate {
+                    owner,
+                    blocks,
+                    bytes,
+                    packed,
+                    content,
+                    dedupe_entry,
+                }));
             }
-            Some(hint) => Some((hint, false)),
+            Some(dedupe_entry) => Some((dedupe_entry, false)),
         };
-        self.share_or_store(owner, raw, stored, content, judged).await.map(Looked::Done)
+        self.share_or_store(owner, raw, stored, content, judged).await.map(Lookup::Done)
     }
 
     /// Compares records with the blocks that the index names, then shares those blocks or stores
-    /// the records. Returns pointers in the order of `hinted`. The caller keeps `hinted` small
+    /// the records. Returns pointers in the order of `candidate`. The caller keeps `candidate` small
     /// enough to be in RAM twice, and frees nothing between the lookup and this call.
     ///
     /// # Errors
     /// As [`Self::write_record`].
-    pub async fn write_hinted(&mut self, hinted: &[Hinted]) -> Result<Vec<BlockPtr>, PoolError> {
-        let equal = self.pool.equal_on_disk(hinted).await;
-        let mut ptrs = Vec::with_capacity(hinted.len());
-        for (one, equal) in hinted.iter().zip(equal) {
-            let Hinted { owner, content, hint, .. } = one;
+    pub async fn write_candidate(
+        &mut self,
+        candidate: &[Candidate],
+    ) -> Result<Vec<BlockPtr>, PoolError> {
+        let equal = self.pool.equal_on_disk(candidate).await;
+        let mut ptrs = Vec::with_capacity(candidate.len());
+        for (one, equal) in candidate.iter().zip(equal) {
+            let Candidate { owner, content, dedupe_entry, .. } = one;
             // Repeat the lookup: an earlier record of the batch may have had the same content.
-            let judged = self.pool.hint(content).map(|now| {
-                let compared = equal && now.address() == hint.address();
+            let judged = self.pool.dedupe_entry(content).map(|now| {
+                let compared = equal && now.address() == dedupe_entry.address();
                 (now, compared || self.pool.is_cached_as(&now, one.raw()))
             });
             let (raw, stored) = (one.raw(), one.stored());
@@ -178,19 +191,19 @@ impl WriteOut<'_> {
         content: Content,
         judged: Option<(BlockPtr, bool)>,
     ) -> Result<BlockPtr, PoolError> {
-        if let Some((hint, right)) = judged {
-            let shared = right && self.share_hinted(&hint).await?;
+        if let Some((dedupe_entry, right)) = judged {
+            let shared = right && self.share_hinted(&dedupe_entry).await?;
             // An index entry whose block could not be compared is not counted as wrong.
-            if shared || self.is_older(&hint) {
-                self.pool.hints.lock().judge(&hint, shared);
+            if shared || self.is_older(&dedupe_entry) {
+                self.pool.dedupe_index.lock().judge(&dedupe_entry, shared);
             }
             if shared {
-                return Ok(hint.shared_in(self.txg));
+                return Ok(dedupe_entry.shared_in(self.txg));
             }
         }
         let what = (SegmentClass::Data, Some(owner), PtrKind::Data);
         let ptr = self.store(what, raw, stored, (content.codec, content.checksum)).await?;
-        self.pool.hints.lock().insert(&ptr);
+        self.pool.dedupe_index.lock().insert(&ptr);
         Ok(ptr)
     }
 

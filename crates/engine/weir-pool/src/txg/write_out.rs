@@ -35,7 +35,7 @@ use crate::planted_bugs::PlantedBug;
 use crate::segments::entries::Freed;
 use crate::state::compression::{CompressHistory, Packer, RawRecord};
 use crate::state::pool::Pool;
-use crate::state::write_heads::{Lane, OpenSegment, Streams};
+use crate::state::write_heads::{Lane, OpenSegment, WriteHeads};
 
 /// Maximum number of freed blocks that wait until their remap tables are read. Waiting blocks of
 /// one table are freed together; the bound limits RAM while a large volume is destroyed.
@@ -56,7 +56,7 @@ pub struct WriteOut<'a> {
     pub(crate) pool: &'a Pool,
     /// The txg being written.
     pub txg: Txg,
-    streams: Streams,
+    streams: WriteHeads,
     /// Segments that were open before this txg, with their fill. The txg appends beyond that fill,
     /// or in segments from `first_new` on.
     fills_before: Vec<(VsegId, u64)>,
@@ -210,7 +210,7 @@ impl WriteOut<'_> {
         if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
             self.pool.cache.remove(CacheClass::Data, ptr);
             if self.pool.bug != PlantedBug::HintOutlivesBlock {
-                self.pool.hints.lock().remove(ptr);
+                self.pool.dedupe_index.lock().remove(ptr);
             }
         }
     }

@@ -89,9 +89,9 @@ impl Connection {
 
     /// Whether every Data-In and every burst ends at a block boundary.
     pub(super) fn sends_whole_blocks(&self) -> bool {
-        let terms = self.terms.get();
+        let negotiated = self.negotiated.get();
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
-        whole(terms.send_data_bytes_max) && whole(terms.max_burst_bytes)
+        whole(negotiated.send_data_bytes_max) && whole(negotiated.max_burst_bytes)
     }
 
     fn put_response(
@@ -176,9 +176,9 @@ impl Connection {
 
     /// Splits data into the parts that single PDUs carry; a sequence ends at MaxBurstLength.
     fn parts(&self, len: usize) -> Vec<Part> {
-        let terms = self.terms.get();
-        let burst = terms.max_burst_bytes & !3;
-        let most = terms.send_data_bytes_max.min(burst);
+        let negotiated = self.negotiated.get();
+        let burst = negotiated.max_burst_bytes & !3;
+        let most = negotiated.send_data_bytes_max.min(burst);
         let mut parts = Vec::with_capacity(len.div_ceil(most));
         let mut offset = 0;
         while offset < len {

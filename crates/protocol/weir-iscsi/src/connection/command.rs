@@ -83,7 +83,7 @@ impl Connection {
         if command.is_final && pdu.data.len() == expected {
             return self.run_now(&**nexus, command, pdu.data);
         }
-        let gather = Gather::new(pdu.data, expected, command.is_final, &self.terms.get());
+        let gather = Gather::new(pdu.data, expected, command.is_final, &self.negotiated.get());
         let task = self.new_task(&**nexus, command, Some(gather));
         self.data_moves();
         self.ask_for_data(&task);
@@ -113,16 +113,16 @@ impl Connection {
 
     /// Checks the data lengths and attribute of a command against the negotiated parameters.
     fn check(&self, command: &Command, immediate_bytes: usize) -> Result<(), Sense> {
-        let terms = self.terms.get();
+        let negotiated = self.negotiated.get();
         let unexpected = Err(Sense::new(ABORTED_COMMAND, 0x0c, 0x0c));
         let too_much = Err(Sense::new(ABORTED_COMMAND, 0x0c, 0x0d));
-        if immediate_bytes > 0 && !(command.write && terms.immediate_data) {
+        if immediate_bytes > 0 && !(command.write && negotiated.immediate_data) {
             return unexpected;
         }
-        if !command.is_final && terms.initial_r2t {
+        if !command.is_final && negotiated.initial_r2t {
             return unexpected;
         }
-        let first_burst = terms.first_burst_bytes.min(command.expected_bytes as usize);
+        let first_burst = negotiated.first_burst_bytes.min(command.expected_bytes as usize);
         if immediate_bytes > first_burst {
             return too_much;
         }
@@ -183,12 +183,12 @@ impl Connection {
     }
 
     pub(super) fn send_r2ts(&self, task: &Task) {
-        let terms = self.terms.get();
+        let negotiated = self.negotiated.get();
         let mut gather = task.gather.borrow_mut();
         let Some(gather) = gather.as_mut() else { return };
         loop {
             let ttt = self.fresh_ttt();
-            let Some(ask) = gather.ask(ttt, &terms) else { return };
+            let Some(ask) = gather.ask(ttt, &negotiated) else { return };
             let r2t_sn = task.r2ts.get();
             task.r2ts.set(r2t_sn + 1);
             let (lun, itt) = (task.command.lun, task.command.itt);
@@ -379,12 +379,12 @@ impl Connection {
         let aborted = self.is_aborted(task);
         self.remove(task);
         if aborted {
-            self.outbox.give_back(out, self.share.is_tight());
+            self.outbox.give_back(out, self.grant.is_tight());
             self.end_aborted(task);
         } else if !self.is_broken() {
             self.put_answer(&mut out, 0, &task.command, task.r2ts.get(), completion);
             out.give_up_room(KEEP_BYTES_MAX);
-            self.outbox.push(out, self.share.is_tight());
+            self.outbox.push(out, self.grant.is_tight());
         }
         self.task_ended(task.serial);
         self.to_send.notify();

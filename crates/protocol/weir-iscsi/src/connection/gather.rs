@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use weir_iscsi_wire::pdu::{DataOut, NO_TAG};
 
-use crate::login::negotiated::Terms;
+use crate::login::negotiated::Negotiated;
 
 /// Data of one write; see the header of this file.
 pub(crate) struct Gather {
@@ -63,9 +63,9 @@ impl Gather {
         immediate: &[u8],
         expected_bytes: usize,
         is_final: bool,
-        terms: &Terms,
+        negotiated: &Negotiated,
     ) -> Self {
-        let first_end = terms.first_burst_bytes.min(expected_bytes);
+        let first_end = negotiated.first_burst_bytes.min(expected_bytes);
         let mut data = Vec::with_capacity(if is_final { immediate.len() } else { first_end });
         data.extend_from_slice(immediate);
         let unsolicited =
@@ -126,12 +126,12 @@ impl Gather {
     }
 
     /// Next range to solicit, if the limits allow another open R2T. `ttt` is the tag of that R2T.
-    pub(super) fn ask(&mut self, ttt: u32, terms: &Terms) -> Option<Ask> {
-        if !self.needs_r2t() || self.open.len() >= terms.outstanding_r2t_max as usize {
+    pub(super) fn ask(&mut self, ttt: u32, negotiated: &Negotiated) -> Option<Ask> {
+        if !self.needs_r2t() || self.open.len() >= negotiated.outstanding_r2t_max as usize {
             return None;
         }
         let offset = self.asked_to;
-        let len = (self.expected_bytes - offset).min(terms.max_burst_bytes);
+        let len = (self.expected_bytes - offset).min(negotiated.max_burst_bytes);
         self.asked_to = offset + len;
         self.open.push_back(Sequence { ttt, end: self.asked_to, data_sn: 0 });
         Some(Ask { offset, len })

@@ -10,9 +10,9 @@
 use std::rc::Rc;
 
 use weir_iscsi_wire::pdu::{Management, ManagementResponse};
-use weir_scsi::{Managed, Management as Function};
+use weir_scsi::{Management as Function, TaskManagementResponse};
 
-use super::sequence::Turn;
+use super::sequence::QueuePermit;
 use super::state::{Connection, Held};
 use crate::connection::pending::{Task, Waiting};
 
@@ -33,9 +33,11 @@ impl Connection {
             return self.managed(request.itt, ManagementResponse::Rejected);
         };
         let response = match nexus.manage(request.lun, function) {
-            Managed::Complete => ManagementResponse::Complete,
-            Managed::NoLun => return self.managed(request.itt, ManagementResponse::NoLun),
-            Managed::Unsupported => {
+            TaskManagementResponse::Complete => ManagementResponse::Complete,
+            TaskManagementResponse::NoLun => {
+                return self.managed(request.itt, ManagementResponse::NoLun);
+            }
+            TaskManagementResponse::Unsupported => {
                 return self.managed(request.itt, ManagementResponse::Unsupported);
             }
         };
@@ -60,7 +62,7 @@ impl Connection {
         }
         let before = request.ref_cmd_sn.wrapping_sub(request.cmd_sn).cast_signed();
         let turn = self.sequence.get().turn(request.ref_cmd_sn);
-        if turn == Turn::Never || before >= 0 {
+        if turn == QueuePermit::Never || before >= 0 {
             return self.managed(request.itt, ManagementResponse::NoTask);
         }
         // The command to abort never arrived. Its CmdSN counts as received (11.6.1).

@@ -37,7 +37,7 @@ impl Connection {
 
     /// Reports the memory that the connection holds to the budget.
     pub(super) fn account(&self) {
-        self.share.hold(self.memory_bytes());
+        self.grant.hold(self.memory_bytes());
     }
 
     /// Called after memory was released: wakes the waiters of this connection and of others.
@@ -45,7 +45,7 @@ impl Connection {
         self.account();
         self.progress.notify();
         if !self.to_grant.borrow().is_empty() || !self.dormant.borrow().is_empty() {
-            self.share.nudge();
+            self.grant.nudge();
         }
     }
 
@@ -53,8 +53,8 @@ impl Connection {
     /// Returns false if it is not.
     pub(super) fn may_hold(&self, more_bytes: usize) -> bool {
         let held = self.memory_bytes();
-        held + more_bytes <= self.share.own_bytes()
-            || self.to_grant.borrow().is_empty() && self.share.ask(held, more_bytes)
+        held + more_bytes <= self.grant.own_bytes()
+            || self.to_grant.borrow().is_empty() && self.grant.ask(held, more_bytes)
     }
 
     /// Whether the reader must wait until running commands end: unsolicited data has arrived and
@@ -65,7 +65,7 @@ impl Connection {
 
     fn has_too_much(&self) -> bool {
         let unasked = self.unasked_bytes.get() + self.held_bytes.get();
-        unasked > self.share.own_bytes() && self.share.is_exhausted()
+        unasked > self.grant.own_bytes() && self.grant.is_exhausted()
     }
 
     /// Accounts for the data of a request.
@@ -76,7 +76,7 @@ impl Connection {
         self.account();
         if self.has_too_much() && !self.is_running() {
             let len = self.unasked_bytes.get() + self.held_bytes.get();
-            return Err(IscsiError::Unasked { len });
+            return Err(IscsiError::UnsolicitedData { len });
         }
         Ok(())
     }
@@ -85,26 +85,26 @@ impl Connection {
     /// waits, the budget evicts clients that hold memory and make no progress.
     pub(crate) async fn turn(&self) {
         if self.to_grant.borrow().is_empty() {
-            self.share.turn().await;
+            self.grant.turn().await;
         } else {
-            self.share.wait().await;
+            self.grant.wait().await;
         }
     }
 
     /// Records that the target waits for the initiator, until the result is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
-        self.share.awaits_client()
+        self.grant.awaits_client()
     }
 
     /// Counts bytes that were sent or received.
     pub(crate) fn moved(&self, bytes: usize) {
-        self.share.moved(bytes);
+        self.grant.moved(bytes);
     }
 
     /// Waits until this connection must be evicted, because its initiator holds memory for which
     /// others wait and makes no progress.
     pub(crate) async fn evicted(&self) {
-        self.share.evicted().await;
+        self.grant.evicted().await;
     }
 
     /// Appends a command to the queue for memory.
@@ -113,7 +113,7 @@ impl Connection {
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
             // Wake the granting task: its next wait also evicts stalled clients that hold memory.
-            self.share.nudge();
+            self.grant.nudge();
         }
     }
 
@@ -152,14 +152,14 @@ impl Connection {
     /// Reserves `bytes`. If the budget has too little memory, first frees the spare buffers of this
     /// connection, because no other connection can free those.
     fn set_aside(&self, bytes: usize) -> bool {
-        if self.share.ask(self.memory_bytes(), bytes) {
+        if self.grant.ask(self.memory_bytes(), bytes) {
             return true;
         }
         if !self.outbox.give_up_spare() {
             return false;
         }
         self.account();
-        self.share.ask(self.memory_bytes(), bytes)
+        self.grant.ask(self.memory_bytes(), bytes)
     }
 
     /// First command in the queue for memory. Drops the entries of aborted commands.

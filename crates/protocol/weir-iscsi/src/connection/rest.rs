@@ -10,8 +10,8 @@
 
 use std::rc::Rc;
 
-use weir_net::give_way;
 use weir_net::limits::{DRAIN_LIMIT, REST_LIMIT};
+use weir_net::yield_now;
 
 use super::state::{Connection, Parts};
 use crate::error::IscsiError;
@@ -59,7 +59,7 @@ impl Connection {
                     Ok(alone) => return alone,
                     Err(back) => shared = back,
                 }
-                give_way().await;
+                yield_now().await;
             }
         };
         let why = "tasks of it do not end";
@@ -70,11 +70,11 @@ impl Connection {
             nexus: this.nexus,
             place: this.place,
             targets: this.targets,
-            share: this.share,
+            grant: this.grant,
             applicant: this.applicant,
             proven: this.proven,
             target: this.target,
-            terms: this.terms.get(),
+            negotiated: this.negotiated.get(),
             cid: this.cid,
             cmd_sn: this.sequence.get().expected(),
             stat_sn: this.stat_sn.get(),

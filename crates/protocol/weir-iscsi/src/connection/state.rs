@@ -25,17 +25,17 @@ use weir_iscsi_wire::pdu::{
     self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
     LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
 };
-use weir_net::{Linger, Outgoing, Share, Signal};
+use weir_net::{BusyPoll, MemoryGrant, Outgoing, Signal};
 use weir_scsi::Nexus;
 
 use super::outbox::Outbox;
-use super::sequence::{Sequence, Turn};
+use super::sequence::{QueuePermit, Sequence};
 use crate::connection::pending::{Exchange, Task, Waiting};
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
-use crate::login::negotiated::Terms;
+use crate::login::negotiated::Negotiated;
 use crate::target::session_table::Place;
 use crate::target::targets::{Applicant, Targets};
 
@@ -44,12 +44,12 @@ pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
     pub(crate) targets: Arc<dyn Targets>,
-    pub(crate) share: Share,
+    pub(crate) grant: MemoryGrant,
     pub(crate) applicant: Applicant,
     /// Credentials that CHAP verified, if any.
     pub(crate) proven: Option<Credentials>,
     pub(crate) target: Option<String>,
-    pub(crate) terms: Terms,
+    pub(crate) negotiated: Negotiated,
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     pub(super) proven: Option<Credentials>,
     pub(super) target: Option<String>,
     pub(super) cid: u16,
-    pub(super) terms: Cell<Terms>,
+    pub(super) negotiated: Cell<Negotiated>,
     pub(super) outbox: Outbox,
     pub(super) stat_sn: Cell<u32>,
     pub(super) sequence: Cell<Sequence>,
@@ -86,7 +86,7 @@ pub(crate) struct Connection {
     pub(super) unasked_bytes: Cell<usize>,
     /// Commands that wait for memory, either for their data or to run: ITT and serial number.
     pub(super) to_grant: RefCell<VecDeque<(u32, u64)>>,
-    pub(super) share: Share,
+    pub(super) grant: MemoryGrant,
     /// Number of ORDERED commands in `tasks`.
     pub(super) ordered: Cell<usize>,
     /// Commands that wait until earlier ones have ended: ITT and serial number.
@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     receives: Cell<u64>,
     pub(super) commands: Cell<u64>,
     commands_answered: Cell<u64>,
-    linger: Linger,
+    busy_poll: BusyPoll,
     /// Number of complete PDUs received, and the time of the last one.
     heard: Cell<(u64, Instant)>,
     /// Time at which write data last arrived, or at which the wait for it began.
@@ -139,7 +139,7 @@ pub(crate) enum Flow {
 impl Connection {
     pub(crate) fn new(parts: Parts) -> Rc<Self> {
         // Commands that wait for memory do not block other requests.
-        parts.share.hears_client();
+        parts.grant.hears_client();
         Rc::new(Self {
             nexus: parts.nexus,
             targets: parts.targets,
@@ -147,7 +147,7 @@ impl Connection {
             proven: parts.proven,
             target: parts.target,
             cid: parts.cid,
-            terms: Cell::new(parts.terms),
+            negotiated: Cell::new(parts.negotiated),
             outbox: Outbox::default(),
             stat_sn: Cell::new(parts.stat_sn),
             sequence: Cell::new(Sequence::new(parts.cmd_sn, COMMANDS_MAX)),
@@ -160,7 +160,7 @@ impl Connection {
             gathering_bytes: Cell::new(0),
             unasked_bytes: Cell::new(0),
             to_grant: RefCell::default(),
-            share: parts.share,
+            grant: parts.grant,
             ordered: Cell::new(0),
             dormant: RefCell::default(),
             waiting: RefCell::default(),
@@ -174,7 +174,7 @@ impl Connection {
             receives: Cell::new(0),
             commands: Cell::new(0),
             commands_answered: Cell::new(0),
-            linger: Linger::default(),
+            busy_poll: BusyPoll::default(),
             heard: Cell::new((0, Instant::now())),
             data_moved: Cell::new(Instant::now()),
             takes_nothing: Cell::new(false),
@@ -184,12 +184,12 @@ impl Connection {
     }
 
     pub(crate) const fn digests(&self) -> Digests {
-        self.terms.get().digests
+        self.negotiated.get().digests
     }
 
     /// Longest data segment that this target accepts.
     pub(crate) const fn receive_data_bytes_max(&self) -> usize {
-        self.terms.get().receive_data_bytes_max
+        self.negotiated.get().receive_data_bytes_max
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -313,18 +313,20 @@ impl Connection {
 
     /// Busy polls for the next request of an initiator with one command at a time; called when
     /// there is nothing to send.
-    pub(crate) async fn linger(&self) {
+    pub(crate) async fn busy_poll(&self) {
         let commands = self.commands.get();
         let answered = self.commands_answered.replace(commands);
         if commands - answered > LINGER_COMMANDS_MAX || self.is_running() {
             return;
         }
         let receives = self.receives.get();
-        self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
+        self.busy_poll
+            .while_quiet(|| self.receives.get() == receives && !self.to_send.is_set())
+            .await;
     }
 
     pub(crate) fn sent(&self, sent: Outgoing) {
-        let is_tight = self.share.is_tight() || !self.to_grant.borrow().is_empty();
+        let is_tight = self.grant.is_tight() || !self.to_grant.borrow().is_empty();
         self.outbox.sent(sent, is_tight);
         self.made_room();
     }
@@ -341,9 +343,9 @@ impl Connection {
 
     /// Counts a completed receive.
     pub(crate) fn received(&self, bytes: usize) {
-        self.share.moved(bytes);
+        self.grant.moved(bytes);
         self.receives.update(|n| n + 1);
-        self.linger.end();
+        self.busy_poll.end();
     }
 
     /// Number of complete PDUs received, and the time of the last one.
@@ -401,9 +403,9 @@ impl Connection {
         }
         let mut sequence = self.sequence.get();
         match sequence.turn(header.cmd_sn()) {
-            Turn::Never => Ok(Flow::Go),
-            Turn::Later => self.hold(header, raw),
-            Turn::Now => {
+            QueuePermit::Never => Ok(Flow::Go),
+            QueuePermit::Later => self.hold(header, raw),
+            QueuePermit::Now => {
                 sequence.advance();
                 self.sequence.set(sequence);
                 match self.dispatch(pdu)? {
@@ -513,7 +515,7 @@ impl Connection {
         if request.itt == NO_TAG {
             return;
         }
-        let data = data.get(..self.terms.get().send_data_bytes_max).unwrap_or(data);
+        let data = data.get(..self.negotiated.get().send_data_bytes_max).unwrap_or(data);
         self.answer(NopIn { itt: request.itt, ttt: NO_TAG }.encode(), data);
     }
 
@@ -590,6 +592,6 @@ impl Connection {
 
     /// Header bytes before the data of a Data-In.
     pub(super) const fn header_room(&self) -> usize {
-        HEADER_BYTES + if self.terms.get().digests.header { 4 } else { 0 }
+        HEADER_BYTES + if self.negotiated.get().digests.header { 4 } else { 0 }
     }
 }

@@ -55,7 +55,7 @@ impl Connection {
 
     /// Sends as much of the response as fits into one PDU.
     fn send_text(&self, itt: u32, mut exchange: Exchange) {
-        let max = self.terms.get().send_data_bytes_max.min(TEXT_PART_BYTES);
+        let max = self.negotiated.get().send_data_bytes_max.min(TEXT_PART_BYTES);
         self.list_targets(&mut exchange, max);
         let rest = exchange.rest.split_off(exchange.rest.len().min(max));
         let part = std::mem::replace(&mut exchange.rest, rest);
@@ -78,16 +78,16 @@ impl Connection {
                     None => text::put(&mut out, "SendTargets", REJECT),
                 },
                 "MaxRecvDataSegmentLength" => {
-                    let mut terms = self.terms.get();
-                    if let Answer::Value(answer) = terms.declare_receive_max(value) {
+                    let mut negotiated = self.negotiated.get();
+                    if let Answer::Value(answer) = negotiated.declare_receive_max(value) {
                         text::put(&mut out, key, &answer);
                     }
-                    self.terms.set(terms);
+                    self.negotiated.set(negotiated);
                 }
                 "InitiatorAlias" => {}
                 _ => {
                     // Known keys belong to the login; other keys are not understood.
-                    let mut ignored = self.terms.get();
+                    let mut ignored = self.negotiated.get();
                     let known = match ignored.offer(key, value, false) {
                         Answer::Value(answer) => answer != NOT_UNDERSTOOD,
                         Answer::Nothing => true,

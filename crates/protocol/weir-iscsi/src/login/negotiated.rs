@@ -22,7 +22,7 @@ const LENGTHS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
 /// Negotiated parameters of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct Negotiated {
     /// Header and data digests.
     pub digests: Digests,
     /// MaxRecvDataSegmentLength of this target.
@@ -41,7 +41,7 @@ pub struct Terms {
     pub outstanding_r2t_max: u32,
 }
 
-impl Default for Terms {
+impl Default for Negotiated {
     fn default() -> Self {
         Self {
             digests: Digests::default(),
@@ -71,7 +71,7 @@ impl From<&str> for Answer {
     }
 }
 
-impl Terms {
+impl Negotiated {
     /// Applies an offer or a declaration of an operational key.
     pub fn offer(&mut self, key: &str, value: &str, discovery: bool) -> Answer {
         if discovery && MEANS_NOTHING_IN_DISCOVERY.contains(&key) {

@@ -27,7 +27,7 @@ use weir_net::Peer;
 use weir_scsi::{InitiatorPort, Isid};
 
 use super::authenticate::Authenticator;
-use super::negotiated::{self, Answer, Terms};
+use super::negotiated::{self, Answer, Negotiated};
 use crate::limits::RECEIVE_DATA_BYTES_MIN;
 use crate::target::denial::{Denial, Refusal};
 use crate::target::targets::{Admission, Applicant, Authentication, OpenNexus, Targets};
@@ -53,7 +53,7 @@ pub struct Ready {
     /// Kind of session.
     pub purpose: Purpose,
     /// Negotiated parameters.
-    pub terms: Terms,
+    pub negotiated: Negotiated,
     /// TSIH of the Login Request; 0 asks for a new session.
     pub tsih: u16,
     /// CID of the connection.
@@ -86,7 +86,7 @@ pub struct Login<'a> {
     pdus: u32,
     gathered: Gathered,
     seen: HashSet<String>,
-    terms: Terms,
+    negotiated: Negotiated,
     /// InitiatorName; empty until a valid one arrived.
     name: String,
     /// TargetName; empty until a valid one arrived.
@@ -121,7 +121,7 @@ impl<'a> Login<'a> {
             pdus: 0,
             gathered: Gathered::default(),
             seen: HashSet::new(),
-            terms: Terms::default(),
+            negotiated: Negotiated::default(),
             name: String::new(),
             target: String::new(),
             identity: None,
@@ -192,7 +192,7 @@ impl<'a> Login<'a> {
         identity.authenticator.take(self.stage == SECURITY, &pairs, &mut out)?;
         let discovery = matches!(identity.purpose, Purpose::Discovery);
         for (key, value) in pairs.iter().filter(|(key, _)| !is_of_identity(key)) {
-            if let Answer::Value(answer) = self.terms.offer(key, value, discovery) {
+            if let Answer::Value(answer) = self.negotiated.offer(key, value, discovery) {
                 text::put(&mut out, key, &answer);
             }
         }
@@ -200,7 +200,7 @@ impl<'a> Login<'a> {
             self.declared = true;
             let most =
                 if discovery { RECEIVE_DATA_BYTES_MIN } else { (self.receive_data_bytes_max)() };
-            self.terms.receive_data_bytes_max = most;
+            self.negotiated.receive_data_bytes_max = most;
             negotiated::declare(&mut out, most);
         }
         let transit = request.transit && self.may_leave()?;
@@ -294,7 +294,7 @@ impl<'a> Login<'a> {
             proven: identity.authenticator.into_proven(),
             applicant: identity.applicant,
             purpose: identity.purpose,
-            terms: self.terms.settled(),
+            negotiated: self.negotiated.settled(),
             tsih: first.tsih,
             cid: first.cid,
             cmd_sn: first.cmd_sn,

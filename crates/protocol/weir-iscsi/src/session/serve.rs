@@ -29,7 +29,7 @@ use weir_iscsi_wire::limits::LOGIN_DATA_BYTES_MAX;
 use weir_iscsi_wire::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
 use weir_net::limits::{DRAIN_LIMIT, STALL_CHECK};
 use weir_net::{
-    Budget, Input, Linger, Peer, Protocol, SendBuf, Share, Socket, Watch, give_way, shut,
+    Budget, BusyPoll, Input, MemoryGrant, Peer, Protocol, SendBuf, Socket, Watch, shut, yield_now,
 };
 
 use crate::connection::state::{Connection, Flow, Parts};
@@ -39,7 +39,7 @@ use crate::limits::{
     RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
 use crate::login::phases::{Login, Purpose, Ready, Step, refused};
-use crate::target::auth_throttle::Guesses;
+use crate::target::auth_throttle::AuthThrottle;
 use crate::target::denial::Denial;
 use crate::target::session_table::Entrant;
 use crate::target::targets::Targets;
@@ -51,7 +51,7 @@ const FIRST_STAT_SN: u32 = 1;
 pub struct Iscsi {
     targets: Arc<dyn Targets>,
     budget: Arc<Budget>,
-    guesses: Guesses,
+    auth_throttle: AuthThrottle,
     login_limit: Duration,
     discovery_limit: Duration,
 }
@@ -63,7 +63,7 @@ impl Iscsi {
         Self {
             targets,
             budget,
-            guesses: Guesses::default(),
+            auth_throttle: AuthThrottle::default(),
             login_limit: LOGIN_LIMIT,
             discovery_limit: DISCOVERY_LIMIT,
         }
@@ -102,14 +102,14 @@ impl Protocol for Iscsi {
     ) -> Result<Option<Parked>, IscsiError> {
         let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
         if let Some(Parked { parts, received }) = parked {
-            if parts.share.take_large_input() {
+            if parts.grant.take_large_input() {
                 wire.input.grow();
             }
             wire.input.put_back(received);
             return self.serve(wire, Connection::new(*parts), watch).await;
         }
-        let Self { targets, budget, guesses, login_limit, .. } = self;
-        let side = Side { targets, budget, guesses, watch };
+        let Self { targets, budget, auth_throttle, login_limit, .. } = self;
+        let side = Side { targets, budget, auth_throttle, watch };
         let login = compio::time::timeout(*login_limit, log_in(&mut wire, side, peer));
         let Ok(result) = login.await else {
             return Err(IscsiError::LoginTimeout { seconds: login_limit.as_secs() });
@@ -220,7 +220,7 @@ async fn finish<S: Socket>(
 struct Side<'a> {
     targets: &'a Arc<dyn Targets>,
     budget: &'a Arc<Budget>,
-    guesses: &'a Guesses,
+    auth_throttle: &'a AuthThrottle,
     watch: &'a Watch,
 }
 
@@ -279,11 +279,11 @@ async fn log_in<S: Socket>(
     peer: &Peer,
 ) -> Result<Option<Rc<Connection>>, IscsiError> {
     // An unauthenticated peer has no memory grant yet.
-    let share = Cell::new(None::<Share>);
+    let grant = Cell::new(None::<MemoryGrant>);
     let receive_data_bytes_max = || {
-        let its = share.take().unwrap_or_else(|| side.budget.share());
+        let its = grant.take().unwrap_or_else(|| side.budget.grant());
         let is_large = its.take_large_input();
-        share.set(Some(its));
+        grant.set(Some(its));
         if is_large { RECEIVE_DATA_BYTES_MAX } else { RECEIVE_DATA_BYTES_MIN }
     };
     let mut login = Login::new(&**side.targets, peer, &receive_data_bytes_max);
@@ -319,8 +319,8 @@ async fn log_in<S: Socket>(
                 stat_sn = stat_sn.wrapping_add(1);
             }
             Step::Ready(response, text, ready) => {
-                let share = share.take().unwrap_or_else(|| side.budget.share());
-                match enter(&wire.socket, side, *ready, share, stat_sn.wrapping_add(1)).await {
+                let grant = grant.take().unwrap_or_else(|| side.budget.grant());
+                match enter(&wire.socket, side, *ready, grant, stat_sn.wrapping_add(1)).await {
                     Ok((connection, tsih)) => {
                         if connection.receive_data_bytes_max() > RECEIVE_DATA_BYTES_MIN {
                             wire.input.grow();
@@ -354,8 +354,8 @@ async fn feed(
     if !login.awaits_proof() {
         return login.feed(request, pdu);
     }
-    let who = side.guesses.guesser(peer.key, login.initiator(), login.target());
-    if !side.guesses.wait(who).await {
+    let who = side.auth_throttle.guesser(peer.key, login.initiator(), login.target());
+    if !side.auth_throttle.wait(who).await {
         let why = "too many wrong answers to CHAP came lately; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
@@ -363,11 +363,11 @@ async fn feed(
     let step = login.feed(request, pdu);
     match &step {
         Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
-            side.guesses.failed(who, Instant::now());
+            side.auth_throttle.failed(who, Instant::now());
             side.targets.guessed(&peer.name);
         }
         Step::Answer(..) | Step::Ready(..) if !login.awaits_proof() => {
-            side.guesses.proved(who, Instant::now());
+            side.auth_throttle.proved(who, Instant::now());
         }
         _ => {}
     }
@@ -394,10 +394,10 @@ async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
     ready: Ready,
-    share: Share,
+    grant: MemoryGrant,
     stat_sn: u32,
 ) -> Result<(Rc<Connection>, u16), Denial> {
-    let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, proven } = ready;
+    let Ready { applicant, purpose, negotiated, tsih, cid, cmd_sn, proven } = ready;
     let (target, open) = match purpose {
         Purpose::Discovery => (None, None),
         Purpose::Target { name, open } => (Some(name), Some(open)),
@@ -411,7 +411,7 @@ async fn enter<S: Socket>(
         tsih,
         cid,
         chap: proven.is_some(),
-        digests: terms.digests,
+        digests: negotiated.digests,
         socket: socket.as_fd().try_clone_to_owned().map_err(no_socket)?,
     };
     let place = side.targets.sessions().enter(entrant).await?;
@@ -420,17 +420,17 @@ async fn enter<S: Socket>(
     if let Some(target) = &target {
         side.watch.set_user_of(target);
     }
-    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
+    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?negotiated, "iSCSI session begins");
     let (targets, ttt) = (Arc::clone(side.targets), 0);
     let parts = Parts {
         nexus,
         place,
         targets,
-        share,
+        grant,
         applicant,
         proven,
         target,
-        terms,
+        negotiated,
         cid,
         cmd_sn,
         stat_sn,
@@ -453,7 +453,7 @@ async fn read_requests<S: Socket>(
     connection: &Rc<Connection>,
     watch: &Watch,
 ) -> Result<End, IscsiError> {
-    let rest_of_pdu = Linger::default();
+    let rest_of_pdu = BusyPoll::default();
     loop {
         let Some(need) = take_pending(&mut wire.input, connection).await? else {
             return Ok(End::Over);
@@ -494,7 +494,7 @@ async fn take_pending(
         if taken == TURN_PDUS {
             taken = 0;
             connection.flush();
-            give_way().await;
+            yield_now().await;
         }
         // After shutdown(2) for reading, the socket still returns the bytes that arrived before.
         if connection.is_broken() || connection.ending().is_some() {
@@ -568,7 +568,7 @@ async fn write_answers<S: Socket>(
             if connection.is_over() {
                 break Ok(());
             }
-            connection.linger().await;
+            connection.busy_poll().await;
             connection.to_send.wait().await;
             continue;
         };

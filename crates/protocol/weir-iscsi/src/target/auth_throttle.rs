@@ -42,7 +42,7 @@ use crate::limits::{
 };
 
 /// CHAP throttle of a server; see the header of this file.
-pub(crate) struct Guesses {
+pub(crate) struct AuthThrottle {
     hash: RandomState,
     state: Mutex<State>,
 }
@@ -126,12 +126,12 @@ impl Place {
 
 /// Decision whether a response may be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum QueuePermit {
     Now,
     After(Duration),
 }
 
-impl Default for Guesses {
+impl Default for AuthThrottle {
     fn default() -> Self {
         let state = State {
             addresses: Table::new(ADDRESS_PLACES),
@@ -144,7 +144,7 @@ impl Default for Guesses {
     }
 }
 
-impl Guesses {
+impl AuthThrottle {
     /// Finds the table entries of an initiator that responds to a target's challenge.
     pub(crate) fn guesser(&self, peer: PeerKey, initiator: &str, target: &str) -> Guesser {
         let account = self.hash.hash_one((initiator, target));
@@ -165,8 +165,8 @@ impl Guesses {
         loop {
             let now = Instant::now();
             match self.turn(who, now) {
-                Turn::Now => return true,
-                Turn::After(delay) => {
+                QueuePermit::Now => return true,
+                QueuePermit::After(delay) => {
                     if waiting.is_none() {
                         waiting = Waiting::enter(self, who);
                     }
@@ -179,7 +179,7 @@ impl Guesses {
         }
     }
 
-    fn turn(&self, who: Guesser, now: Instant) -> Turn {
+    fn turn(&self, who: Guesser, now: Instant) -> QueuePermit {
         let state = self.state.lock();
         let next = match state.known.get(&who.known) {
             Some(known) => Some(known.next),
@@ -194,8 +194,8 @@ impl Guesses {
             }
         };
         match next {
-            Some(next) if next > now => Turn::After(next - now),
-            _ => Turn::Now,
+            Some(next) if next > now => QueuePermit::After(next - now),
+            _ => QueuePermit::Now,
         }
     }
 
@@ -242,15 +242,15 @@ impl Guesses {
 
 /// A login that waits in the throttle. It counts as waiting until this value is dropped.
 struct Waiting<'g> {
-    guesses: &'g Guesses,
+    auth_throttle: &'g AuthThrottle,
     who: Guesser,
     /// Whether the login counts for a known account.
     as_known: bool,
 }
 
 impl<'g> Waiting<'g> {
-    fn enter(guesses: &'g Guesses, who: Guesser) -> Option<Self> {
-        let mut state = guesses.state.lock();
+    fn enter(auth_throttle: &'g AuthThrottle, who: Guesser) -> Option<Self> {
+        let mut state = auth_throttle.state.lock();
         let as_known = state.known.contains_key(&who.known);
         let (waiting, most) = match state.known.get_mut(&who.known) {
             Some(known) => (&mut known.waiting, KNOWN_WAITING_MAX),
@@ -260,13 +260,13 @@ impl<'g> Waiting<'g> {
             return None;
         }
         *waiting += 1;
-        Some(Self { guesses, who, as_known })
+        Some(Self { auth_throttle, who, as_known })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.guesses.state.lock();
+        let mut state = self.auth_throttle.state.lock();
         let waiting = if self.as_known {
             state.known.get_mut(&self.who.known).map(|known| &mut known.waiting)
         } else {
@@ -287,8 +287,8 @@ mod tests {
     }
 
     /// Creates a guesser that shares no address entry with `others`.
-    fn apart(guesses: &Guesses, others: &[Guesser], account: &str) -> Guesser {
-        let mut all = (10_000..).map(|number| guesses.guesser(peer(number), account, "t"));
+    fn apart(auth_throttle: &AuthThrottle, others: &[Guesser], account: &str) -> Guesser {
+        let mut all = (10_000..).map(|number| auth_throttle.guesser(peer(number), account, "t"));
         let is_apart = |one: &Guesser| others.iter().all(|other| other.address != one.address);
         all.find(is_apart).unwrap()
     }
@@ -296,19 +296,19 @@ mod tests {
     /// Gives wrong responses for `account` as fast as possible, from `addresses` in turn, for
     /// `time`. Returns the number of checked responses.
     fn guessed(
-        guesses: &Guesses,
+        auth_throttle: &AuthThrottle,
         addresses: std::ops::Range<u32>,
         account: impl Fn(u32) -> String,
         start: Instant,
         time: Duration,
     ) -> u32 {
-        let guesser = |address| guesses.guesser(peer(address), &account(address), "t");
+        let guesser = |address| auth_throttle.guesser(peer(address), &account(address), "t");
         let guessers: Vec<Guesser> = addresses.map(guesser).collect();
         let (mut now, mut looked_at) = (start, 0);
         while now < start + time {
             for who in &guessers {
-                if guesses.turn(*who, now) == Turn::Now {
-                    guesses.failed(*who, now);
+                if auth_throttle.turn(*who, now) == QueuePermit::Now {
+                    auth_throttle.failed(*who, now);
                     looked_at += 1;
                 }
             }
@@ -319,37 +319,37 @@ mod tests {
 
     #[test]
     fn wrong_response_delays_its_address_and_its_account() {
-        let guesses = Guesses::default();
+        let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
         let [same, other_account] =
-            ["a", "b"].map(|account| guesses.guesser(peer(1), account, "t"));
-        let other_address = apart(&guesses, &[same], "a");
-        assert_eq!(guesses.turn(same, start), Turn::Now);
-        guesses.failed(same, start);
+            ["a", "b"].map(|account| auth_throttle.guesser(peer(1), account, "t"));
+        let other_address = apart(&auth_throttle, &[same], "a");
+        assert_eq!(auth_throttle.turn(same, start), QueuePermit::Now);
+        auth_throttle.failed(same, start);
         let delays = [
             (same, GUESS_DELAY_MIN),
             (other_account, GUESS_DELAY_MIN),
             (other_address, CLEAN_ACCOUNT_INTERVAL),
         ];
         for (who, delay) in delays {
-            assert_eq!(guesses.turn(who, start), Turn::After(delay), "{who:?}");
-            assert_eq!(guesses.turn(who, start + delay), Turn::Now);
+            assert_eq!(auth_throttle.turn(who, start), QueuePermit::After(delay), "{who:?}");
+            assert_eq!(auth_throttle.turn(who, start + delay), QueuePermit::Now);
         }
         for _ in 0..40 {
-            guesses.failed(same, start);
+            auth_throttle.failed(same, start);
         }
-        let delay = |who| match guesses.turn(who, start) {
-            Turn::After(delay) => delay,
-            Turn::Now => Duration::ZERO,
+        let delay = |who| match auth_throttle.turn(who, start) {
+            QueuePermit::After(delay) => delay,
+            QueuePermit::Now => Duration::ZERO,
         };
         assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
         // An address that gave a wrong response for another account has few attempts for this one.
-        guesses.failed(
+        auth_throttle.failed(
             Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
             start,
         );
         assert!(delay(other_address) >= GUESS_DELAY_MAX, "{:?}", delay(other_address));
-        assert_eq!(guesses.turn(same, start + GUESS_FORGOTTEN), Turn::Now);
+        assert_eq!(auth_throttle.turn(same, start + GUESS_FORGOTTEN), QueuePermit::Now);
     }
 
     // Regression test: 3,000 addresses could guess 1,486 times a second.
@@ -359,12 +359,13 @@ mod tests {
         let per_minute = |interval: Duration| (time.as_millis() / interval.as_millis()) as u32;
         let addresses = 0..3000;
         let one = |_| "victim".to_owned();
-        let looked_at = guessed(&Guesses::default(), addresses.clone(), one, Instant::now(), time);
+        let looked_at =
+            guessed(&AuthThrottle::default(), addresses.clone(), one, Instant::now(), time);
         let most = per_minute(GUESS_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
         // The first delays of an account are shorter.
         assert!(looked_at <= most + 6, "{looked_at} of one account, {most} at most");
         let each = |address| format!("account {address}");
-        let looked_at = guessed(&Guesses::default(), addresses, each, Instant::now(), time);
+        let looked_at = guessed(&AuthThrottle::default(), addresses, each, Instant::now(), time);
         let most = per_minute(CLEAN_INTERVAL) + per_minute(DIRTY_INTERVAL);
         assert!(looked_at <= most + 2, "{looked_at} of {most}");
     }
@@ -372,78 +373,85 @@ mod tests {
     // After a restart no account is known, and each initiator must pass the throttle once.
     #[test]
     fn initiator_at_a_clean_address_is_not_delayed_by_guessers() {
-        let guesses = Guesses::default();
+        let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
         let account = |_| "victim".to_owned();
-        guessed(&guesses, 2..50, account, start, Duration::from_mins(1));
+        guessed(&auth_throttle, 2..50, account, start, Duration::from_mins(1));
         let now = start + Duration::from_mins(1) + CLEAN_ACCOUNT_INTERVAL;
         let guessers: Vec<_> =
-            (2..50).map(|number| guesses.guesser(peer(number), "victim", "t")).collect();
-        let (dirty, own) = (guessers[0], apart(&guesses, &guessers, "victim"));
-        let mut turns = 0;
+            (2..50).map(|number| auth_throttle.guesser(peer(number), "victim", "t")).collect();
+        let (dirty, own) = (guessers[0], apart(&auth_throttle, &guessers, "victim"));
+        let mut fair_queue = 0;
         // Guessers at 48 addresses use every attempt that the throttle gives them.
         for step in 0..20 {
             let at = now + step * Duration::from_millis(100);
-            if guesses.turn(dirty, at) == Turn::Now {
-                guesses.failed(dirty, at);
-                turns += 1;
+            if auth_throttle.turn(dirty, at) == QueuePermit::Now {
+                auth_throttle.failed(dirty, at);
+                fair_queue += 1;
             }
-            assert_eq!(guesses.turn(own, at), Turn::Now);
+            assert_eq!(auth_throttle.turn(own, at), QueuePermit::Now);
         }
-        assert!(turns <= 2, "{turns}");
+        assert!(fair_queue <= 2, "{fair_queue}");
     }
 
     #[test]
     fn known_account_is_not_delayed_by_guessers() {
-        let guesses = Guesses::default();
+        let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
-        let own = guesses.guesser(peer(1), "victim", "t");
-        guesses.proved(own, start);
+        let own = auth_throttle.guesser(peer(1), "victim", "t");
+        auth_throttle.proved(own, start);
         let account = |_| "victim".to_owned();
-        let elsewhere = guessed(&guesses, 2..3000, account, start, Duration::from_secs(10));
+        let elsewhere = guessed(&auth_throttle, 2..3000, account, start, Duration::from_secs(10));
         assert!(elsewhere > 0);
         let now = start + Duration::from_secs(10);
-        assert_eq!(guesses.turn(own, now), Turn::Now);
+        assert_eq!(auth_throttle.turn(own, now), QueuePermit::Now);
         // At its own address, for its own name and for others.
         for name in ["victim", "other"] {
-            guesses.failed(guesses.guesser(peer(1), name, "t"), now);
+            auth_throttle.failed(auth_throttle.guesser(peer(1), name, "t"), now);
         }
-        assert_eq!(guesses.turn(own, now), Turn::After(KNOWN_INTERVAL));
-        assert_eq!(guesses.turn(own, now + KNOWN_INTERVAL), Turn::Now);
+        assert_eq!(auth_throttle.turn(own, now), QueuePermit::After(KNOWN_INTERVAL));
+        assert_eq!(auth_throttle.turn(own, now + KNOWN_INTERVAL), QueuePermit::Now);
     }
 
     #[test]
     fn address_flood_neither_evicts_entries_nor_grows_tables() {
-        let guesses = Guesses::default();
+        let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
-        let first = guesses.guesser(peer(1), "first", "t");
-        guesses.proved(guesses.guesser(peer(0), "known", "t"), start);
-        assert_eq!(guesses.turn(guesses.guesser(peer(0), "known", "t"), start), Turn::Now);
-        (0..10).for_each(|_| guesses.failed(first, start));
+        let first = auth_throttle.guesser(peer(1), "first", "t");
+        auth_throttle.proved(auth_throttle.guesser(peer(0), "known", "t"), start);
+        assert_eq!(
+            auth_throttle.turn(auth_throttle.guesser(peer(0), "known", "t"), start),
+            QueuePermit::Now
+        );
+        (0..10).for_each(|_| auth_throttle.failed(first, start));
         for number in 2..2 * ADDRESS_PLACES as u32 {
-            guesses.failed(guesses.guesser(peer(number), &number.to_string(), "t"), start);
+            auth_throttle
+                .failed(auth_throttle.guesser(peer(number), &number.to_string(), "t"), start);
         }
         let at = start + GUESS_DELAY_MIN;
-        assert_ne!(guesses.turn(first, at), Turn::Now);
-        assert_eq!(guesses.turn(guesses.guesser(peer(0), "known", "t"), at), Turn::Now);
+        assert_ne!(auth_throttle.turn(first, at), QueuePermit::Now);
+        assert_eq!(
+            auth_throttle.turn(auth_throttle.guesser(peer(0), "known", "t"), at),
+            QueuePermit::Now
+        );
         for number in 0..2 * KNOWN_MAX as u32 {
-            guesses.proved(guesses.guesser(peer(number), "own", "t"), start);
+            auth_throttle.proved(auth_throttle.guesser(peer(number), "own", "t"), start);
         }
-        assert_eq!(guesses.state.lock().known.len(), KNOWN_MAX);
+        assert_eq!(auth_throttle.state.lock().known.len(), KNOWN_MAX);
     }
 
     #[test]
     fn number_of_waiting_logins_is_bounded() {
-        let guesses = Guesses::default();
-        let who = guesses.guesser(peer(1), "a", "t");
-        let all = || std::iter::from_fn(|| Waiting::enter(&guesses, who)).collect::<Vec<_>>();
+        let auth_throttle = AuthThrottle::default();
+        let who = auth_throttle.guesser(peer(1), "a", "t");
+        let all = || std::iter::from_fn(|| Waiting::enter(&auth_throttle, who)).collect::<Vec<_>>();
         let waiting = all();
         assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
         // A known account has a waiting limit of its own.
-        guesses.proved(who, Instant::now());
+        auth_throttle.proved(who, Instant::now());
         let known = all();
         assert_eq!(known.len(), KNOWN_WAITING_MAX);
         drop((waiting, known));
-        assert!(Waiting::enter(&guesses, who).is_some());
+        assert!(Waiting::enter(&auth_throttle, who).is_some());
     }
 }

@@ -304,7 +304,7 @@ fn wrong_chap_responses_are_counted_and_throttled() {
     assert_eq!(looked_at + later, 60, "{answers:?}");
     // Six delays fit into the longest wait; each thread may check one response at the same moment.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
-    assert_eq!(*setup.targets.guesses.lock(), looked_at);
+    assert_eq!(*setup.targets.auth_throttle.lock(), looked_at);
     // A correct response is accepted once the throttle admits it.
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
 }
@@ -337,7 +337,7 @@ fn known_initiator_logs_in_during_guesses_from_its_address() {
                 }
             });
         }
-        wait_until("the guesses have begun", || *setup.targets.guesses.lock() > 20);
+        wait_until("the guesses have begun", || *setup.targets.auth_throttle.lock() > 20);
         for _ in 0..10 {
             prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
         }

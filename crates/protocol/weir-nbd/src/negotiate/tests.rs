@@ -111,7 +111,7 @@ fn export_name_answers_size_and_flags() {
     let (_, step) = start(FIXED).feed(&message(1, b"two"), &exports(), &mut out);
     let Step::Ready(ready) = step else { panic!("{step:?}") };
     assert_eq!(ready.name, "two");
-    assert!(ready.terms.read_only && !ready.terms.structured);
+    assert!(ready.negotiated.read_only && !ready.negotiated.structured);
     // HAS_FLAGS, READ_ONLY, FLUSH, MULTI_CONN, CACHE.
     assert_eq!(out, [&8192_u64.to_be_bytes()[..], &0x0507_u16.to_be_bytes()].concat());
 
@@ -354,7 +354,7 @@ fn metadata_contexts() {
         let (replies, step) = ask(negotiation, 7, &info_data(name, &[]));
         let Step::Ready(ready) = step else { panic!("{step:?}") };
         assert_eq!(replies[0].1[11] & 0x80, 0x80, "SEND_DF with structured replies");
-        ready.terms.block_status
+        ready.negotiated.block_status
     };
     assert!(!block_status(&mut negotiation, "one"));
     ask(&mut negotiation, 10, &selected);

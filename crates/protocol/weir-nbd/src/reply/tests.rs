@@ -6,9 +6,9 @@
 
 use super::*;
 
-const PLAIN: Terms =
-    Terms { size_bytes: 1 << 20, read_only: false, structured: false, block_status: false };
-const STRUCTURED: Terms = Terms { structured: true, block_status: true, ..PLAIN };
+const PLAIN: Negotiated =
+    Negotiated { size_bytes: 1 << 20, read_only: false, structured: false, block_status: false };
+const STRUCTURED: Negotiated = Negotiated { structured: true, block_status: true, ..PLAIN };
 const COOKIE: u64 = 0x0102_0304_0506_0708;
 
 fn built(build: impl FnOnce(&mut OutBuf)) -> Vec<u8> {

@@ -10,12 +10,12 @@ use super::*;
 use crate::limits::WHOLE_WRITE_BYTES_MAX;
 
 const SIZE: u64 = 1 << 30;
-const TERMS: Terms =
-    Terms { size_bytes: SIZE, read_only: false, structured: true, block_status: true };
+const TERMS: Negotiated =
+    Negotiated { size_bytes: SIZE, read_only: false, structured: true, block_status: true };
 const COOKIE: u64 = 0x0102_0304_0506_0708;
 
-fn parse<'a>(input: &'a [u8], terms: &Terms) -> Parsed<'a> {
-    super::parse(input, terms, WHOLE_WRITE_BYTES_MAX)
+fn parse<'a>(input: &'a [u8], negotiated: &Negotiated) -> Parsed<'a> {
+    super::parse(input, negotiated, WHOLE_WRITE_BYTES_MAX)
 }
 
 fn bytes(flags: u16, kind: u16, offset: u64, len: u32) -> Vec<u8> {
@@ -28,14 +28,14 @@ fn bytes(flags: u16, kind: u16, offset: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-fn accepted(terms: &Terms, flags: u16, kind: u16, offset: u64, len: u32) -> Command {
+fn accepted(negotiated: &Negotiated, flags: u16, kind: u16, offset: u64, len: u32) -> Command {
     let mut input = bytes(flags, kind, offset, len);
     if kind == 1 {
         input.resize(28 + len as usize, 7);
     }
     let whole = input.len();
     input.extend_from_slice(b"next");
-    match parse(&input, terms) {
+    match parse(&input, negotiated) {
         Parsed::Request(request, payload, used) => {
             assert_eq!(used, whole);
             assert_eq!(payload, &input[28..whole]);
@@ -46,8 +46,8 @@ fn accepted(terms: &Terms, flags: u16, kind: u16, offset: u64, len: u32) -> Comm
     }
 }
 
-fn refused(terms: &Terms, flags: u16, kind: u16, offset: u64, len: u32) -> (u32, usize) {
-    match parse(&bytes(flags, kind, offset, len), terms) {
+fn refused(negotiated: &Negotiated, flags: u16, kind: u16, offset: u64, len: u32) -> (u32, usize) {
+    match parse(&bytes(flags, kind, offset, len), negotiated) {
         Parsed::Refuse { refusal, skip } => {
             assert_eq!(refusal.cookie, COOKIE);
             (refusal.errno as u32, skip)
@@ -89,7 +89,7 @@ fn unknown_commands_and_flags_are_invalid() {
         let skip = if kind == 1 { 28 + 512 } else { 28 };
         assert_eq!(refused(&TERMS, flags, kind, 0, len), (22, skip), "{kind} {flags}");
     }
-    let plain = Terms { structured: false, block_status: false, ..TERMS };
+    let plain = Negotiated { structured: false, block_status: false, ..TERMS };
     assert_eq!(refused(&plain, 4, 0, 0, 512).0, 22, "DF without structured replies");
     assert_eq!(refused(&plain, 0, 7, 0, 512).0, 22, "no metadata context");
     assert_eq!(refused(&TERMS, 0, 7, 0, 0).0, 22, "block status of nothing");
@@ -136,16 +136,16 @@ fn lengths_are_checked() {
 
 #[test]
 fn read_only_export_refuses_writes() {
-    let terms = Terms { read_only: true, ..TERMS };
+    let negotiated = Negotiated { read_only: true, ..TERMS };
     for kind in [1, 4, 6] {
-        assert_eq!(refused(&terms, 0, kind, 0, 512).0, 1, "{kind}");
+        assert_eq!(refused(&negotiated, 0, kind, 0, 512).0, 1, "{kind}");
         // The read-only error also has priority over the error of an invalid range.
-        assert_eq!(refused(&terms, 0, kind, 1, 512).0, 1, "{kind}");
+        assert_eq!(refused(&negotiated, 0, kind, 1, 512).0, 1, "{kind}");
     }
     for kind in [0, 5, 7] {
-        accepted(&terms, 0, kind, 0, 512);
+        accepted(&negotiated, 0, kind, 0, 512);
     }
-    accepted(&terms, 0, 3, 0, 0);
+    accepted(&negotiated, 0, 3, 0, 0);
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn partial_request_waits_for_more_input() {
 
 #[test]
 fn large_write_is_processed_while_it_arrives() {
-    let terms = Terms { size_bytes: 1 << 30, ..TERMS };
+    let negotiated = Negotiated { size_bytes: 1 << 30, ..TERMS };
     let long = |offset, len| {
-        matches!(parse(&bytes(1, 1, offset, len), &terms), Parsed::LongWrite(request)
+        matches!(parse(&bytes(1, 1, offset, len), &negotiated), Parsed::LongWrite(request)
             if (request.offset, request.len) == (offset, len)
                 && request.command == Command::Write { fua: true })
     };
@@ -190,7 +190,7 @@ proptest! {
         read_only in any::<bool>(),
         structured in any::<bool>(),
     ) {
-        let terms = Terms { read_only, structured, ..TERMS };
+        let negotiated = Negotiated { read_only, structured, ..TERMS };
         let mut input = Vec::new();
         for (flags, kind, offset, len, tame) in requests {
             let (flags, offset, len) = if tame {
@@ -206,7 +206,7 @@ proptest! {
         input.extend(rest);
         let mut at = 0;
         while let Some(left) = input.get(at..) {
-            match parse(left, &terms) {
+            match parse(left, &negotiated) {
                 Parsed::Request(request, payload, used) => {
                     prop_assert!(used == 28 + payload.len());
                     at += used;

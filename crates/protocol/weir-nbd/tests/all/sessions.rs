@@ -441,7 +441,7 @@ fn mixed_requests_of_each_size_are_answered_with_little_memory() {
 fn stop_ends_a_connection_that_waits_for_memory() {
     let limit = 1 << 20;
     let setup = setup_with("stop-waiting", limit);
-    let holder = setup.budget.share();
+    let holder = setup.budget.grant();
     assert!(holder.ask(limits::OWN_BYTES, limit));
     holder.hold(limits::OWN_BYTES + limit);
     let mut client = setup.client("fast");

@@ -144,7 +144,7 @@ impl Place {
     }
 
     /// Checks again, before the worker closes the connection, that it can be evicted.
-    pub(crate) fn still_gives_way(&self) -> bool {
+    pub(crate) fn still_evictable(&self) -> bool {
         let gives_way = self.gives_way().is_some();
         self.is_leaving.store(gives_way, Ordering::Relaxed);
         gives_way
@@ -161,11 +161,11 @@ pub(crate) enum Admission {
 
 /// Connection table of a server.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionTable {
     all: Mutex<Vec<Arc<Place>>>,
 }
 
-impl Places {
+impl ConnectionTable {
     /// Admits a connection from `peer` and assigns it to the worker that `choose` returns.
     pub(crate) fn admit(
         &self,
@@ -223,14 +223,14 @@ mod tests {
         PeerKey::of(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn admit(places: &Places, from: PeerKey) -> Option<(Arc<Place>, Option<Arc<Place>>)> {
+    fn admit(places: &ConnectionTable, from: PeerKey) -> Option<(Arc<Place>, Option<Arc<Place>>)> {
         match places.admit(from, true, || 0) {
             Admission::Place(place, leaves) => Some((place, leaves)),
             Admission::Full { .. } => None,
         }
     }
 
-    fn fill(places: &Places, from: PeerKey, count: usize) -> Vec<Arc<Place>> {
+    fn fill(places: &ConnectionTable, from: PeerKey, count: usize) -> Vec<Arc<Place>> {
         (0..count).map(|_| admit(places, from).expect("a free place").0).collect()
     }
 
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn connections_of_one_peer_are_limited() {
-        let places = Places::default();
+        let places = ConnectionTable::default();
         for place in fill(&places, peer(1), PEER_CONNECTIONS_MAX) {
             place.used();
         }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn handshakes_then_unused_then_idle_connections_are_evicted() {
-        let places = Places::default();
+        let places = ConnectionTable::default();
         let mut all = fill(&places, peer(1), CONNECTIONS_MAX / 2);
         all.extend(fill(&places, peer(2), CONNECTIONS_MAX / 2));
         all.iter().for_each(|place| place.used());
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn idle_sessions_are_kept_if_the_protocol_requires_it() {
-        let places = Places::default();
+        let places = ConnectionTable::default();
         for n in 0..CONNECTIONS_MAX {
             let Admission::Place(place, None) = places.admit(peer((n % 2) as u8), false, || 0)
             else {

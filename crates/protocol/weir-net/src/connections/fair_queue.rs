@@ -22,12 +22,12 @@ use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
 
 /// Fair queue; see the module description.
 #[derive(Default)]
-pub struct Turns {
-    line: Mutex<Line>,
+pub struct FairQueue {
+    line: Mutex<WaitQueue>,
 }
 
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     /// Clients with a permit or waiting for one, in FIFO order.
     clients: Vec<Client>,
     next: u64,
@@ -41,17 +41,17 @@ struct Client {
 }
 
 /// Permit of a client, or its wait for one; released on drop.
-pub struct Turn {
-    turns: Arc<Turns>,
+pub struct QueuePermit {
+    fair_queue: Arc<FairQueue>,
     id: u64,
 }
 
-impl Turns {
+impl FairQueue {
     /// Waits for a permit.
     ///
     /// # Cancel safety
     /// A dropped wait leaves the queue.
-    pub async fn wait(self: &Arc<Self>, peer: PeerKey) -> Turn {
+    pub async fn wait(self: &Arc<Self>, peer: PeerKey) -> QueuePermit {
         let (turn, wake) = self.enter(peer);
         while !self.has_turn(turn.id) {
             wake.notified().await;
@@ -59,13 +59,13 @@ impl Turns {
         turn
     }
 
-    fn enter(self: &Arc<Self>, peer: PeerKey) -> (Turn, Arc<Notify>) {
+    fn enter(self: &Arc<Self>, peer: PeerKey) -> (QueuePermit, Arc<Notify>) {
         let mut line = self.line.lock();
         let (id, wake) = (line.next, Arc::<Notify>::default());
         line.next += 1;
         line.clients.push(Client { id, peer, has_turn: false, wake: Arc::clone(&wake) });
         line.start();
-        (Turn { turns: Arc::clone(self), id }, wake)
+        (QueuePermit { fair_queue: Arc::clone(self), id }, wake)
     }
 
     fn has_turn(&self, id: u64) -> bool {
@@ -73,15 +73,15 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
-        let mut line = self.turns.line.lock();
+        let mut line = self.fair_queue.line.lock();
         line.clients.retain(|client| client.id != self.id);
         line.start();
     }
 }
 
-impl Line {
+impl WaitQueue {
     /// Grants free permits to waiting clients.
     fn start(&mut self) {
         loop {
@@ -117,29 +117,29 @@ mod tests {
         PeerKey::of(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn enter(turns: &Arc<Turns>, from: u8, count: usize) -> Vec<Turn> {
-        (0..count).map(|_| turns.enter(peer(from)).0).collect()
+    fn enter(fair_queue: &Arc<FairQueue>, from: u8, count: usize) -> Vec<QueuePermit> {
+        (0..count).map(|_| fair_queue.enter(peer(from)).0).collect()
     }
 
-    fn running(turns: &[Turn]) -> usize {
-        turns.iter().filter(|turn| turn.turns.has_turn(turn.id)).count()
+    fn running(fair_queue: &[QueuePermit]) -> usize {
+        fair_queue.iter().filter(|turn| turn.fair_queue.has_turn(turn.id)).count()
     }
 
     #[test]
     fn permits_of_one_peer_are_limited() {
-        let turns = Arc::default();
-        let many = enter(&turns, 1, 2 * TURNS_MAX);
+        let fair_queue = Arc::default();
+        let many = enter(&fair_queue, 1, 2 * TURNS_MAX);
         assert_eq!(running(&many), PEER_TURNS_MAX);
-        assert_eq!(running(&enter(&turns, 2, 1)), 1);
+        assert_eq!(running(&enter(&fair_queue, 2, 1)), 1);
     }
 
     #[test]
     fn peer_with_the_fewest_permits_is_next() {
-        let turns = Arc::default();
-        let mut first = enter(&turns, 1, 2 * TURNS_MAX);
-        let second = enter(&turns, 2, 2 * TURNS_MAX);
+        let fair_queue = Arc::default();
+        let mut first = enter(&fair_queue, 1, 2 * TURNS_MAX);
+        let second = enter(&fair_queue, 2, 2 * TURNS_MAX);
         assert_eq!(running(&first) + running(&second), TURNS_MAX);
-        let other = enter(&turns, 3, 2);
+        let other = enter(&fair_queue, 3, 2);
         assert_eq!(running(&other), 0, "all are taken");
         first.remove(0);
         assert_eq!(running(&other), 1, "passed by those that wait for longer");
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn cancelled_waits_leave_the_queue() {
-        let turns = Arc::default();
-        let mut many = enter(&turns, 1, 2 * TURNS_MAX);
+        let fair_queue = Arc::default();
+        let mut many = enter(&fair_queue, 1, 2 * TURNS_MAX);
         many.reverse();
         many.truncate(PEER_TURNS_MAX);
         assert_eq!(running(&many), PEER_TURNS_MAX);
         drop(many);
-        assert!(turns.line.lock().clients.is_empty());
-        assert_eq!(running(&enter(&turns, 1, 1)), 1);
+        assert!(fair_queue.line.lock().clients.is_empty());
+        assert_eq!(running(&enter(&fair_queue, 1, 1)), 1);
     }
 }

@@ -12,14 +12,14 @@
 //!
 //! Memory can also wait for a client: for replies that it does not read, or for a payload that it
 //! does not complete. While others wait, a client must transfer a part of its memory in each
-//! [`STALL_CHECK`], or its connection is evicted ([`Share::evicted`]). A connection that waits for
+//! [`STALL_CHECK`], or its connection is evicted ([`MemoryGrant::evicted`]). A connection that waits for
 //! the storage is never evicted.
 //!
 //! Invariants:
 //! - requested and held bytes never exceed the budget, unless one connection alone has all of it;
 //! - a waiting connection that holds none of the budget is never overtaken by a later request;
 //! - a connection above its part delays no other connection;
-//! - idle connections together keep at most a fraction of the budget ([`Share::keep_bytes`]).
+//! - idle connections together keep at most a fraction of the budget ([`MemoryGrant::keep_bytes`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,7 +29,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::limits::{INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_LOOK};
+use crate::limits::{
+    INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_POLL_INTERVAL,
+};
 
 /// Memory for large receive buffers, in addition to the budget, as a part of the budget (a
 /// divisor).
@@ -66,14 +68,14 @@ pub struct Budget {
     shares: AtomicUsize,
     /// Number of connections with a large receive buffer.
     large_inputs: AtomicUsize,
-    line: Mutex<Line>,
+    line: Mutex<WaitQueue>,
 }
 
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     used_bytes: usize,
     waiting: VecDeque<Arc<Account>>,
-    /// All connections; for [`Share::end_stalls`].
+    /// All connections; for [`MemoryGrant::end_stalls`].
     accounts: Vec<Weak<Account>>,
     looked: Option<Instant>,
 }
@@ -114,7 +116,7 @@ impl Budget {
     }
 
     /// Opens the account of a new connection.
-    pub fn share(self: &Arc<Self>) -> Share {
+    pub fn grant(self: &Arc<Self>) -> MemoryGrant {
         let account = Arc::<Account>::default();
         let mut line = self.line.lock();
         let count = self.shares.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +127,7 @@ impl Budget {
         }
         line.accounts.push(Arc::downgrade(&account));
         let has_large_input = AtomicBool::new(false);
-        Share { budget: Arc::clone(self), account, has_large_input }
+        MemoryGrant { budget: Arc::clone(self), account, has_large_input }
     }
 
     /// Bytes that connections hold in addition to their guaranteed memory.
@@ -153,7 +155,7 @@ impl Budget {
     }
 
     /// Whether an account may receive `more_bytes` now.
-    fn fits(&self, line: &Line, account: &Account, more_bytes: usize) -> bool {
+    fn fits(&self, line: &WaitQueue, account: &Account, more_bytes: usize) -> bool {
         let charged = account.charged_bytes.load(Ordering::Relaxed);
         let room = self.limit_bytes.saturating_sub(line.used_bytes);
         match room.checked_sub(more_bytes) {
@@ -164,7 +166,7 @@ impl Budget {
     }
 
     /// Changes the used bytes, then grants memory to waiting connections.
-    fn change(&self, line: &mut Line, add: usize, remove: usize) {
+    fn change(&self, line: &mut WaitQueue, add: usize, remove: usize) {
         line.used_bytes = (line.used_bytes + add).saturating_sub(remove);
         let mut at = 0;
         while let Some(account) = line.waiting.get(at) {
@@ -186,16 +188,16 @@ impl Budget {
 }
 
 /// Memory account of one connection; releases all of its memory on drop.
-pub struct Share {
+pub struct MemoryGrant {
     budget: Arc<Budget>,
     account: Arc<Account>,
     has_large_input: AtomicBool,
 }
 
-impl Share {
+impl MemoryGrant {
     /// Requests `more_bytes` in addition to `held_bytes`. If it returns true, the bytes are
-    /// reserved until the next [`Share::hold`]. Otherwise the connection waits in the queue; once
-    /// [`Share::turn`] returns, the caller calls this again.
+    /// reserved until the next [`MemoryGrant::hold`]. Otherwise the connection waits in the queue; once
+    /// [`MemoryGrant::turn`] returns, the caller calls this again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
@@ -254,7 +256,7 @@ impl Share {
         self.budget.change(&mut line, 0, granted);
     }
 
-    /// As [`Share::ask`], but does not join the queue if the memory is unavailable.
+    /// As [`MemoryGrant::ask`], but does not join the queue if the memory is unavailable.
     pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
         let own = self.budget.own_bytes();
         let wanted = held_bytes.saturating_add(more_bytes);
@@ -312,12 +314,12 @@ impl Share {
         (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes())
     }
 
-    /// Returns once the requested memory is granted, or after [`Share::nudge`].
+    /// Returns once the requested memory is granted, or after [`MemoryGrant::nudge`].
     pub async fn turn(&self) {
         self.account.wake.notified().await;
     }
 
-    /// Makes [`Share::turn`] return.
+    /// Makes [`MemoryGrant::turn`] return.
     pub fn nudge(&self) {
         self.account.wake.notify_one();
     }
@@ -356,7 +358,7 @@ impl Share {
 
     /// Waits for requested memory, or for a check of stalled clients; the caller then asks again.
     pub async fn wait(&self) {
-        if compio::time::timeout(STALL_LOOK, self.turn()).await.is_err() {
+        if compio::time::timeout(STALL_POLL_INTERVAL, self.turn()).await.is_err() {
             self.end_stalls();
         }
     }
@@ -368,7 +370,7 @@ impl Share {
         }
     }
 
-    /// Whether [`Share::evicted`] would return immediately.
+    /// Whether [`MemoryGrant::evicted`] would return immediately.
     pub fn is_evicted(&self) -> bool {
         self.account.is_evicted.load(Ordering::Acquire)
     }
@@ -409,7 +411,7 @@ impl Account {
     }
 }
 
-/// Guard of a wait for the client; see [`Share::awaits_client`].
+/// Guard of a wait for the client; see [`MemoryGrant::awaits_client`].
 pub struct AwaitsClient(Arc<Account>);
 
 impl Drop for AwaitsClient {
@@ -418,7 +420,7 @@ impl Drop for AwaitsClient {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryGrant {
     fn drop(&mut self) {
         self.give_back_large_input();
         let mut line = self.budget.line.lock();
@@ -439,7 +441,7 @@ mod tests {
     #[test]
     fn guaranteed_memory_never_waits() {
         let budget = Budget::new(100, OWN);
-        let (one, other) = (budget.share(), budget.share());
+        let (one, other) = (budget.grant(), budget.grant());
         assert!(one.ask(0, 100));
         one.hold(110);
         assert_eq!(budget.used_bytes(), 100);
@@ -455,11 +457,11 @@ mod tests {
 
     /// Requests `part` bytes again and again until a request is refused; returns the number of
     /// bytes granted.
-    fn take_all(share: &Share, part: usize) -> usize {
+    fn take_all(grant: &MemoryGrant, part: usize) -> usize {
         let mut held = OWN;
-        while share.ask(held, part) {
+        while grant.ask(held, part) {
             held += part;
-            share.hold(held);
+            grant.hold(held);
         }
         held - OWN
     }
@@ -467,10 +469,10 @@ mod tests {
     #[test]
     fn greedy_connection_gets_half_of_the_free_memory() {
         let budget = Budget::new(1200, OWN);
-        let greedy: Vec<_> = (0..3).map(|_| budget.share()).collect();
-        let parts: Vec<_> = greedy.iter().map(|share| take_all(share, 1)).collect();
+        let greedy: Vec<_> = (0..3).map(|_| budget.grant()).collect();
+        let parts: Vec<_> = greedy.iter().map(|grant| take_all(grant, 1)).collect();
         assert_eq!(parts, [600, 300, 150], "a half of what each finds");
-        let late = budget.share();
+        let late = budget.grant();
         assert!(late.ask(OWN, 100), "who has nothing yet is let in past those that wait");
         late.hold(OWN + 100);
         // The connections that hold much memory wait only because of their own memory.
@@ -482,7 +484,7 @@ mod tests {
     #[test]
     fn waiter_without_budget_memory_is_never_overtaken() {
         let budget = Budget::new(100, OWN);
-        let [first, large, small] = [0; 3].map(|_| budget.share());
+        let [first, large, small] = [0; 3].map(|_| budget.grant());
         assert!(first.ask(OWN, 50));
         first.hold(OWN + 50);
         assert!(!large.ask(OWN, 80));
@@ -505,7 +507,7 @@ mod tests {
     #[test]
     fn cancelled_request_frees_its_memory_for_others() {
         let budget = Budget::new(100, OWN);
-        let [first, second, third] = [0; 3].map(|_| budget.share());
+        let [first, second, third] = [0; 3].map(|_| budget.grant());
         assert!(first.ask(OWN, 90));
         first.hold(OWN + 90);
         assert!(!second.ask(OWN, 80));
@@ -523,7 +525,7 @@ mod tests {
     #[test]
     fn try_take_never_overtakes_a_waiter() {
         let budget = Budget::new(1 << 20, OWN);
-        let [large, next, small] = [0; 3].map(|_| budget.share());
+        let [large, next, small] = [0; 3].map(|_| budget.grant());
         assert!(large.try_take(OWN, 700 << 10));
         large.hold(OWN + (700 << 10));
         assert!(!next.ask(OWN, 400 << 10));
@@ -538,15 +540,15 @@ mod tests {
     #[test]
     fn client_that_holds_memory_and_moves_nothing_is_evicted() {
         let budget = Budget::new(1 << 20, OWN);
-        let [stalled, slow, storage] = [0; 3].map(|_| budget.share());
+        let [stalled, slow, storage] = [0; 3].map(|_| budget.grant());
         let guards = [stalled.awaits_client(), slow.awaits_client()];
-        for share in [&stalled, &slow, &storage] {
-            assert!(share.ask(OWN, 32 << 10));
-            share.hold(OWN + (32 << 10));
+        for grant in [&stalled, &slow, &storage] {
+            assert!(grant.ask(OWN, 32 << 10));
+            grant.hold(OWN + (32 << 10));
         }
         let start = Instant::now();
         let look = |after: std::time::Duration| {
-            let accounts = [&stalled, &slow, &storage].map(|share| Arc::clone(&share.account));
+            let accounts = [&stalled, &slow, &storage].map(|grant| Arc::clone(&grant.account));
             accounts.iter().for_each(|account| account.judge(start + after));
         };
         look(std::time::Duration::ZERO);
@@ -564,7 +566,7 @@ mod tests {
     #[test]
     fn stalled_waiter_is_evicted_only_if_its_requests_are_read() {
         let budget = Budget::new(1 << 20, OWN);
-        let [holder, heard, unheard] = [0; 3].map(|_| budget.share());
+        let [holder, heard, unheard] = [0; 3].map(|_| budget.grant());
         heard.hears_client();
         assert!(holder.ask(OWN, 1 << 20));
         holder.hold(OWN + (1 << 20));
@@ -572,7 +574,7 @@ mod tests {
         let guards = [heard.awaits_client(), unheard.awaits_client()];
         let start = Instant::now();
         for after in [std::time::Duration::ZERO, STALL_CHECK] {
-            [&heard, &unheard].iter().for_each(|share| share.account.judge(start + after));
+            [&heard, &unheard].iter().for_each(|grant| grant.account.judge(start + after));
         }
         assert!(heard.is_evicted());
         assert!(!unheard.is_evicted(), "this side may be what keeps its client from reading");
@@ -583,15 +585,15 @@ mod tests {
     fn guaranteed_memory_shrinks_with_more_connections() {
         let own = Own { least_bytes: 10, most_bytes: 100, total_bytes: 400 };
         let budget = Budget::new(1000, own);
-        let mut shares: Vec<_> = (0..4).map(|_| budget.share()).collect();
+        let mut shares: Vec<_> = (0..4).map(|_| budget.grant()).collect();
         assert_eq!(shares[0].own_bytes(), 100);
         shares[0].hold(100);
         assert_eq!(budget.used_bytes(), 0);
-        shares.extend((4..8).map(|_| budget.share()));
+        shares.extend((4..8).map(|_| budget.grant()));
         assert_eq!(shares[0].own_bytes(), 50);
         shares[0].hold(100);
         assert_eq!(budget.used_bytes(), 50, "the rest is asked for like anything else");
-        shares.extend((8..100).map(|_| budget.share()));
+        shares.extend((8..100).map(|_| budget.grant()));
         assert_eq!(shares[0].own_bytes(), 10);
         drop(shares);
         assert_eq!((budget.own_bytes(), budget.used_bytes()), (100, 0));
@@ -600,19 +602,19 @@ mod tests {
     #[test]
     fn idle_connections_keep_less_with_more_connections() {
         let budget = Budget::new(64 << 20, OWN);
-        let shares: Vec<_> = (0..1000).map(|_| budget.share()).collect();
+        let shares: Vec<_> = (0..1000).map(|_| budget.grant()).collect();
         let kept: usize = (1..=1000).map(|n| ((64 << 20) / KEPT / n).min(KEEP_BYTES_MAX)).sum();
         assert!(kept < (64 << 20) / 2, "{kept} at most");
         assert!(shares[0].keep_bytes() < 8 << 10);
         drop(shares);
-        assert_eq!(budget.share().keep_bytes(), 4 << 20);
+        assert_eq!(budget.grant().keep_bytes(), 4 << 20);
     }
 
     #[test]
     fn large_receive_buffers_take_at_most_an_eighth() {
         let budget = Budget::new(8 << 20, OWN);
-        let shares: Vec<_> = (0..6).map(|_| budget.share()).collect();
-        let has: Vec<_> = shares.iter().map(Share::take_large_input).collect();
+        let shares: Vec<_> = (0..6).map(|_| budget.grant()).collect();
+        let has: Vec<_> = shares.iter().map(MemoryGrant::take_large_input).collect();
         assert_eq!(has, [true, true, true, true, false, false], "4 of 256 KiB");
         assert!(shares[0].take_large_input(), "it has one and takes no second");
         assert!(!shares[4].take_large_input());
@@ -621,14 +623,14 @@ mod tests {
         assert!(shares[4].take_large_input());
         assert!(!shares[5].take_large_input(), "one was given back");
         drop(shares);
-        assert!(budget.share().take_large_input());
+        assert!(budget.grant().take_large_input());
         assert_eq!(budget.used_bytes(), 0, "they are beside the budget");
     }
 
     #[test]
     fn grant_survives_a_hold_and_ends_with_its_connection() {
         let budget = Budget::new(100, OWN);
-        let (one, other) = (budget.share(), budget.share());
+        let (one, other) = (budget.grant(), budget.grant());
         assert!(one.ask(OWN, 90));
         one.hold(OWN + 90);
         assert!(!other.ask(0, 40));

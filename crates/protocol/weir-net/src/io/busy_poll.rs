@@ -20,8 +20,8 @@ use crate::limits::{LINGER_MAX, LINGER_TRIALS, LINGER_TURNS};
 
 /// Chooses between polling and sleeping for one kind of event.
 #[derive(Default)]
-pub struct Linger {
-    turns: Cell<u32>,
+pub struct BusyPoll {
+    fair_queue: Cell<u32>,
     asleep: Cell<Turnaround>,
     awake: Cell<Turnaround>,
     /// Start of the current wait, and whether the wait polls.
@@ -43,10 +43,10 @@ impl Turnaround {
     }
 }
 
-impl Linger {
+impl BusyPoll {
     /// Starts a wait; returns true if it should poll.
     fn begin(&self) -> bool {
-        let turn = self.turns.replace(self.turns.get().wrapping_add(1));
+        let turn = self.fair_queue.replace(self.fair_queue.get().wrapping_add(1));
         let trial = turn % LINGER_TURNS < LINGER_TRIALS;
         let better_awake = 4 * self.awake.get().0 < 3 * self.asleep.get().0;
         let awake = better_awake != trial;
@@ -80,7 +80,7 @@ impl Linger {
     }
 
     /// Runs the polling part of a wait, while `quiet` returns true. Returns immediately if the wait
-    /// should sleep. The caller then sleeps if necessary, and calls [`Linger::end`].
+    /// should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
     pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
         let start = Instant::now();
@@ -96,7 +96,7 @@ impl Linger {
 }
 
 /// Yields to other ready tasks of the thread.
-pub async fn give_way() {
+pub async fn yield_now() {
     let mut waited = false;
     poll_fn(|context| {
         if waited {
@@ -116,14 +116,14 @@ mod tests {
     /// Number of polling waits among the last `LINGER_TURNS`, for waits of the given durations.
     fn awake_turns(awake_us: u64, asleep_us: u64) -> usize {
         weir_device::new_runtime().unwrap().block_on(async {
-            let linger = Linger::default();
+            let busy_poll = BusyPoll::default();
             let mut awake_turns = Vec::new();
             for _ in 0..2 * LINGER_TURNS {
-                linger.while_quiet(|| false).await;
-                let awake = linger.waiting.get().is_some_and(|(_, awake)| awake);
+                busy_poll.while_quiet(|| false).await;
+                let awake = busy_poll.waiting.get().is_some_and(|(_, awake)| awake);
                 let took = Duration::from_micros(if awake { awake_us } else { asleep_us });
-                linger.waiting.set(Instant::now().checked_sub(took).map(|start| (start, awake)));
-                linger.end();
+                busy_poll.waiting.set(Instant::now().checked_sub(took).map(|start| (start, awake)));
+                busy_poll.end();
                 awake_turns.push(awake);
             }
             awake_turns.iter().skip(LINGER_TURNS as usize).filter(|awake| **awake).count()
@@ -144,10 +144,10 @@ mod tests {
             let ran = std::rc::Rc::new(Cell::new(false));
             let flag = std::rc::Rc::clone(&ran);
             compio::runtime::spawn(async move { flag.set(true) }).detach();
-            let linger = Linger::default();
-            linger.while_quiet(|| !ran.get()).await;
+            let busy_poll = BusyPoll::default();
+            busy_poll.while_quiet(|| !ran.get()).await;
             assert!(ran.get(), "the first turn is a trial awake");
-            linger.while_quiet(|| true).await;
+            busy_poll.while_quiet(|| true).await;
         });
     }
 }

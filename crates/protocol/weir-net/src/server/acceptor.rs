@@ -19,12 +19,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weir_base::{LINES_INTERVAL, Sieve};
+use weir_base::{LINES_INTERVAL, LogLimiter};
 
 use crate::connections::balance::{Balancer, Move};
-use crate::connections::connection_table::{Admission, Places};
+use crate::connections::connection_table::{Admission, ConnectionTable};
 use crate::listen::listener::{Accepted, Incoming, Listener, Peer};
-use crate::server::message::{Arrival, Message, Way, send};
+use crate::server::message::{Message, NewConnection, WorkerHandle, send};
 
 /// Pause after a failed accept (no free descriptors): the cause persists for a while, and the log
 /// must not fill up.
@@ -36,12 +36,12 @@ pub(crate) struct Acceptor<T> {
     name: &'static str,
     listeners: Vec<Listener>,
     stop: UnixStream,
-    ways: Arc<[Way<T>]>,
+    ways: Arc<[WorkerHandle<T>]>,
     balancer: Option<Balancer>,
     idle_gives_way: bool,
-    places: Arc<Places>,
+    table: Arc<ConnectionTable>,
     /// Log rate limiter for refused connections, by reason.
-    refusals: Sieve<&'static str>,
+    refusals: LogLimiter<&'static str>,
 }
 
 impl<T> Acceptor<T> {
@@ -52,14 +52,14 @@ impl<T> Acceptor<T> {
         name: &'static str,
         listeners: Vec<Listener>,
         stop: UnixStream,
-        ways: Arc<[Way<T>]>,
+        ways: Arc<[WorkerHandle<T>]>,
         (moves, idle_gives_way): (bool, bool),
-        places: Arc<Places>,
+        table: Arc<ConnectionTable>,
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
-        let refusals = Sieve::new(LINES_INTERVAL);
-        Self { name, listeners, stop, ways, balancer, idle_gives_way, places, refusals }
+        let refusals = LogLimiter::new(LINES_INTERVAL);
+        Self { name, listeners, stop, ways, balancer, idle_gives_way, table, refusals }
     }
 
     pub(crate) fn run(mut self) {
@@ -129,13 +129,13 @@ impl<T> Acceptor<T> {
     }
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
-        let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
+        let connections = |(_, load): &WorkerHandle<T>| load.connections.load(Ordering::Relaxed);
         // Sessions that are moving may make the choice off by one, which is harmless.
         let fewest = || {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
         };
-        match self.places.admit(peer.key, self.idle_gives_way, fewest) {
+        match self.table.admit(peer.key, self.idle_gives_way, fewest) {
             Admission::Place(place, leaves) => {
                 if let Some(leaves) = leaves
                     && let Some((sender, _)) = self.ways.get(leaves.worker())
@@ -144,7 +144,7 @@ impl<T> Acceptor<T> {
                     drop(sender.send(Message::GiveWay(leaves)));
                 }
                 let way = self.ways.get(place.worker()).expect("there is a worker");
-                send(way, Arrival::new(accepted, peer, place), &self.places);
+                send(way, NewConnection::new(accepted, peer, place), &self.table);
             }
             Admission::Full { of_peer, limit } => {
                 if let Some(more) = self.refusals.pass("too many") {

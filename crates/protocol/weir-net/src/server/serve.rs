@@ -11,20 +11,20 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tokio::sync::mpsc;
-use weir_base::{LINES_INTERVAL, Sieve};
+use weir_base::{LINES_INTERVAL, LogLimiter};
 
 use crate::error::ServeError;
 use crate::listen::allow::AllowList;
 use crate::listen::listener::{Address, Listener};
 use crate::server::acceptor::Acceptor;
-use crate::server::message::{Books, Message, Way};
+use crate::server::message::{Message, ServerState, WorkerHandle};
 use crate::server::protocol::Protocol;
 use crate::server::worker::Worker;
 
 /// A running server.
 pub struct ServerHandle<P: Protocol> {
     addresses: Vec<Address>,
-    ways: Arc<[Way<P::Parked>]>,
+    ways: Arc<[WorkerHandle<P::Parked>]>,
     /// Other end of the acceptor's stop socket: dropping it wakes and ends the acceptor.
     stop_acceptor: Option<std::os::unix::net::UnixStream>,
     acceptor: Option<JoinHandle<()>>,
@@ -47,12 +47,13 @@ pub fn serve<P: Protocol>(
     let name = protocol.name();
     let channels = (0..threads.max(1)).map(|_| mpsc::unbounded_channel());
     let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
-    let ways: Arc<[Way<_>]> = senders.into_iter().map(|sender| (sender, Arc::default())).collect();
-    let drops = Arc::new(Sieve::new(LINES_INTERVAL));
-    let books = Books { places: Arc::default(), drops };
+    let ways: Arc<[WorkerHandle<_>]> =
+        senders.into_iter().map(|sender| (sender, Arc::default())).collect();
+    let drops = Arc::new(LogLimiter::new(LINES_INTERVAL));
+    let state = ServerState { table: Arc::default(), drops };
     let traits = (P::MOVES, P::IDLE_GIVES_WAY);
     let acceptor =
-        Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, Arc::clone(&books.places));
+        Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, Arc::clone(&state.table));
     let thread = std::thread::Builder::new().name(format!("{name}-accept"));
     let acceptor = thread.spawn(move || acceptor.run()).map_err(thread_error)?;
     let mut handle = ServerHandle {
@@ -65,8 +66,8 @@ pub fn serve<P: Protocol>(
     let ways = Arc::clone(&handle.ways);
     let parts = receivers.into_iter().zip(&*ways).zip(vec![protocol; ways.len()]);
     for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
-        let (ways, books) = (Arc::clone(&ways), books.clone());
-        let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, books);
+        let (ways, state) = (Arc::clone(&ways), state.clone());
+        let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, state);
         // A runtime belongs to the thread that created it, so the thread reports the result.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {

@@ -25,12 +25,12 @@ use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
 use crate::connections::balance::Load;
-use crate::connections::connection_table::{Place, Places};
+use crate::connections::connection_table::{ConnectionTable, Place};
 use crate::io::signal::Signal;
 use crate::io::socket::{Socket, UserOf, Watch, shut};
 use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
 use crate::listen::listener::{Accepted, Peer};
-use crate::server::message::{Arrival, Books, LOST, Message, Way, send};
+use crate::server::message::{LOST, Message, NewConnection, ServerState, WorkerHandle, send};
 use crate::server::protocol::Protocol;
 
 /// State of one worker.
@@ -40,9 +40,9 @@ pub(crate) struct Worker<P: Protocol> {
     index: usize,
     load: Arc<Load>,
     /// Handles of all workers of the server, including this one.
-    ways: Arc<[Way<P::Parked>]>,
+    ways: Arc<[WorkerHandle<P::Parked>]>,
     protocol: Arc<P>,
-    books: Books<P::Error>,
+    state: ServerState<P::Error>,
 }
 
 /// Entry of a connection in the worker's table, with the means to end the connection.
@@ -87,11 +87,11 @@ impl<P: Protocol> Worker<P> {
     pub(crate) fn new(
         receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
         (index, load): (usize, Arc<Load>),
-        ways: Arc<[Way<P::Parked>]>,
+        ways: Arc<[WorkerHandle<P::Parked>]>,
         protocol: Arc<P>,
-        books: Books<P::Error>,
+        state: ServerState<P::Error>,
     ) -> Self {
-        Self { receiver, index, load, ways, protocol, books }
+        Self { receiver, index, load, ways, protocol, state }
     }
 
     /// Serves connections until the server stops. Must run on a compio runtime.
@@ -108,7 +108,7 @@ impl<P: Protocol> Worker<P> {
                     let place = Arc::clone(&arrival.place);
                     if let Err(error) = self.start(&connections, *arrival) {
                         self.load.connections.fetch_sub(1, Ordering::Relaxed);
-                        self.books.places.remove(&place);
+                        self.state.table.remove(&place);
                         if let Some(more) = LOST.pass("taken over") {
                             tracing::warn!(%error, more, "connection not taken over");
                         }
@@ -138,8 +138,12 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn start(&self, connections: &Rc<Connections>, arrival: Arrival<P::Parked>) -> io::Result<()> {
-        let Arrival { socket, peer, user_of, parked, place } = arrival;
+    fn start(
+        &self,
+        connections: &Rc<Connections>,
+        arrival: NewConnection<P::Parked>,
+    ) -> io::Result<()> {
+        let NewConnection { socket, peer, user_of, parked, place } = arrival;
         place.set_worker(self.index);
         let watch = Rc::new(Watch::new(&self.load, place, user_of, peer.address));
         let session = Session { peer, watch, parked };
@@ -171,9 +175,9 @@ impl<P: Protocol> Worker<P> {
             connections: Rc::clone(connections),
             load: Arc::clone(&self.load),
             place: Some(Arc::clone(watch.place())),
-            places: Arc::clone(&self.books.places),
+            table: Arc::clone(&self.state.table),
         };
-        let (protocol, books) = (Arc::clone(&self.protocol), self.books.clone());
+        let (protocol, state) = (Arc::clone(&self.protocol), self.state.clone());
         let ways = Arc::clone(&self.ways);
         let serve = async move {
             let mut entered = entered;
@@ -190,8 +194,8 @@ impl<P: Protocol> Worker<P> {
                         let user_of = watch.user_of();
                         // A connection that moves keeps its slot.
                         let place = entered.place.take().expect("taken once");
-                        let arrival = Arrival { socket, peer, user_of, parked, place };
-                        send(way, arrival, &books.places);
+                        let arrival = NewConnection { socket, peer, user_of, parked, place };
+                        send(way, arrival, &state.table);
                     }
                     Err(error) => {
                         if let Some(more) = LOST.pass("moved") {
@@ -202,7 +206,7 @@ impl<P: Protocol> Worker<P> {
                 },
                 Err(error) => {
                     tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
-                    if let Some(more) = books.drops.pass(discriminant(&error)) {
+                    if let Some(more) = state.drops.pass(discriminant(&error)) {
                         tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
                     }
                 }
@@ -221,13 +225,13 @@ struct Entered {
     load: Arc<Load>,
     /// Slot of the connection; `None` once the slot moves to another worker with the session.
     place: Option<Arc<Place>>,
-    places: Arc<Places>,
+    table: Arc<ConnectionTable>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
-            self.places.remove(place);
+            self.table.remove(place);
         }
         self.connections.entries.borrow_mut().remove(&self.id);
         self.load.connections.fetch_sub(1, Ordering::Relaxed);
@@ -256,7 +260,7 @@ impl Connections {
         let entries = self.entries.borrow();
         let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
         if let Some(entry) = found
-            && place.still_gives_way()
+            && place.still_evictable()
         {
             tracing::debug!("an idle connection gives way to a new one");
             (entry.shut)(Shutdown::Both);

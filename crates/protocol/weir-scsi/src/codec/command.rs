@@ -97,7 +97,7 @@ pub enum Management {
 
 /// Service response of a task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Managed {
+pub enum TaskManagementResponse {
     /// Function complete.
     Complete,
     /// The logical unit does not exist.

@@ -13,7 +13,7 @@
 use futures_util::future::LocalBoxFuture;
 use weir_block::{Block, OutBuf};
 
-use crate::codec::command::{Command, Lun, Managed, Management, Status};
+use crate::codec::command::{Command, Lun, Management, Status, TaskManagementResponse};
 use crate::codec::sense::Sense;
 
 /// Response to a command.
@@ -60,7 +60,7 @@ pub trait Nexus: Send {
 
     /// Performs a task management function. The transport ends the affected tasks of its own
     /// session; other sessions detect the abort through [`Nexus::aborts`].
-    fn manage(&self, lun: Lun, function: Management) -> Managed;
+    fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse;
 
     /// Number of times that another nexus aborted the tasks of this nexus on a logical unit (reset,
     /// PREEMPT AND ABORT). If the number has increased since the transport accepted a command, the

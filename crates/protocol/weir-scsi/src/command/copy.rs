@@ -66,7 +66,7 @@ async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList)
         }
         check_writable(&destination.unit)
             .map_err(|sense| Sense { key: key::COPY_ABORTED, ..sense })?;
-        let _run = destination.seat.as_ref().map(|seat| seat.run());
+        let _run = destination.itl_nexus.as_ref().map(|itl_nexus| itl_nexus.run());
         let from = Place { unit: &source.unit, range: from };
         let to = Place { unit: &destination.unit, range: to };
         transfer::copy(run, from, to, false).await?;

@@ -28,7 +28,7 @@ use crate::limits::{
 use crate::unit::copies::CopyResult;
 
 fn find_result(task: &Task<'_>, list: u32) -> Result<CopyResult, Sense> {
-    let copies = task.seat.copies.lock();
+    let copies = task.itl_nexus.copies.lock();
     let result = copies.results.iter().find(|known| known.list == list);
     Ok(result.ok_or(invalid_cdb(2))?.clone())
 }
@@ -53,7 +53,7 @@ pub(crate) fn results(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
             let result = find_result(task, list)?;
             let details = failed_segment(task, &result);
             // An initiator can read failed segment details once, so remove the result.
-            task.seat.copies.lock().results.retain(|known| known.list != list);
+            task.itl_nexus.copies.lock().results.retain(|known| known.list != list);
             details
         }
     };

@@ -17,7 +17,7 @@ use crate::command::task::Task;
 use crate::fields::byte;
 use crate::limits::{COPIES_RUNNING_MAX, COPY_RESULTS_MAX};
 use crate::unit::copies::{CopyName, CopyResult, Progress};
-use crate::unit::rod_tokens::Token;
+use crate::unit::rod_tokens::RodToken;
 
 /// OPERATION IN PROGRESS: a running copy has this list identifier.
 const IN_PROGRESS: Sense = Sense::new(key::ILLEGAL_REQUEST, 0x00, 0x16);
@@ -44,7 +44,7 @@ pub(crate) struct CopyRun<'a> {
 impl<'a> CopyRun<'a> {
     /// Admits a copy, unless too many are running or its list identifier is in use.
     pub(crate) fn begin(task: &'a Task<'a>, name: CopyName) -> Result<Self, Refusal> {
-        let mut copies = task.seat.copies.lock();
+        let mut copies = task.itl_nexus.copies.lock();
         if copies.running >= COPIES_RUNNING_MAX {
             return Err(Refusal::Status(Status::Busy));
         }
@@ -69,12 +69,12 @@ impl<'a> CopyRun<'a> {
         }
         copies.running += 1;
         let turn = Arc::clone(&progress.turn).try_lock_owned();
-        Ok(Self { task, name, progress, aborts: task.seat.aborts(), _turn: turn })
+        Ok(Self { task, name, progress, aborts: task.itl_nexus.aborts(), _turn: turn })
     }
 
     /// Returns an error if the copy was aborted.
     pub(crate) fn check(&self) -> Result<(), Sense> {
-        if self.task.seat.aborts() != self.aborts {
+        if self.task.itl_nexus.aborts() != self.aborts {
             return Err(ABORTED);
         }
         if self.progress.is_aborted.load(Ordering::Acquire) {
@@ -95,7 +95,7 @@ impl<'a> CopyRun<'a> {
     }
 
     /// Stores the created token in the copy result.
-    pub(crate) fn made(&self, token: Arc<Token>) {
+    pub(crate) fn made(&self, token: Arc<RodToken>) {
         self.change_result(|result| result.token = Some(token));
     }
 
@@ -106,7 +106,7 @@ impl<'a> CopyRun<'a> {
     }
 
     fn change_result(&self, change: impl FnOnce(&mut CopyResult)) {
-        let mut copies = self.task.seat.copies.lock();
+        let mut copies = self.task.itl_nexus.copies.lock();
         let own = |known: &&mut CopyResult| Arc::ptr_eq(&known.progress, &self.progress);
         if let Some(result) = copies.results.iter_mut().find(own) {
             change(result);
@@ -119,6 +119,6 @@ impl Drop for CopyRun<'_> {
         self.change_result(|result| {
             result.ended.get_or_insert_with(|| Err(ABORTED.into()));
         });
-        self.task.seat.copies.lock().running -= 1;
+        self.task.itl_nexus.copies.lock().running -= 1;
     }
 }

@@ -207,7 +207,7 @@ fn wanted(task: &Task<'_>) -> Result<Option<(Settings, Settings)>, Refusal> {
 fn change(task: &Task<'_>, before: Settings, after: Settings) {
     if after != before {
         task.unit.mode.current.store(after.0, Ordering::SeqCst);
-        task.unit.raise(Attention::MODE_CHANGED, |seat| seat.id != task.seat.id);
+        task.unit.raise(Attention::MODE_CHANGED, |itl_nexus| itl_nexus.id != task.itl_nexus.id);
     }
 }
 

@@ -48,11 +48,11 @@ pub(crate) fn reserve(task: &Task<'_>) -> Outcome {
     }
     match reservations.legacy.load(Ordering::SeqCst) {
         0 => {
-            reservations.legacy.store(task.seat.id, Ordering::SeqCst);
+            reservations.legacy.store(task.itl_nexus.id, Ordering::SeqCst);
             reservations.any.store(true, Ordering::SeqCst);
             Ok(())
         }
-        holder if holder == task.seat.id => Ok(()),
+        holder if holder == task.itl_nexus.id => Ok(()),
         _ => Err(CONFLICT),
     }
 }
@@ -70,12 +70,12 @@ pub(crate) fn release(task: &Task<'_>) -> Outcome {
             return compatible(&state, task);
         }
     }
-    reservations.forget(task.seat.id);
+    reservations.forget(task.itl_nexus.id);
     Ok(())
 }
 
 fn compatible(state: &ReservationState, task: &Task<'_>) -> Outcome {
-    let path = &task.seat.name.path;
+    let path = &task.itl_nexus.name.path;
     let is_registered = state.key(path).is_some();
     let has_access = state.reservation.is_some() && state.allows(path, true);
     if is_registered && has_access { Ok(()) } else { Err(CONFLICT) }
@@ -85,7 +85,7 @@ fn compatible(state: &ReservationState, task: &Task<'_>) -> Outcome {
 pub(crate) fn input(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     let reservations = &task.unit.reservations;
     let legacy = reservations.legacy.load(Ordering::SeqCst);
-    if legacy != 0 && legacy != task.seat.id {
+    if legacy != 0 && legacy != task.itl_nexus.id {
         return Err(CONFLICT);
     }
     let state = reservations.state.read();
@@ -178,7 +178,8 @@ pub(crate) async fn output(task: &Task<'_>) -> Outcome {
             return Err(CONFLICT);
         }
         let before = reservations.state();
-        let change = before.apply(&task.seat.name.path, be64(list, 0), request).map_err(refusal)?;
+        let change =
+            before.apply(&task.itl_nexus.name.path, be64(list, 0), request).map_err(refusal)?;
         let keeps = before.persists || change.state.persists;
         if let Some(store) = reservations.store.as_ref().filter(|_| keeps) {
             let kept = if change.state.persists {
@@ -206,7 +207,7 @@ fn tell(unit: &Unit, change: &Change) {
     ];
     for (paths, attention) in about {
         if !paths.is_empty() {
-            unit.raise(attention, |seat| paths.contains(&seat.name.path));
+            unit.raise(attention, |itl_nexus| paths.contains(&itl_nexus.name.path));
         }
     }
 }
@@ -217,16 +218,18 @@ fn tell(unit: &Unit, change: &Change) {
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
     let victims: Vec<_> = task
         .unit
-        .seats()
+        .itl_nexuses()
         .into_iter()
-        .filter(|seat| seat.id != task.seat.id && change.preempted.contains(&seat.name.path))
+        .filter(|itl_nexus| {
+            itl_nexus.id != task.itl_nexus.id && change.preempted.contains(&itl_nexus.name.path)
+        })
         .collect();
     if aborts {
-        victims.iter().for_each(|seat| seat.abort());
+        victims.iter().for_each(|itl_nexus| itl_nexus.abort());
     }
     task.unit.ranges.fence();
-    for seat in victims {
-        seat.ended().await;
+    for itl_nexus in victims {
+        itl_nexus.ended().await;
     }
 }
 
@@ -284,7 +287,7 @@ fn persists(task: &Task<'_>, flags: u8, at: u16) -> Result<bool, Sense> {
 /// Additional paths to register: other initiator ports (SPEC_I_PT) and other target ports
 /// (ALL_TG_PT).
 fn others(task: &Task<'_>, list: &[u8], flags: u8) -> Result<Vec<Path>, Refusal> {
-    let name = &task.seat.name;
+    let name = &task.itl_nexus.name;
     let mut initiators = vec![name.path.initiator_port.clone()];
     if flags & SPEC_I_PT != 0 {
         if task.unit.reservations.state.read().key(&name.path).is_some() {
@@ -330,7 +333,7 @@ fn move_request(task: &Task<'_>, list: &[u8]) -> Result<Request, Refusal> {
         return Err(invalid_parameter(20).into());
     }
     let relative_port = be16(list, 18);
-    let name = &task.seat.name;
+    let name = &task.itl_nexus.name;
     if !name.ports.iter().any(|port| port.relative == relative_port) {
         return Err(invalid_parameter(18).into());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_block::OutBuf;
 
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_state::NexusState;
 
@@ -16,7 +16,7 @@ use crate::unit::nexus_state::NexusState;
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
     pub(crate) nexus: &'a NexusState,
-    pub(crate) seat: &'a Arc<Seat>,
+    pub(crate) itl_nexus: &'a Arc<ItlNexus>,
     pub(crate) unit: &'a Unit,
     pub(crate) cdb: &'a [u8],
     pub(crate) data: &'a [u8],

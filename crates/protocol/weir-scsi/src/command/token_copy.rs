@@ -36,7 +36,7 @@ use crate::unit::logical_unit::Unit;
 use crate::unit::range::Range;
 use crate::unit::range_lock::{Held, Hold};
 use crate::unit::rod_tokens::{
-    CHANGE_VULNERABLE, REMOTE, TOKEN_BYTES, TOKEN_LENGTH, Token, UNSUPPORTED, WRONG_LENGTH,
+    CHANGE_VULNERABLE, REMOTE, RodToken, TOKEN_BYTES, TOKEN_LENGTH, UNSUPPORTED, WRONG_LENGTH,
 };
 use crate::unit::token_use::Use;
 
@@ -144,8 +144,8 @@ async fn populate(run: &CopyRun<'_>, task: &Task<'_>, request: Population) -> Ou
         return Ok(());
     }
     let ranges = &task.unit.ranges;
-    let steady: Vec<_> = request.ranges.iter().map(|&range| (range, Hold::Steady)).collect();
-    let token = Token::new(&body(task, &request.ranges), request.ranges)?;
+    let steady: Vec<_> = request.ranges.iter().map(|&range| (range, Hold::Stable)).collect();
+    let token = RodToken::new(&body(task, &request.ranges), request.ranges)?;
     // Writes that are running finish before the token becomes valid; later writes cancel it.
     let _held = ranges.all(&steady).await;
     run.check()?;
@@ -308,7 +308,7 @@ async fn write_zeros(run: &CopyRun<'_>, task: &Task<'_>, request: &Request<'_>) 
 }
 
 /// Pieces of a token's data from an offset.
-fn pieces_of(token: &Token, mut offset_bytes: u64) -> Vec<Piece> {
+fn pieces_of(token: &RodToken, mut offset_bytes: u64) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(token.ranges().len());
     for range in token.ranges() {
         let skipped = offset_bytes.min(range.len_bytes());
@@ -379,7 +379,7 @@ async fn write_step(run: &CopyRun<'_>, task: &Task<'_>, source: &Unit, step: Ste
 /// lock units in the same order, so that two copies in opposite directions cannot deadlock.
 async fn hold<'a>(destination: &'a Unit, used: &'a Use, ranges: &[Range]) -> Vec<Held<'a>> {
     let written = ranges.iter().map(|&range| (range, Hold::Shared));
-    let read = used.token().ranges().iter().map(|&range| (range, Hold::Steady));
+    let read = used.token().ranges().iter().map(|&range| (range, Hold::Stable));
     let (there, here) = (&used.unit().ranges, &destination.ranges);
     let (written, read): (Vec<_>, Vec<_>) = (written.collect(), read.collect());
     let (mut first, second) = match there.place().cmp(&here.place()) {
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn pieces_map_onto_ranges_in_order() {
         let body = [0; 16];
-        let token = Token::new(&body, vec![range(0, 1000), range(5000, 5500)]).unwrap();
+        let token = RodToken::new(&body, vec![range(0, 1000), range(5000, 5500)]).unwrap();
         let mut pieces = pieces_of(&token, 300);
         pieces.push(Piece { from: None, len_bytes: 100 });
         let laid = steps(&pieces, &[range(9000, 9600), range(20_000, 22_000)]);

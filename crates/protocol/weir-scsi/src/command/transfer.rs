@@ -19,7 +19,7 @@ use crate::command::copy_run::CopyRun;
 use crate::command::task::Task;
 use crate::limits::PIECE_BYTES;
 use crate::medium::Medium;
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::range::Range;
 
@@ -27,28 +27,32 @@ use crate::unit::range::Range;
 pub(crate) struct End {
     pub(crate) unit: Arc<Unit>,
     /// I_T_L nexus of the task on this unit; `None` if the unit was found in the directory.
-    pub(crate) seat: Option<Arc<Seat>>,
+    pub(crate) itl_nexus: Option<Arc<ItlNexus>>,
 }
 
 impl End {
     /// Finds a logical unit by its NAA designator, if this nexus may use it.
     pub(crate) fn find(task: &Task<'_>, naa: [u8; 16]) -> Option<Self> {
-        let seats = task.nexus.seats();
-        match seats.into_iter().find(|seat| seat.unit.identity.naa == naa) {
-            Some(seat) => Some(Self { unit: Arc::clone(&seat.unit), seat: Some(seat) }),
+        let itl_nexuses = task.nexus.itl_nexuses();
+        match itl_nexuses.into_iter().find(|itl_nexus| itl_nexus.unit.identity.naa == naa) {
+            Some(itl_nexus) => {
+                Some(Self { unit: Arc::clone(&itl_nexus.unit), itl_nexus: Some(itl_nexus) })
+            }
             None => {
                 let unit = task.nexus.find(naa)?;
-                Some(Self { unit, seat: None })
+                Some(Self { unit, itl_nexus: None })
             }
         }
     }
 
     /// Whether reservations allow this nexus to read or write the unit.
     pub(crate) fn allows(&self, task: &Task<'_>, access: Access) -> bool {
-        match &self.seat {
-            Some(seat) => self.unit.reservations.allows(seat.id, &seat.name.path, access),
+        match &self.itl_nexus {
+            Some(itl_nexus) => {
+                self.unit.reservations.allows(itl_nexus.id, &itl_nexus.name.path, access)
+            }
             None => {
-                let port = &task.seat.name.path.initiator_port;
+                let port = &task.itl_nexus.name.path.initiator_port;
                 self.unit.reservations.allows_port(port, access == Access::Write)
             }
         }

@@ -26,14 +26,18 @@ use crate::command::{
 };
 use crate::fields::{be16, be32, bit, byte};
 use crate::limits::{STATUS_DESCRIPTORS_MAX, TRANSFER_BYTES_MAX};
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_state::NexusState;
 
 impl<'a> Task<'a> {
     /// Creates the task of a command on an I_T_L nexus.
-    pub(crate) fn new(nexus: &'a NexusState, seat: &'a Arc<Seat>, command: Command<'a>) -> Self {
-        Self { nexus, seat, unit: &seat.unit, cdb: command.cdb, data: command.data_out }
+    pub(crate) fn new(
+        nexus: &'a NexusState,
+        itl_nexus: &'a Arc<ItlNexus>,
+        command: Command<'a>,
+    ) -> Self {
+        Self { nexus, itl_nexus, unit: &itl_nexus.unit, cdb: command.cdb, data: command.data_out }
     }
 
     /// Runs the command if it can complete without waiting.
@@ -51,7 +55,7 @@ impl<'a> Task<'a> {
             Action::Write => Some(self.unit.ranges.quick()?),
             _ => None,
         };
-        let _run = (operation.action == Action::CompareAndWrite).then(|| self.seat.run());
+        let _run = (operation.action == Action::CompareAndWrite).then(|| self.itl_nexus.run());
         if let Err(refusal) = self.admit(operation) {
             return Some(self.end(Some(operation), Err(refusal)));
         }
@@ -66,7 +70,7 @@ impl<'a> Task<'a> {
     /// Runs the command if it is a READ of whole blocks that are in memory, `len_bytes` in total.
     pub(crate) fn try_share(&self, len_bytes: u64, blocks: &mut Vec<Block>) -> Option<Completion> {
         let operation = Operation::find(self.cdb).ok().filter(|of| of.action == Action::Read)?;
-        if self.seat.attentions.is_any() || self.admit(operation).is_err() {
+        if self.itl_nexus.attentions.is_any() || self.admit(operation).is_err() {
             return None;
         }
         let start = blocks.len();
@@ -86,7 +90,7 @@ impl<'a> Task<'a> {
             Ok(operation) => operation,
             Err(sense) => return self.end(None, Err(sense.into())),
         };
-        let _run = (operation.access == Access::Write).then(|| self.seat.run());
+        let _run = (operation.access == Access::Write).then(|| self.itl_nexus.run());
         if let Err(refusal) = self.admit(operation) {
             return self.end(Some(operation), Err(refusal));
         }
@@ -104,7 +108,7 @@ impl<'a> Task<'a> {
         if matches!(byte(self.cdb, 0), 0x03 | 0x12 | 0xA0) {
             return Ok(());
         }
-        match self.seat.attentions.take() {
+        match self.itl_nexus.attentions.take() {
             Some(attention) => Err(attention.sense().into()),
             None => Ok(()),
         }
@@ -118,7 +122,7 @@ impl<'a> Task<'a> {
             Action::StartStop if byte(self.cdb, 4) & 0xF1 == 0x01 => Access::Persistent,
             _ => operation.access,
         };
-        if self.unit.reservations.allows(self.seat.id, &self.seat.name.path, access) {
+        if self.unit.reservations.allows(self.itl_nexus.id, &self.itl_nexus.name.path, access) {
             Ok(())
         } else {
             Err(Refusal::Status(Status::ReservationConflict))

@@ -16,14 +16,14 @@ use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
 use weir_block::{Block, OutBuf};
 
-use crate::codec::command::{Command, Lun, Managed, Management};
+use crate::codec::command::{Command, Lun, Management, TaskManagementResponse};
 use crate::codec::port::{InitiatorPort, Port};
 use crate::codec::transport::{Completion, Nexus};
 use crate::command::task::Task;
 use crate::dispatch::run;
 use crate::limits::LUN_MAX;
 use crate::unit::attention::Attention;
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_name::NexusName;
 use crate::unit::nexus_state::{Directory, NexusState};
@@ -88,8 +88,8 @@ impl Target {
         }
         for nexus in state.alive() {
             tell_change(&nexus);
-            let seat = Seat::new(Arc::clone(&unit), Arc::clone(&nexus.name));
-            nexus.seats.write().insert(number, seat);
+            let itl_nexus = ItlNexus::new(Arc::clone(&unit), Arc::clone(&nexus.name));
+            nexus.itl_nexuses.write().insert(number, itl_nexus);
         }
         state.awaited.remove(&number);
         state.luns.insert(number, unit);
@@ -118,7 +118,7 @@ impl Target {
         state.awaited.remove(&number);
         let unit = state.luns.remove(&number)?;
         for nexus in state.alive() {
-            let gone = nexus.seats.write().remove(&number);
+            let gone = nexus.itl_nexuses.write().remove(&number);
             tell_change(&nexus);
             drop(gone);
         }
@@ -137,13 +137,13 @@ impl Target {
         };
         let name = Arc::new(NexusName { initiator, ports: Arc::clone(&self.ports), path });
         let mut state = self.state.lock();
-        let seats = state
+        let itl_nexuses = state
             .luns
             .iter()
-            .map(|(&number, unit)| (number, Seat::new(Arc::clone(unit), Arc::clone(&name))))
+            .map(|(&number, unit)| (number, ItlNexus::new(Arc::clone(unit), Arc::clone(&name))))
             .collect();
-        let (seats, directory) = (RwLock::new(seats), self.directory.clone());
-        let nexus = Arc::new(NexusState { name, seats, directory });
+        let (itl_nexuses, directory) = (RwLock::new(itl_nexuses), self.directory.clone());
+        let nexus = Arc::new(NexusState { name, itl_nexuses, directory });
         state.nexuses.retain(|nexus| nexus.strong_count() > 0);
         state.nexuses.push(Arc::downgrade(&nexus));
         TargetNexus { target: Arc::clone(self), state: nexus }
@@ -157,8 +157,8 @@ impl TargetState {
 }
 
 fn tell_change(nexus: &NexusState) {
-    for seat in nexus.seats() {
-        seat.attentions.raise(Attention::LUNS_CHANGED);
+    for itl_nexus in nexus.itl_nexuses() {
+        itl_nexus.attentions.raise(Attention::LUNS_CHANGED);
     }
 }
 
@@ -176,8 +176,8 @@ impl TargetNexus {
 
 impl Nexus for TargetNexus {
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
-        match self.state.seat(command.lun) {
-            Some(seat) => Task::new(&self.state, &seat, *command).try_run(data_in),
+        match self.state.itl_nexus(command.lun) {
+            Some(itl_nexus) => Task::new(&self.state, &itl_nexus, *command).try_run(data_in),
             None => Some(self.without_unit(command, data_in)),
         }
     }
@@ -188,8 +188,8 @@ impl Nexus for TargetNexus {
         len_bytes: u64,
         blocks: &mut Vec<Block>,
     ) -> Option<Completion> {
-        let seat = self.state.seat(command.lun)?;
-        Task::new(&self.state, &seat, *command).try_share(len_bytes, blocks)
+        let itl_nexus = self.state.itl_nexus(command.lun)?;
+        Task::new(&self.state, &itl_nexus, *command).try_share(len_bytes, blocks)
     }
 
     fn execute<'a>(
@@ -198,8 +198,8 @@ impl Nexus for TargetNexus {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion> {
         async move {
-            match self.state.seat(command.lun) {
-                Some(seat) => Task::new(&self.state, &seat, command).run(data_in).await,
+            match self.state.itl_nexus(command.lun) {
+                Some(itl_nexus) => Task::new(&self.state, &itl_nexus, command).run(data_in).await,
                 None => self.without_unit(&command, data_in),
             }
         }
@@ -207,31 +207,35 @@ impl Nexus for TargetNexus {
     }
 
     fn answer_bytes(&self, command: &Command<'_>) -> usize {
-        self.state.seat(command.lun).map_or(0, |seat| run::answer_bytes(&seat.unit, command.cdb))
+        self.state
+            .itl_nexus(command.lun)
+            .map_or(0, |itl_nexus| run::answer_bytes(&itl_nexus.unit, command.cdb))
     }
 
-    fn manage(&self, lun: Lun, function: Management) -> Managed {
+    fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse {
         if function == Management::TargetReset {
-            for seat in self.state.seats() {
-                seat.unit.reset(seat.id);
+            for itl_nexus in self.state.itl_nexuses() {
+                itl_nexus.unit.reset(itl_nexus.id);
             }
-            return Managed::Complete;
+            return TaskManagementResponse::Complete;
         }
-        let Some(seat) = self.state.seat(lun) else { return Managed::NoLun };
+        let Some(itl_nexus) = self.state.itl_nexus(lun) else {
+            return TaskManagementResponse::NoLun;
+        };
         match function {
             // With TST, a task set contains only the tasks of this nexus, and the transport ends
             // those.
             Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
-            Management::LunReset => seat.unit.reset(seat.id),
+            Management::LunReset => itl_nexus.unit.reset(itl_nexus.id),
         }
-        Managed::Complete
+        TaskManagementResponse::Complete
     }
 
     fn aborts(&self, lun: Lun) -> u64 {
-        self.state.seat(lun).map_or(0, |seat| seat.aborts())
+        self.state.itl_nexus(lun).map_or(0, |itl_nexus| itl_nexus.aborts())
     }
 
     fn tells_aborted(&self, lun: Lun) -> bool {
-        self.state.seat(lun).is_some_and(|seat| seat.unit.mode.tells_aborted())
+        self.state.itl_nexus(lun).is_some_and(|itl_nexus| itl_nexus.unit.mode.tells_aborted())
     }
 }

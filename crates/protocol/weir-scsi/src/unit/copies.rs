@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use futures_util::lock::Mutex;
 
 use crate::codec::refusal::Outcome;
-use crate::unit::rod_tokens::Token;
+use crate::unit::rod_tokens::RodToken;
 
 /// Copies of one I_T_L nexus.
 #[derive(Default)]
@@ -40,7 +40,7 @@ pub(crate) struct CopyResult {
     pub(crate) is_immediate: bool,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ended: Option<Outcome>,
-    pub(crate) token: Option<Arc<Token>>,
+    pub(crate) token: Option<Arc<RodToken>>,
 }
 
 /// Identification of a copy.

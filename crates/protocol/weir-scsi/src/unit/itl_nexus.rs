@@ -21,7 +21,7 @@ use crate::unit::nexus_name::NexusName;
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// State of one I_T_L nexus.
-pub(crate) struct Seat {
+pub(crate) struct ItlNexus {
     pub(crate) id: u64,
     pub(crate) unit: Arc<Unit>,
     pub(crate) name: Arc<NexusName>,
@@ -37,9 +37,9 @@ struct Running {
     waiting: Vec<Waker>,
 }
 
-impl Seat {
+impl ItlNexus {
     pub(crate) fn new(unit: Arc<Unit>, name: Arc<NexusName>) -> Arc<Self> {
-        let seat = Arc::new(Self {
+        let itl_nexus = Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             unit,
             name,
@@ -48,8 +48,8 @@ impl Seat {
             aborts: AtomicU64::new(0),
             running: Mutex::default(),
         });
-        seat.unit.attach(&seat);
-        seat
+        itl_nexus.unit.attach(&itl_nexus);
+        itl_nexus
     }
 
     /// Number of times another nexus aborted the tasks of this nexus.
@@ -74,14 +74,14 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ItlNexus {
     fn drop(&mut self) {
         self.unit.reservations.forget(self.id);
     }
 }
 
 /// Registration of a running task; ends on drop.
-pub(crate) struct Run<'a>(&'a Seat);
+pub(crate) struct Run<'a>(&'a ItlNexus);
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
@@ -95,8 +95,8 @@ impl Drop for Run<'_> {
     }
 }
 
-/// See [`Seat::ended`].
-pub(crate) struct Ended<'a>(&'a Seat);
+/// See [`ItlNexus::ended`].
+pub(crate) struct Ended<'a>(&'a ItlNexus);
 
 impl Future for Ended<'_> {
     type Output = ();

@@ -16,7 +16,7 @@ use crate::codec::sense::{OUT_OF_RANGE, Sense, invalid_cdb};
 use crate::limits::{THRESHOLD_INTERVAL_BYTES, TRANSFER_BYTES_MAX};
 use crate::medium::Medium;
 use crate::unit::attention::Attention;
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::mode::Mode;
 use crate::unit::options::{Identity, Options, UnitStore};
 use crate::unit::range::Range;
@@ -67,7 +67,7 @@ pub struct Unit {
     blocks: AtomicU64,
     /// Store for saved mode parameters and reservations.
     pub(crate) store: Option<Arc<dyn UnitStore>>,
-    seats: Mutex<Vec<Weak<Seat>>>,
+    itl_nexuses: Mutex<Vec<Weak<ItlNexus>>>,
     unchecked_bytes: AtomicU64,
     is_short: AtomicBool,
 }
@@ -91,7 +91,7 @@ impl Unit {
             store,
             counting: Counting::default(),
             blocks: AtomicU64::new(blocks),
-            seats: Mutex::default(),
+            itl_nexuses: Mutex::default(),
             unchecked_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             medium,
@@ -191,22 +191,22 @@ impl Unit {
     }
 
     /// Adds an I_T_L nexus.
-    pub(crate) fn attach(&self, seat: &Arc<Seat>) {
-        let mut seats = self.seats.lock();
-        seats.retain(|seat| seat.strong_count() > 0);
-        seats.push(Arc::downgrade(seat));
+    pub(crate) fn attach(&self, itl_nexus: &Arc<ItlNexus>) {
+        let mut itl_nexuses = self.itl_nexuses.lock();
+        itl_nexuses.retain(|itl_nexus| itl_nexus.strong_count() > 0);
+        itl_nexuses.push(Arc::downgrade(itl_nexus));
     }
 
     /// The I_T_L nexuses of this unit.
-    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
-        self.seats.lock().iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn itl_nexuses(&self) -> Vec<Arc<ItlNexus>> {
+        self.itl_nexuses.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Raises a unit attention for each nexus for which `concerns` returns true.
-    pub(crate) fn raise(&self, attention: Attention, concerns: impl Fn(&Seat) -> bool) {
-        for seat in self.seats() {
-            if concerns(&seat) {
-                seat.attentions.raise(attention);
+    pub(crate) fn raise(&self, attention: Attention, concerns: impl Fn(&ItlNexus) -> bool) {
+        for itl_nexus in self.itl_nexuses() {
+            if concerns(&itl_nexus) {
+                itl_nexus.attentions.raise(attention);
             }
         }
     }
@@ -242,11 +242,11 @@ impl Unit {
     pub(crate) fn reset(&self, by: u64) {
         self.reservations.reset();
         self.mode.reset();
-        for seat in self.seats() {
-            if seat.id != by {
-                seat.abort();
+        for itl_nexus in self.itl_nexuses() {
+            if itl_nexus.id != by {
+                itl_nexus.abort();
             }
-            seat.attentions.raise(Attention::RESET);
+            itl_nexus.attentions.raise(Attention::RESET);
         }
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use crate::codec::command::Lun;
 use crate::codec::port::InitiatorPort;
 use crate::unit::attention::Attention;
-use crate::unit::itl_nexus::Seat;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::logical_unit::Unit;
 use crate::unit::nexus_name::NexusName;
 
@@ -25,20 +25,20 @@ pub trait Directory: Send + Sync + 'static {
 /// State of an I_T nexus. The target updates it when its map of logical units changes.
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
-    pub(crate) seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
+    pub(crate) itl_nexuses: RwLock<BTreeMap<u16, Arc<ItlNexus>>>,
     /// Finds logical units of other targets.
     pub(crate) directory: Option<Arc<dyn Directory>>,
 }
 
 impl NexusState {
     /// The I_T_L nexus for a logical unit number.
-    pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
-        self.seats.read().get(&lun.number()?).cloned()
+    pub(crate) fn itl_nexus(&self, lun: Lun) -> Option<Arc<ItlNexus>> {
+        self.itl_nexuses.read().get(&lun.number()?).cloned()
     }
 
     /// Mapped logical unit numbers, in ascending order.
     pub(crate) fn luns(&self) -> Vec<u16> {
-        self.seats.read().keys().copied().collect()
+        self.itl_nexuses.read().keys().copied().collect()
     }
 
     /// A logical unit of another target that this nexus may copy from and to.
@@ -47,15 +47,15 @@ impl NexusState {
     }
 
     /// All I_T_L nexuses.
-    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
-        self.seats.read().values().cloned().collect()
+    pub(crate) fn itl_nexuses(&self) -> Vec<Arc<ItlNexus>> {
+        self.itl_nexuses.read().values().cloned().collect()
     }
 }
 
 /// Clears REPORTED LUNS DATA HAS CHANGED: the response to REPORT LUNS contains the change (SPC-4
 /// 6.33).
 pub(crate) fn luns_were_told(nexus: &NexusState) {
-    for seat in nexus.seats() {
-        seat.attentions.clear(Attention::LUNS_CHANGED);
+    for itl_nexus in nexus.itl_nexuses() {
+        itl_nexus.attentions.clear(Attention::LUNS_CHANGED);
     }
 }

@@ -41,18 +41,18 @@ pub(crate) enum Hold {
     /// Shared: for a writer; compatible with other shared writers.
     Shared,
     /// Exclusive: for one writer.
-    Alone,
+    Exclusive,
     /// Stable: for a reader that needs unchanged data; compatible with other stable readers.
-    Steady,
+    Stable,
 }
 
 impl Hold {
     fn goes_beside(self, other: Self) -> bool {
-        self == other && self != Self::Alone
+        self == other && self != Self::Exclusive
     }
 
     fn writes(self) -> bool {
-        self != Self::Steady
+        self != Self::Stable
     }
 
     /// Whether the mode excludes fast-path writers.
@@ -125,7 +125,7 @@ impl Ranges {
 
     /// Locks a range exclusively.
     pub(crate) async fn alone(&self, range: Range) -> Held<'_> {
-        let held = self.enter(range, Hold::Alone);
+        let held = self.enter(range, Hold::Exclusive);
         self.wait(range, &held).await;
         held
     }
@@ -143,10 +143,10 @@ impl Ranges {
 
     /// Locks a range exclusively if that needs no waiting.
     pub(crate) fn try_alone(&self, range: Range) -> Option<Held<'_>> {
-        let held = self.enter(range, Hold::Alone);
-        let free = self.table.lock().may_go(range, Hold::Alone, held.ticket);
+        let held = self.enter(range, Hold::Exclusive);
+        let free = self.table.lock().may_go(range, Hold::Exclusive, held.ticket);
         free.then(|| {
-            self.let_in(range, Hold::Alone);
+            self.let_in(range, Hold::Exclusive);
             held
         })
     }
@@ -321,13 +321,13 @@ mod tests {
         let first = Range { start: 0, end: 10 };
         let second = Range { start: 20, end: 30 };
         let writer = ranges.shared(first).now_or_never().unwrap();
-        let wanted = [(first, Hold::Steady), (second, Hold::Shared)];
+        let wanted = [(first, Hold::Stable), (second, Hold::Shared)];
         let mut waiting = Box::pin(ranges.all(&wanted));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert!(ranges.quick().is_none());
         drop(writer);
         let held = waiting.as_mut().now_or_never().unwrap();
-        let beside = ranges.all(&[(first, Hold::Steady)]).now_or_never().unwrap();
+        let beside = ranges.all(&[(first, Hold::Stable)]).now_or_never().unwrap();
         let mut writer = Box::pin(ranges.shared(first));
         assert!(writer.as_mut().now_or_never().is_none());
         assert!(ranges.shared(second).now_or_never().is_some());

@@ -90,9 +90,9 @@ impl Reservations {
     }
 
     /// Releases the SPC-2 reservation of a lost I_T_L nexus.
-    pub(crate) fn forget(&self, seat: u64) {
+    pub(crate) fn forget(&self, itl_nexus: u64) {
         let state = self.state.write();
-        if self.legacy.load(Ordering::SeqCst) == seat {
+        if self.legacy.load(Ordering::SeqCst) == itl_nexus {
             self.legacy.store(0, Ordering::SeqCst);
             self.any.store(state.reservation.is_some(), Ordering::SeqCst);
         }

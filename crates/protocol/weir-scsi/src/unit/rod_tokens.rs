@@ -80,13 +80,13 @@ impl Ended {
 }
 
 /// Immutable part of a token.
-pub(crate) struct Token {
+pub(crate) struct RodToken {
     pub(crate) bytes: [u8; TOKEN_BYTES],
     /// Ranges that the token represents, in order.
     ranges: Vec<Range>,
 }
 
-impl Token {
+impl RodToken {
     /// Creates a token that no initiator knows yet.
     ///
     /// `body` precedes the random part (SPC-4 table 112) and has at most 256 bytes; this function
@@ -130,7 +130,7 @@ impl Token {
 }
 
 pub(crate) struct Entry {
-    pub(crate) token: Arc<Token>,
+    pub(crate) token: Arc<RodToken>,
     pub(crate) ended: Option<Ended>,
     /// Number of commands that use the token now.
     pub(crate) users: usize,
@@ -153,7 +153,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn find(&mut self, token: &Arc<Token>) -> Option<&mut Entry> {
+    pub(crate) fn find(&mut self, token: &Arc<RodToken>) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.token, token))
     }
 
@@ -209,7 +209,7 @@ impl Tokens {
     }
 
     /// Makes a new token valid. The caller has a stable lock on the token's ranges.
-    pub(crate) fn publish(&self, token: &Arc<Token>, timeout: Duration) -> Result<(), Sense> {
+    pub(crate) fn publish(&self, token: &Arc<RodToken>, timeout: Duration) -> Result<(), Sense> {
         let now = Instant::now();
         self.change(|table| {
             if table.is_shared {

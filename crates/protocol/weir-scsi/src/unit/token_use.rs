@@ -12,12 +12,12 @@ use subtle::ConstantTimeEq as _;
 use crate::codec::sense::Sense;
 use crate::fields::be64;
 use crate::unit::logical_unit::Unit;
-use crate::unit::rod_tokens::{Ended, Token, UNKNOWN};
+use crate::unit::rod_tokens::{Ended, RodToken, UNKNOWN};
 
 /// A token in use. The token does not expire while this value exists.
 pub(crate) struct Use {
     unit: Arc<Unit>,
-    token: Arc<Token>,
+    token: Arc<RodToken>,
 }
 
 impl Use {
@@ -48,7 +48,7 @@ impl Use {
     }
 
     /// The token.
-    pub(crate) fn token(&self) -> &Token {
+    pub(crate) fn token(&self) -> &RodToken {
         &self.token
     }
 

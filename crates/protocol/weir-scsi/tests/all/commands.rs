@@ -9,7 +9,7 @@ use crate::common::{
     MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, unmap, unmap_list, wide,
 };
 use weir_base::ErrorKind;
-use weir_scsi::{Attribute, Command, Lun, Managed, Management, Nexus, Status};
+use weir_scsi::{Attribute, Command, Lun, Management, Nexus, Status, TaskManagementResponse};
 
 const BLOCKS: u64 = SIZE / 512;
 const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
@@ -420,7 +420,7 @@ fn mode_parameters() {
     assert_eq!(select(&list[..10]).sense(), LIST_LENGTH);
     assert_eq!(run(&*nexus, &[0x15, 0, 0, 0, 16, 0], &list).sense(), INVALID_CDB);
     // A reset restores the saved values.
-    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::Complete);
+    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::Complete);
     for nexus in [&nexus, &other] {
         assert_eq!(run(&**nexus, &[0; 6], &[]).sense(), (6, 0x29, 3));
     }
@@ -453,7 +453,7 @@ fn mapping_changes_raise_luns_changed() {
     // REPORT LUNS clears the unit attention.
     assert_eq!(luns(2), [[0x41, 0x2C, 0, 0, 0, 0, 0, 0]]);
     run_on(&*nexus, Lun::new(300), &[0; 6], &[]).good();
-    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::NoLun);
+    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), TaskManagementResponse::NoLun);
 }
 
 #[test]

@@ -310,7 +310,10 @@ fn saved_write_cache_setting_survives_restart_and_reset() {
     assert!(!unit.write_cache());
     let nexus = ready(&target, 1);
     assert_eq!(caches(&*nexus), [false, true, true, false]);
-    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), weir_scsi::Managed::Complete);
+    assert_eq!(
+        nexus.manage(Lun::new(0), Management::LunReset),
+        weir_scsi::TaskManagementResponse::Complete
+    );
     assert!(!unit.write_cache());
 }
 

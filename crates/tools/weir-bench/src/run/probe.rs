@@ -18,7 +18,7 @@ use crate::target::{Lane, Op, Wait};
 use crate::words;
 
 /// An operation without a completion for this long ends its probe.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Repetitions of each kind of write; the median counts.
 const WRITES: usize = 9;
 /// Number of addresses that are read twice.
@@ -65,7 +65,7 @@ impl<'a> Probe<'a> {
         let len_bytes = if kind == OpKind::Flush { 0 } else { self.block_bytes };
         let sent = Instant::now();
         self.lane.submit(0, &Op { kind, offset, len_bytes, durable, source: 0 }).ok()?;
-        let (mut done, give_up) = (Vec::new(), sent + PATIENCE);
+        let (mut done, give_up) = (Vec::new(), sent + TIMEOUT);
         while done.is_empty() && Instant::now() < give_up {
             self.lane.reap(Wait::Until(give_up), &mut done).ok()?;
         }

@@ -52,7 +52,7 @@ impl Iscsi {
         let options = LoginOptions::of(url).map_err(failed(&address))?;
         let mut session = Session::login(url, &options).map_err(failed(&address))?;
         let unit = Unit::ask(&mut session).map_err(failed(&address))?;
-        let facts = unit.facts(session.terms());
+        let facts = unit.facts(session.negotiated());
         // All facts are known, so the outcome of the logout does not matter.
         drop(session.logout());
         let refused = |why: &str| {

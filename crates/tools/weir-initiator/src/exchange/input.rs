@@ -118,7 +118,7 @@ impl Exchange {
             return Err(InitiatorError::HeaderDigest);
         }
         let len = header.data_bytes();
-        if len > self.terms.receive_data_bytes_max as usize {
+        if len > self.negotiated.receive_data_bytes_max as usize {
             let why = "a data segment is longer than this side declared";
             return Err(InitiatorError::Protocol { why });
         }

@@ -59,7 +59,7 @@ impl Exchange {
         header.set_word(20, ttt);
         header.set_word(24, self.numbers.cmd_sn);
         header.set_word(28, self.numbers.exp_stat_sn);
-        self.output.put(header, data, self.terms.digests);
+        self.output.put(header, data, self.negotiated.digests);
     }
 
     /// Sends a text request; [`Self::text_answer`] returns the response.
@@ -115,7 +115,7 @@ impl Exchange {
             answer.set_word(20, ttt);
             answer.set_word(24, self.numbers.cmd_sn);
             answer.set_word(28, self.numbers.exp_stat_sn);
-            self.output.put(answer, &[], self.terms.digests);
+            self.output.put(answer, &[], self.negotiated.digests);
         }
         Ok(())
     }

@@ -168,7 +168,7 @@ impl Exchange {
         let slot = self.slot_of(header.itt())?;
         let (ttt, sn, offset, len) =
             (header.word(20), header.word(36), header.word(40), header.word(44));
-        let terms = self.terms;
+        let negotiated = self.negotiated;
         let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else {
             return broken("an R2T of a command that is not under way");
         };
@@ -179,10 +179,10 @@ impl Exchange {
             return broken("an R2T that is not the next of its command");
         }
         let end = offset.checked_add(len).filter(|end| *end <= expected);
-        let Some(end) = end.filter(|_| (1..=terms.max_burst_bytes).contains(&len)) else {
+        let Some(end) = end.filter(|_| (1..=negotiated.max_burst_bytes).contains(&len)) else {
             return broken("an R2T for more than there is, or was agreed on");
         };
-        if task.r2ts_open >= terms.outstanding_r2t_max {
+        if task.r2ts_open >= negotiated.outstanding_r2t_max {
             return broken("more R2Ts of one command than were agreed on");
         }
         task.r2ts_open += 1;

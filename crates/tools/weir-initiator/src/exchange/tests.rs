@@ -33,8 +33,8 @@ impl Buffers for Memory {
     }
 }
 
-fn terms() -> Terms {
-    Terms {
+fn negotiated() -> Negotiated {
+    Negotiated {
         digests: Digests::default(),
         send_data_bytes_max: 8192,
         receive_data_bytes_max: 64 << 10,
@@ -135,10 +135,10 @@ fn write_sends_each_byte_once_with_any_parameters() {
     for case in 0..32_u32 {
         let digests = Digests { header: case & 1 != 0, data: case & 2 != 0 };
         let (initial_r2t, immediate_data) = (case & 4 != 0, case & 8 != 0);
-        let terms = Terms { digests, initial_r2t, immediate_data, ..terms() };
+        let negotiated = Negotiated { digests, initial_r2t, immediate_data, ..negotiated() };
         let len = if case & 16 != 0 { 100 * KIB } else { 5 * KIB + 3 };
         let mut memory = Memory::new(2, 128 * KIB);
-        let mut exchange = Exchange::without_login(terms, 100, 2);
+        let mut exchange = Exchange::without_login(negotiated, 100, 2);
         exchange.submit(1, cdb::write16(9, 1, false), Data::Out(len as u32), &memory);
         let mut got = vec![None; len];
         let mut keep = |offset: u32, data: &[u8]| {
@@ -188,7 +188,7 @@ fn read_data_reaches_its_buffer_however_the_stream_is_split() {
         let mut rng = fastrand::Rng::with_seed(case);
         let digests = Digests { header: case & 1 != 0, data: case & 2 != 0 };
         let mut memory = Memory(vec![vec![0; 64 * KIB]; 3]);
-        let mut exchange = Exchange::without_login(Terms { digests, ..terms() }, 100, 3);
+        let mut exchange = Exchange::without_login(Negotiated { digests, ..negotiated() }, 100, 3);
         for slot in 0..3 {
             exchange.submit(slot, cdb::read16(0, 1, false), Data::In(30_001), &memory);
         }
@@ -244,7 +244,7 @@ fn read_data_reaches_its_buffer_however_the_stream_is_split() {
 #[test]
 fn no_command_is_sent_beyond_the_window() {
     let mut memory = Memory::new(8, 512);
-    let mut exchange = Exchange::without_login(terms(), 3, 8);
+    let mut exchange = Exchange::without_login(negotiated(), 3, 8);
     for slot in 0..8 {
         exchange.submit(slot, cdb::test_unit_ready(), Data::None, &memory);
     }
@@ -267,7 +267,7 @@ fn no_command_is_sent_beyond_the_window() {
 #[test]
 fn slot_stays_busy_while_its_data_is_queued() {
     let mut memory = Memory::new(1, 16 * KIB);
-    let mut exchange = Exchange::without_login(terms(), 9, 1);
+    let mut exchange = Exchange::without_login(negotiated(), 9, 1);
     exchange.submit(0, cdb::write16(0, 1, false), Data::Out(16 << 10), &memory);
     let tag = {
         let mut pieces = [IoSlice::new(&[]); 1];
@@ -289,7 +289,7 @@ fn unexpected_numbers_and_tags_end_the_session() {
     let none = Digests::default();
     let read_and_write = |number: usize, make: &dyn Fn(u32, u32) -> Vec<u8>| {
         let mut memory = Memory::new(2, 64 * KIB);
-        let mut exchange = Exchange::without_login(terms(), 100, 2);
+        let mut exchange = Exchange::without_login(negotiated(), 100, 2);
         exchange.submit(0, cdb::read16(0, 1, false), Data::In(1024), &memory);
         exchange.submit(1, cdb::write16(0, 1, false), Data::Out(40 << 10), &memory);
         let bytes = sent(&mut exchange, &memory, usize::MAX);
@@ -331,7 +331,7 @@ fn unexpected_numbers_and_tags_end_the_session() {
 fn nop_is_answered_and_requested_logout_completes() {
     let none = Digests::default();
     let mut memory = Memory::new(1, 512);
-    let mut exchange = Exchange::without_login(terms(), 100, 1);
+    let mut exchange = Exchange::without_login(negotiated(), 100, 1);
     let mut nop = Header::new(opcode::NOP_IN, 0x80);
     nop.set_word(16, NO_TAG);
     nop.set_word(20, 0xabcd);
@@ -366,7 +366,7 @@ fn wrong_digests_end_the_session() {
     let digests = Digests { header: true, data: true };
     for (at, wanted) in [(20, "header"), (60, "data"), (48, "header"), (564, "data")] {
         let mut memory = Memory::new(1, 512);
-        let mut exchange = Exchange::without_login(Terms { digests, ..terms() }, 9, 1);
+        let mut exchange = Exchange::without_login(Negotiated { digests, ..negotiated() }, 9, 1);
         exchange.submit(0, cdb::read16(0, 1, false), Data::In(512), &memory);
         let bytes = sent(&mut exchange, &memory, usize::MAX);
         let tag = command_of(&requests(&bytes, digests), 0).0;
@@ -389,7 +389,7 @@ proptest! {
     ) {
         let digests = Digests { header: digests & 1 != 0, data: digests & 2 != 0 };
         let mut memory = Memory::new(4, 40 * KIB);
-        let mut exchange = Exchange::without_login(Terms { digests, ..terms() }, 3, 4);
+        let mut exchange = Exchange::without_login(Negotiated { digests, ..negotiated() }, 3, 4);
         let mut tags = HashMap::new();
         for slot in 0..4 {
             let data = if slot % 2 == 0 { Data::In(2048) } else { Data::Out(40 << 10) };
@@ -433,7 +433,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut memory = Memory::new(2, 4096);
-        let mut exchange = Exchange::without_login(terms(), 9, 2);
+        let mut exchange = Exchange::without_login(negotiated(), 9, 2);
         exchange.submit(0, [0; 16], Data::In(4096), &memory);
         exchange.submit(1, [0; 16], Data::Out(4096), &memory);
         drop(exchange.take(&bytes, &mut memory));

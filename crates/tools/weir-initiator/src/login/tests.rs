@@ -85,7 +85,7 @@ fn log_in(
     options: &LoginOptions,
     target: &str,
     demanded: Authentication,
-) -> Result<Terms, InitiatorError> {
+) -> Result<Negotiated, InitiatorError> {
     let one = One { sessions: Arc::default(), demanded };
     let local = weir_iscsi_address();
     let peer = Peer { name: "peer".to_owned(), local, address: None, key: PeerKey::Unknown };
@@ -110,7 +110,7 @@ fn log_in(
             Step::Send(next) => request = next,
             Step::Ready(agreed) => {
                 assert_eq!((agreed.tsih, agreed.numbers.exp_stat_sn), (5, stat_sn + 1));
-                return Ok(agreed.terms);
+                return Ok(agreed.negotiated);
             }
             Step::Elsewhere(address) => panic!("sent on to {address}"),
         }
@@ -137,15 +137,15 @@ fn both_ways(ours: &str, theirs: &str, name: Option<&str>) -> Chap {
 
 #[test]
 fn both_sides_accept_the_negotiated_parameters() {
-    let terms = log_in(&with(None), "iqn.t", Authentication::None).expect("a session");
-    assert_eq!(terms.send_data_bytes_max, 256 << 10);
-    assert_eq!((terms.max_burst_bytes, terms.first_burst_bytes), (1 << 20, 64 << 10));
-    assert_eq!((terms.initial_r2t, terms.immediate_data), (false, true));
-    assert_eq!((terms.outstanding_r2t_max, terms.portal_group_tag), (4, Some(3)));
+    let negotiated = log_in(&with(None), "iqn.t", Authentication::None).expect("a session");
+    assert_eq!(negotiated.send_data_bytes_max, 256 << 10);
+    assert_eq!((negotiated.max_burst_bytes, negotiated.first_burst_bytes), (1 << 20, 64 << 10));
+    assert_eq!((negotiated.initial_r2t, negotiated.immediate_data), (false, true));
+    assert_eq!((negotiated.outstanding_r2t_max, negotiated.portal_group_tag), (4, Some(3)));
     let digests = Digests { header: true, data: true };
     let options = LoginOptions { digests, initial_r2t: true, ..with(None) };
-    let terms = log_in(&options, "iqn.t", Authentication::None).expect("a session");
-    assert_eq!((terms.digests, terms.initial_r2t), (digests, true));
+    let negotiated = log_in(&options, "iqn.t", Authentication::None).expect("a session");
+    assert_eq!((negotiated.digests, negotiated.initial_r2t), (digests, true));
     let found = log_in(&with(None), "iqn.other", Authentication::None);
     // The status equals that for a wrong secret, so unauthenticated peers cannot list targets.
     assert!(matches!(found, Err(InitiatorError::Refused { status: [2, 1] })), "{found:?}");

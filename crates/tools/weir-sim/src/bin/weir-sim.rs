@@ -21,7 +21,9 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use weir_pool::PlantedBug;
-use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enumerate};
+use weir_sim::{
+    Coverage, CoveragePoint, Effort, FaultPlan, Report, Scenario, Violation, enumerate,
+};
 
 /// Page size on x86-64 and most of arm64; statm counts pages.
 const STATM_BYTES: u64 = 4096;
@@ -67,7 +69,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, scenario: &Scenario, report: &Report) {
         let trouble = match scenario.trouble {
-            Trouble::Fault(fault) => format!("{fault:?}"),
+            FaultPlan::Fault(fault) => format!("{fault:?}"),
             other => format!("{other:?}"),
         };
         let kind = (format!("{:?}", scenario.layout), trouble);
@@ -83,7 +85,7 @@ impl Tally {
             eprintln!("{layout:10} {trouble:18} {scenarios:9} {recoveries:10}");
         }
         eprintln!("\nscenarios that met ...");
-        for met in Met::ALL {
+        for met in CoveragePoint::ALL {
             eprintln!("{:18} {:9}", format!("{met:?}"), self.coverage.count(met));
         }
     }
@@ -216,8 +218,8 @@ fn only(seed: u64) -> ExitCode {
     for effort in [Effort::default(), thorough] {
         match enumerate(scenario, effort) {
             Ok(Report { recoveries, steps, coverage }) => {
-                let met = Met::ALL.into_iter().filter(|met| coverage.count(*met) > 0);
-                let met: Vec<Met> = met.collect();
+                let met = CoveragePoint::ALL.into_iter().filter(|met| coverage.count(*met) > 0);
+                let met: Vec<CoveragePoint> = met.collect();
                 eprintln!("{recoveries} recoveries of {steps} steps; met {met:?}");
             }
             Err(violation) => {

@@ -17,7 +17,7 @@ const SEEDS: u64 = 10;
 const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };
 
 fn scenario(seed: u64) -> Scenario {
-    let (layout, room, trouble) = (Layout::Mirror, Room::Ample, Trouble::None);
+    let (layout, room, trouble) = (Layout::Mirror, Room::Ample, FaultPlan::None);
     let bug = PlantedBug::None;
     Scenario { seed, layout, room, trouble, reshapes: false, storm: false, bug }
 }

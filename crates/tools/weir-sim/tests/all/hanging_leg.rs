@@ -65,9 +65,9 @@ fn pool(kind: VdevKind, disks: usize, content: &[u8]) -> Vec<MediaImage> {
 async fn open(
     world: &SimWorld,
     without: Option<usize>,
-    opening: u64,
+    import_epoch: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how = ImportOptions::new(Guid(opening));
+    let how = ImportOptions::new(Guid(import_epoch));
     Engine::open(devices(world, without), how, &options(world, PlantedBug::None)).await
 }
 
@@ -97,7 +97,7 @@ fn hangs_then_joins(kind: VdevKind, disks: usize) {
 
             let micro = Duration::from_micros(50);
             world.disk(1).set_latency(Latency { min: micro, max: micro });
-            engine.welcome_late_disks().await;
+            engine.add_late_disks().await;
             assert_eq!(state(&engine), LegState::Stale);
             let (scanner, timer) = (Arc::clone(&engine), world.executor().clone());
             let scans = world

@@ -70,19 +70,19 @@ pub(crate) async fn pool_with(
 pub(crate) async fn import(
     world: &SimWorld,
     owner: &'static Identity,
-    opening: u64,
+    import_epoch: u64,
     force: bool,
 ) -> Result<Arc<Engine>, DatasetError> {
-    import_with(world, owner, (opening, force), PlantedBug::None).await
+    import_with(world, owner, (import_epoch, force), PlantedBug::None).await
 }
 
 pub(crate) async fn import_with(
     world: &SimWorld,
     owner: &'static Identity,
-    (opening, force): (u64, bool),
+    (import_epoch, force): (u64, bool),
     bug: PlantedBug,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how = ImportOptions { force, owner: Some(owner), ..ImportOptions::new(Guid(opening)) };
+    let how = ImportOptions { force, owner: Some(owner), ..ImportOptions::new(Guid(import_epoch)) };
     Engine::open(devices(world), how, &options(world, bug)).await
 }
 

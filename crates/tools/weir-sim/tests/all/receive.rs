@@ -238,11 +238,11 @@ fn receive_once(
     world: &SimWorld,
     source: &Source,
     index: usize,
-    opening: u64,
+    import_epoch: u64,
     rng: &mut Rng,
     met: &mut Met,
 ) -> Result<Result<(), String>, SimError> {
-    let how = ImportOptions::new(Guid(opening + index as u64 * 1000));
+    let how = ImportOptions::new(Guid(import_epoch + index as u64 * 1000));
     let opened = world.run_until(async {
         let options = options(world, 1 << 20, PlantedBug::None);
         let engine = Engine::open(devices(world), how, &options).await.map_err(text)?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use weir_api::access::Scope;
-use weir_api::calls::looked;
+use weir_api::calls::lookup;
 use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkCreate, BookmarkDestroy, DedupeEstimate, DigestRequest, ExportCreate, ExportDelete,
@@ -69,11 +69,11 @@ impl<C: Call> Handle<C> for Fake {
         };
         match C::OPERATION.name {
             "export_show" | "export_set" | "export_delete" => {
-                looked::export(self, key(request), scope).await
+                lookup::export(self, key(request), scope).await
             }
-            "target_show" => looked::target(self, &read(request), scope).await,
-            "volume_promote" => looked::promotion(self, &read(request), scope).await,
-            "stream_cancel" => looked::stream(self, &read(request), scope).await,
+            "target_show" => lookup::target(self, &read(request), scope).await,
+            "volume_promote" => lookup::promotion(self, &read(request), scope).await,
+            "stream_cancel" => lookup::stream(self, &read(request), scope).await,
             other => panic!("who may make {other}?"),
         }
     }

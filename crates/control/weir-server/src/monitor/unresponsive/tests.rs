@@ -339,17 +339,17 @@ async fn mirror_continues_without_an_unresponsive_leg() {
     let [first, _] = server.pool("half").await;
     first.freeze();
     let volume = server.volume("half/w");
-    let let_go = async {
+    let fail_io = async {
         let limit = Duration::from_millis(2500);
         loop {
-            tokio::time::sleep(LOOK).await;
-            let gone = server.manager.let_go_of_silent_legs(limit);
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let gone = server.manager.fail_unresponsive_legs(limit);
             if !gone.is_empty() {
                 return gone;
             }
         }
     };
-    let (made, gone) = tokio::join!(timely("volume create", volume), let_go);
+    let (made, gone) = tokio::join!(timely("volume create", volume), fail_io);
     made.unwrap();
     assert!(gone[0].1.ends_with("half-a"), "{gone:?}");
     let status = server.client.call(ShowPool { name: "half".into() }).await.unwrap();
@@ -426,7 +426,7 @@ fn stopping_server_exits_within_its_time_limit() {
         let mut suspended = None;
         let mut elapsed = Duration::ZERO;
         while !must_exit(elapsed, suspended) {
-            elapsed += LOOK;
+            elapsed += POLL_INTERVAL;
             let silent = elapsed.saturating_sub(silent_from);
             if silence_limit(elapsed).is_some_and(|limit| silent >= limit) {
                 suspended.get_or_insert(elapsed);
@@ -477,7 +477,7 @@ async fn server_starts_with_a_frozen_pool() {
     frozen.iter().for_each(|faults| faults.clear());
     let opened = async {
         while server.volume("late/w").await.is_err() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(BOUND, opened).await.unwrap();
@@ -501,7 +501,7 @@ async fn mirror_opens_without_a_frozen_leg_and_adds_it_later() {
     server.manager.reopen_pools().await;
     let opened = async {
         while server.volume("part/w").await.is_err() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(3 * LABELS_WAIT, opened).await.unwrap();
@@ -516,7 +516,7 @@ async fn mirror_opens_without_a_frozen_leg_and_adds_it_later() {
             if status.state == Health::Online {
                 break;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(8 * BOUND, whole).await.unwrap();

@@ -23,7 +23,7 @@ use weir_base::clock::Sleep;
 use weir_block::IoBuf;
 use weir_device::{Device, DeviceError};
 
-use crate::disks::hedge::patience;
+use crate::disks::hedge::hedge_delay;
 use crate::disks::leg::{Doubt, Leg};
 use crate::disks::rows::{Piece, Rows, Slice};
 use crate::disks::vdev::Vdev;
@@ -296,7 +296,7 @@ impl<'a> Gather<'a> {
                 if let Strip::Asked(asked) = strip
                     && !asked.late
                 {
-                    let due = *asked.due.get_or_insert_with(|| now + patience(&*asked.device));
+                    let due = *asked.due.get_or_insert_with(|| now + hedge_delay(&*asked.device));
                     if hedged {
                         first = Some(first.map_or(due, |first| first.min(due)));
                     }

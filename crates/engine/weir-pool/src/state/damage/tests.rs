@@ -7,7 +7,7 @@ use super::*;
 const VOLUME: DatasetId = DatasetId(1);
 
 fn range(first: u64, end: u64, born: u64, until: u64) -> DamagedRange {
-    let (born, until) = (Txg(born), if until == 0 { DamagedRange::NOW } else { Txg(until) });
+    let (born, until) = (Txg(born), if until == 0 { DamagedRange::HEAD } else { Txg(until) });
     DamagedRange { volume: VOLUME, first, count: end - first, born, until, found_unix_ms: 1 }
 }
 
@@ -45,7 +45,7 @@ fn versions_of_one_record_are_joined_and_others_stay_apart() {
 #[test]
 fn overwritten_records_stay_damaged_in_snapshots_alone() {
     let mut inner = list(&[range(0, 16, 5, 0), range(20, 24, 9, 0)]);
-    let of = |range: &DamagedRange| range.until == DamagedRange::NOW;
+    let of = |range: &DamagedRange| range.until == DamagedRange::HEAD;
     let newest = Txg(7);
     inner.cut(&(4..22), of, |range| {
         (newest >= range.born).then_some(DamagedRange { until: newest, ..*range })

@@ -16,17 +16,17 @@ proptest! {
         open in 1_u32..5,
         unasked in any::<bool>(),
     ) {
-        let terms = Terms {
+        let negotiated = Negotiated {
             first_burst_bytes: first_burst.min(burst),
             max_burst_bytes: burst,
             outstanding_r2t_max: open,
-            ..Terms::default()
+            ..Negotiated::default()
         };
         let data: Vec<u8> = (0..len).map(|at| at as u8 ^ (at >> 8) as u8).collect();
-        let first_end = terms.first_burst_bytes.min(len);
+        let first_end = negotiated.first_burst_bytes.min(len);
         let immediate = immediate.min(first_end);
         let unasked = unasked && immediate < first_end;
-        let mut gather = Gather::new(&data[..immediate], len, !unasked, &terms);
+        let mut gather = Gather::new(&data[..immediate], len, !unasked, &negotiated);
         let mut ranges = VecDeque::new();
         if unasked {
             prop_assert!(!gather.needs_r2t());
@@ -35,7 +35,7 @@ proptest! {
         let mut ttt = 0;
         loop {
             ttt += 1;
-            while let Some(Ask { offset, len }) = gather.ask(ttt, &terms) {
+            while let Some(Ask { offset, len }) = gather.ask(ttt, &negotiated) {
                 prop_assert!(len > 0 && len <= burst);
                 ranges.push_back((ttt, offset, offset + len));
                 ttt += 1;
@@ -63,13 +63,13 @@ proptest! {
             (any::<bool>(), 0_u32..4, 0_u32..3, 0_u32..2000, 0_usize..600), 0..30),
         len in 0_usize..2000,
     ) {
-        let terms = Terms { max_burst_bytes: 512, outstanding_r2t_max: 2, ..Terms::default() };
-        let mut gather = Gather::new(&[], len, false, &terms);
+        let negotiated = Negotiated { max_burst_bytes: 512, outstanding_r2t_max: 2, ..Negotiated::default() };
+        let mut gather = Gather::new(&[], len, false, &negotiated);
         for (is_final, ttt, data_sn, offset, bytes) in pdus {
             let ttt = if ttt == 3 { NO_TAG } else { ttt };
             let pdu = DataOut { is_final, itt: 1, ttt, data_sn, offset };
             gather.take(&pdu, &vec![0; bytes]);
-            gather.ask(data_sn, &terms);
+            gather.ask(data_sn, &negotiated);
             prop_assert!(gather.data.len() <= len);
         }
     }

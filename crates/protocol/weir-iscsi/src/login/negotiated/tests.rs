@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn say(key: &str, value: &str) -> Answer {
-    Terms::default().offer(key, value, false)
+    Negotiated::default().offer(key, value, false)
 }
 
 #[test]
@@ -42,14 +42,14 @@ fn each_key_follows_its_result_function() {
         assert_eq!(say(key, value), answer.into(), "{key}={value}");
     }
     assert_eq!(say("MaxRecvDataSegmentLength", "8192"), Answer::Nothing);
-    assert_eq!(Terms::default().offer("InitialR2T", "No", true), IRRELEVANT.into());
+    assert_eq!(Negotiated::default().offer("InitialR2T", "No", true), IRRELEVANT.into());
 }
 
 #[test]
 fn first_burst_is_limited_to_max_burst() {
-    let mut terms = Terms::default();
-    terms.offer("MaxBurstLength", "4096", false);
-    assert_eq!(terms.settled().first_burst_bytes, 4096);
+    let mut negotiated = Negotiated::default();
+    negotiated.offer("MaxBurstLength", "4096", false);
+    assert_eq!(negotiated.settled().first_burst_bytes, 4096);
 }
 
 proptest! {
@@ -61,15 +61,15 @@ proptest! {
                 "MaxOutstandingR2T", "InitialR2T", "HeaderDigest",
             ]), "[0-9xYesNoCR32,]{0,9}"), 0..20),
     ) {
-        let mut terms = Terms::default();
+        let mut negotiated = Negotiated::default();
         for (key, value) in offers {
-            terms.offer(key, &value, false);
+            negotiated.offer(key, &value, false);
         }
-        let terms = terms.settled();
-        prop_assert!((512..=MAX_BURST_BYTES).contains(&terms.max_burst_bytes));
-        prop_assert!(terms.first_burst_bytes <= terms.max_burst_bytes.min(FIRST_BURST_BYTES));
-        prop_assert!((512..=SEND_DATA_BYTES_MAX).contains(&terms.send_data_bytes_max));
-        prop_assert!(terms.send_data_bytes_max.is_multiple_of(4));
-        prop_assert!((1..=OUTSTANDING_R2T_MAX).contains(&terms.outstanding_r2t_max));
+        let negotiated = negotiated.settled();
+        prop_assert!((512..=MAX_BURST_BYTES).contains(&negotiated.max_burst_bytes));
+        prop_assert!(negotiated.first_burst_bytes <= negotiated.max_burst_bytes.min(FIRST_BURST_BYTES));
+        prop_assert!((512..=SEND_DATA_BYTES_MAX).contains(&negotiated.send_data_bytes_max));
+        prop_assert!(negotiated.send_data_bytes_max.is_multiple_of(4));
+        prop_assert!((1..=OUTSTANDING_R2T_MAX).contains(&negotiated.outstanding_r2t_max));
     }
 }

@@ -109,7 +109,7 @@ fn two_stage_login_returns_the_negotiated_parameters() {
     let Step::Ready(response, text, ready) = step else { panic!("ready") };
     assert!(response.transit && response.next_stage == 3);
     assert_eq!(text, b"ImmediateData=No\0MaxRecvDataSegmentLength=262144\0");
-    assert!(!ready.terms.immediate_data && ready.terms.initial_r2t);
+    assert!(!ready.negotiated.immediate_data && ready.negotiated.initial_r2t);
     assert!(ready.proven.is_none());
     assert_eq!(ready.applicant.port.to_string(), "iqn.i,i,0x010101010101");
     assert!(matches!(ready.purpose, Purpose::Target { name, .. } if name == "iqn.t"));
@@ -161,7 +161,7 @@ proptest! {
                 from = *cut;
             }
             match feed(&mut login, &request(1, Some(3), false), &KEYS[from..]) {
-                Step::Ready(_, text, ready) => (text, ready.terms),
+                Step::Ready(_, text, ready) => (text, ready.negotiated),
                 _ => panic!("ready"),
             }
         };

@@ -19,7 +19,9 @@ use weir_iscsi::{
     Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions, Targets,
 };
 use weir_iscsi_wire::Credentials;
-use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
+use weir_scsi::{
+    Command, Completion, Lun, Management, Nexus, Sense, Status, TaskManagementResponse,
+};
 
 pub(crate) const BLOCK: usize = 512;
 const LUN_0: Lun = Lun([0; 8]);
@@ -234,12 +236,12 @@ impl Nexus for DiskNexus {
         if matches!(command.cdb[0], 0x28 | 0x88) { range(command.cdb).1 } else { 0 }
     }
 
-    fn manage(&self, lun: Lun, function: Management) -> Managed {
+    fn manage(&self, lun: Lun, function: Management) -> TaskManagementResponse {
         self.disk.managed.lock().push(function);
         if lun == LUN_0 || function == Management::TargetReset {
-            Managed::Complete
+            TaskManagementResponse::Complete
         } else {
-            Managed::NoLun
+            TaskManagementResponse::NoLun
         }
     }
 
@@ -264,7 +266,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
     /// Number of wrong CHAP responses that the protocol reported.
-    pub(crate) guesses: Mutex<usize>,
+    pub(crate) auth_throttle: Mutex<usize>,
 }
 
 impl MemoryTargets {
@@ -280,7 +282,7 @@ impl MemoryTargets {
             discovery: Mutex::new(Authentication::None),
             targets: Mutex::default(),
             quiet_limit: Mutex::new(weir_iscsi::limits::QUIET_LIMIT),
-            guesses: Mutex::default(),
+            auth_throttle: Mutex::default(),
         })
     }
 
@@ -320,7 +322,7 @@ impl Targets for MemoryTargets {
     }
 
     fn guessed(&self, _: &str) {
-        *self.guesses.lock() += 1;
+        *self.auth_throttle.lock() += 1;
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {

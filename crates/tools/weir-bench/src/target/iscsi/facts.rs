@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use weir_base::size::Human;
 use weir_initiator::cdb::{self, WriteSame};
 use weir_initiator::{
-    BlockLimits, Caching, Capacity, InitiatorError, Inquiry, Provisioning, Session, Terms,
+    BlockLimits, Caching, Capacity, InitiatorError, Inquiry, Negotiated, Provisioning, Session,
     copy_segment_blocks_max, naa_in,
 };
 
@@ -87,7 +87,7 @@ impl Unit {
     }
 
     /// Facts for the report.
-    pub(super) fn facts(&self, terms: &Terms) -> BTreeMap<String, String> {
+    pub(super) fn facts(&self, negotiated: &Negotiated) -> BTreeMap<String, String> {
         let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let size = |bytes: u32| Human(bytes.into()).to_string();
         let offload = |kind: OpKind| match self.op_bytes_max(kind) {
@@ -100,13 +100,13 @@ impl Unit {
             Some(false) => "none, or not volatile",
             None => "not told",
         };
-        let digests = match (terms.digests.header, terms.digests.data) {
+        let digests = match (negotiated.digests.header, negotiated.digests.data) {
             (false, false) => "none",
             (true, false) => "header",
             (false, true) => "data",
             (true, true) => "header and data",
         };
-        let asks = if terms.initial_r2t { "asked for first" } else { "sent unasked" };
+        let asks = if negotiated.initial_r2t { "asked for first" } else { "sent unasked" };
         let facts = [
             ("product", self.inquiry.names.join(" ")),
             ("block", size(self.capacity.block_bytes)),
@@ -116,10 +116,10 @@ impl Unit {
             ("write same", offload(OpKind::WriteSame)),
             ("compare and write", offload(OpKind::CompareAndWrite)),
             ("extended copy", offload(OpKind::Copy)),
-            ("burst", size(terms.max_burst_bytes)),
-            ("first burst", format!("{}, {asks}", size(terms.first_burst_bytes))),
-            ("data segment to the target", size(terms.send_data_bytes_max)),
-            ("data segment from the target", size(terms.receive_data_bytes_max)),
+            ("burst", size(negotiated.max_burst_bytes)),
+            ("first burst", format!("{}, {asks}", size(negotiated.first_burst_bytes))),
+            ("data segment to the target", size(negotiated.send_data_bytes_max)),
+            ("data segment from the target", size(negotiated.receive_data_bytes_max)),
             ("digests", digests.to_owned()),
         ];
         facts.map(|(name, fact)| (name.to_owned(), fact)).into()

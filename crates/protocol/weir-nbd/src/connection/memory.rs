@@ -7,7 +7,7 @@
 //! - a connection that waits for memory holds no memory that only it could release, so the first
 //!   waiter in the queue always proceeds;
 //! - a read never waits for memory of other connections: it is sent in pieces instead;
-//! - an idle connection keeps at most [`weir_net::Share::keep_bytes`].
+//! - an idle connection keeps at most [`weir_net::MemoryGrant::keep_bytes`].
 
 use std::pin::pin;
 
@@ -40,7 +40,7 @@ impl Connection {
 
     fn tell(&self, bytes: usize) {
         self.accounted_bytes.set(bytes);
-        self.share.hold(bytes);
+        self.grant.hold(bytes);
     }
 
     /// Whether the limits of the connection allow a request that holds `bytes`.
@@ -67,7 +67,7 @@ impl Connection {
         if wanted <= self.accounted_bytes.get().max(OWN_BYTES) {
             return true;
         }
-        let taken = self.share.try_take(wanted - bytes, bytes);
+        let taken = self.grant.try_take(wanted - bytes, bytes);
         if taken {
             self.accounted_bytes.set(wanted);
         }
@@ -88,11 +88,11 @@ impl Connection {
             }
             let memory = self.memory_bytes();
             self.tell(memory);
-            if self.share.ask(memory, bytes) {
+            if self.grant.ask(memory, bytes) {
                 return self.tell(memory + bytes);
             }
             self.flush_replies();
-            select(pin!(self.progress.wait()), pin!(self.share.wait())).await;
+            select(pin!(self.progress.wait()), pin!(self.grant.wait())).await;
         }
     }
 
@@ -104,7 +104,7 @@ impl Connection {
 
     /// Grows the receive buffer if that reduces the number of receives and if memory is available.
     pub(crate) fn grow(&self, input: &mut Input) {
-        if input.is_short() && self.share.take_large_input() {
+        if input.is_short() && self.grant.take_large_input() {
             input.grow();
         }
     }
@@ -115,13 +115,13 @@ impl Connection {
         if self.has_tasks() || !self.out.borrow().is_empty() {
             return;
         }
-        self.share.cancel();
-        let (memory, keep) = (self.memory_bytes(), self.share.keep_bytes());
+        self.grant.cancel();
+        let (memory, keep) = (self.memory_bytes(), self.grant.keep_bytes());
         if memory + input.capacity() > keep {
             self.give_up_pool();
             self.out.replace(OutBuf::default());
             input.shrink();
-            self.share.give_back_large_input();
+            self.grant.give_back_large_input();
         }
         if memory <= OWN_BYTES {
             return self.account();
@@ -136,17 +136,17 @@ impl Connection {
 
     /// Records that the server waits for the client, until the result is dropped.
     pub(crate) fn awaits_client(&self) -> AwaitsClient {
-        self.share.awaits_client()
+        self.grant.awaits_client()
     }
 
     /// Waits until this connection must be evicted, because its client holds memory for which
     /// others wait and makes no progress.
     pub(crate) async fn evicted(&self) {
-        self.share.evicted().await;
+        self.grant.evicted().await;
     }
 
     /// Whether the connection was evicted because its client stalled others.
     pub(crate) fn is_evicted(&self) -> bool {
-        self.share.is_evicted()
+        self.grant.is_evicted()
     }
 }

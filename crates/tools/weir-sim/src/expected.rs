@@ -12,9 +12,9 @@ use std::collections::{HashMap, HashSet};
 
 use weir_format::Compression;
 
+use crate::concurrent::{Change, ConcurrentChanges, What};
 use crate::history::{History, SECTORS, Tag, at, write_of};
 use crate::replica::{self, Replica};
-use crate::together::{Change, Together, What};
 
 /// Number of recent tags that clients may write again.
 const RECENT_MAX: usize = 64;
@@ -72,7 +72,7 @@ pub(crate) struct Book {
     /// Size and content of the volume after the pending rollback.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
     /// Block clones and the changes concurrent with them.
-    pub(crate) together: Option<Together>,
+    pub(crate) concurrent: Option<ConcurrentChanges>,
     /// Client calls in progress.
     pub(crate) busy: usize,
     /// If true, clients skip the volume.
@@ -138,7 +138,7 @@ pub(crate) struct Found {
 /// Recovered state of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// By index in [`Books::volumes`].
+    /// By index in [`ExpectedState::volumes`].
     pub(crate) volumes: Vec<Option<Found>>,
     /// Content by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
@@ -147,7 +147,7 @@ pub(crate) struct Recovered {
 
 /// All names of a scenario.
 #[derive(Clone, Debug)]
-pub(crate) struct Books {
+pub(crate) struct ExpectedState {
     pub(crate) volumes: Vec<Book>,
     pub(crate) snapshots: Vec<SnapshotBook>,
     pub(crate) replica: Replica,
@@ -163,7 +163,7 @@ pub(crate) struct Books {
     blocks_max: usize,
 }
 
-impl Books {
+impl ExpectedState {
     /// State with `there` empty volumes of `blocks` blocks each, and with `free` unused names.
     pub(crate) fn new(there: usize, free: usize, blocks: usize, blocks_max: usize) -> Self {
         let book = |name, presence| Book {
@@ -175,7 +175,7 @@ impl Books {
             limits: Property::new((0, 0)),
             incarnation: 0,
             rolling: None,
-            together: None,
+            concurrent: None,
             busy: 0,
             quiet: false,
         };
@@ -237,14 +237,14 @@ impl Books {
     /// Checks the state that a recovery found of the volume with this index.
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
-        if let Some(together) = &book.together {
+        if let Some(concurrent) = &book.concurrent {
             // If any of the concurrent changes survived, all earlier acknowledged changes did.
             let before = book.history.now();
-            if book.size.admits(size) && together.survives_as(before, found, &self.volumes) {
+            if book.size.admits(size) && concurrent.survives_as(before, found, &self.volumes) {
                 return Ok(());
             }
-            if together.is_promised() {
-                return Err(format!("no order of {together:?} leads to it"));
+            if concurrent.is_promised() {
+                return Err(format!("no order of {concurrent:?} leads to it"));
             }
         }
         book.judge(size, found)
@@ -265,8 +265,8 @@ impl Books {
             if there {
                 return true;
             }
-            let together = self.volumes.iter().filter_map(|book| book.together.as_ref());
-            for Change { to, what, .. } in together.flat_map(Together::changes) {
+            let concurrent = self.volumes.iter().filter_map(|book| book.concurrent.as_ref());
+            for Change { to, what, .. } in concurrent.flat_map(ConcurrentChanges::changes) {
                 if let What::Cloned { from, .. } = what
                     && to.contains(&place)
                     && !places.contains(&(from + place - to.start))
@@ -353,7 +353,7 @@ impl Books {
             true
         });
         for (book, found) in self.volumes.iter_mut().zip(volumes) {
-            (book.rolling, book.together, book.busy, book.quiet) = (None, None, 0, false);
+            (book.rolling, book.concurrent, book.busy, book.quiet) = (None, None, 0, false);
             let Some(found) = found else {
                 book.presence = Presence::Gone;
                 continue;

@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::books::Book;
+use crate::expected::Book;
 use crate::history::Tag;
 
-/// Logical time within one [`Together`]; each begin and each end of a change has its own.
+/// Logical time within one [`ConcurrentChanges`]; each begin and each end of a change has its own.
 pub(crate) type Moment = usize;
 
 /// Source of a clone.
@@ -55,12 +55,12 @@ pub(crate) struct Change {
 
 /// Changes by the time at which each began.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Together {
+pub(crate) struct ConcurrentChanges {
     changes: BTreeMap<Moment, Change>,
     now: Moment,
 }
 
-impl Together {
+impl ConcurrentChanges {
     fn tick(&mut self) -> Moment {
         self.now += 1;
         self.now
@@ -261,7 +261,7 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::books::Books;
+    use crate::expected::ExpectedState;
 
     const BEFORE: [Tag; 6] = [2, 4, 6, 8, 10, 12];
 
@@ -271,73 +271,75 @@ mod tests {
 
     #[test]
     fn write_concurrent_with_a_clone_precedes_or_follows_it() {
-        let mut together = Together::default();
-        let clone = together.begin(0..4, clone_of(Source::Snapshot(vec![20, 22, 24, 26]), 0));
-        let write = together.begin(2..5, What::Written(vec![30, 32, 34]));
-        let ends = |together: &Together, found: [Tag; 6]| together.ends_as(&BEFORE, &found, &[]);
-        let survives = |t: &Together, found: [Tag; 6]| t.survives_as(&BEFORE, &found, &[]);
-        assert!(survives(&together, BEFORE) && survives(&together, [20, 22, 24, 26, 10, 12]));
-        assert!(!survives(&together, [2, 4, 30, 32, 34, 12]), "it is not acknowledged");
-        together.end(write, 0);
-        assert!(survives(&together, BEFORE) && survives(&together, [2, 4, 30, 32, 34, 12]));
-        assert!(!together.is_promised());
-        together.end(clone, 0);
-        assert!(together.is_promised() && !survives(&together, BEFORE));
-        assert!(survives(&together, [20, 22, 24, 26, 10, 12]));
+        let mut concurrent = ConcurrentChanges::default();
+        let clone = concurrent.begin(0..4, clone_of(Source::Snapshot(vec![20, 22, 24, 26]), 0));
+        let write = concurrent.begin(2..5, What::Written(vec![30, 32, 34]));
+        let ends = |concurrent: &ConcurrentChanges, found: [Tag; 6]| {
+            concurrent.ends_as(&BEFORE, &found, &[])
+        };
+        let survives = |t: &ConcurrentChanges, found: [Tag; 6]| t.survives_as(&BEFORE, &found, &[]);
+        assert!(survives(&concurrent, BEFORE) && survives(&concurrent, [20, 22, 24, 26, 10, 12]));
+        assert!(!survives(&concurrent, [2, 4, 30, 32, 34, 12]), "it is not acknowledged");
+        concurrent.end(write, 0);
+        assert!(survives(&concurrent, BEFORE) && survives(&concurrent, [2, 4, 30, 32, 34, 12]));
+        assert!(!concurrent.is_promised());
+        concurrent.end(clone, 0);
+        assert!(concurrent.is_promised() && !survives(&concurrent, BEFORE));
+        assert!(survives(&concurrent, [20, 22, 24, 26, 10, 12]));
         for good in [[20, 22, 30, 32, 34, 12], [20, 22, 24, 26, 34, 12]] {
-            assert!(ends(&together, good) && survives(&together, good));
+            assert!(ends(&concurrent, good) && survives(&concurrent, good));
         }
         for torn in [[20, 22, 24, 32, 34, 12], [20, 22, 30, 32, 10, 12], [20, 22, 24, 26, 10, 12]] {
-            assert!(!ends(&together, torn), "{torn:?}");
+            assert!(!ends(&concurrent, torn), "{torn:?}");
         }
-        let then = together.moment();
+        let then = concurrent.moment();
         for (tag, may) in [(24, true), (30, true), (6, false)] {
-            assert_eq!(together.reads((&BEFORE, &[]), (2, &[tag]), then), may);
+            assert_eq!(concurrent.reads((&BEFORE, &[]), (2, &[tag]), then), may);
         }
-        together.flushed(then);
-        assert!(!survives(&together, [20, 22, 24, 26, 10, 12]));
+        concurrent.flushed(then);
+        assert!(!survives(&concurrent, [20, 22, 24, 26, 10, 12]));
     }
 
     #[test]
     fn change_that_ends_before_another_begins_comes_first() {
-        let mut together = Together::default();
-        let write = together.begin(0..2, What::Written(vec![30, 32]));
-        together.end(write, 0);
-        let first = together.begin(2..4, clone_of(Source::Itself, 0));
-        together.end(first, 0);
-        let second = together.begin(1..3, clone_of(Source::Itself, 2));
-        together.end(second, 0);
-        assert!(together.ends_as(&BEFORE, &[30, 30, 32, 32, 10, 12], &[]));
+        let mut concurrent = ConcurrentChanges::default();
+        let write = concurrent.begin(0..2, What::Written(vec![30, 32]));
+        concurrent.end(write, 0);
+        let first = concurrent.begin(2..4, clone_of(Source::Itself, 0));
+        concurrent.end(first, 0);
+        let second = concurrent.begin(1..3, clone_of(Source::Itself, 2));
+        concurrent.end(second, 0);
+        assert!(concurrent.ends_as(&BEFORE, &[30, 30, 32, 32, 10, 12], &[]));
         for bad in [[30, 6, 8, 32, 10, 12], [30, 30, 32, 4, 10, 12], [30, 2, 4, 4, 10, 12]] {
-            assert!(!together.ends_as(&BEFORE, &bad, &[]), "{bad:?}");
+            assert!(!concurrent.ends_as(&BEFORE, &bad, &[]), "{bad:?}");
         }
     }
 
     #[test]
     fn concurrent_clones_may_swap_two_ranges() {
-        let mut together = Together::default();
-        let one = together.begin(0..2, clone_of(Source::Itself, 2));
-        let other = together.begin(2..4, clone_of(Source::Itself, 0));
-        together.end(one, 0);
-        together.end(other, 0);
+        let mut concurrent = ConcurrentChanges::default();
+        let one = concurrent.begin(0..2, clone_of(Source::Itself, 2));
+        let other = concurrent.begin(2..4, clone_of(Source::Itself, 0));
+        concurrent.end(one, 0);
+        concurrent.end(other, 0);
         for good in [[6, 8, 2, 4, 10, 12], [6, 8, 6, 8, 10, 12], [2, 4, 2, 4, 10, 12]] {
-            assert!(together.ends_as(&BEFORE, &good, &[]), "{good:?}");
+            assert!(concurrent.ends_as(&BEFORE, &good, &[]), "{good:?}");
         }
         for bad in [[6, 4, 2, 8, 10, 12], BEFORE] {
-            assert!(!together.ends_as(&BEFORE, &bad, &[]), "{bad:?}");
+            assert!(!concurrent.ends_as(&BEFORE, &bad, &[]), "{bad:?}");
         }
     }
 
     #[test]
     fn clone_holds_another_volume_at_one_point_in_time() {
-        let mut books = Books::new(1, 0, 1, 1);
+        let mut expected = ExpectedState::new(1, 0, 1, 1);
         for tag in [14, 16, 18] {
-            books.volumes[0].history.acknowledge(0, vec![tag; 2]);
+            expected.volumes[0].history.acknowledge(0, vec![tag; 2]);
         }
-        let mut together = Together::default();
+        let mut concurrent = ConcurrentChanges::default();
         let source = Source::Other { volume: 0, least: 1, most: None };
-        let clone = together.begin(4..6, clone_of(source, 0));
-        together.end(clone, 2);
+        let clone = concurrent.begin(4..6, clone_of(source, 0));
+        concurrent.end(clone, 2);
         for (tags, may) in [
             ([0, 0], false),
             ([14, 14], true),
@@ -346,7 +348,7 @@ mod tests {
             ([18; 2], false),
         ] {
             let found = [2, 4, 6, 8, tags[0], tags[1]];
-            assert_eq!(together.ends_as(&BEFORE, &found, &books.volumes), may, "{tags:?}");
+            assert_eq!(concurrent.ends_as(&BEFORE, &found, &expected.volumes), may, "{tags:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Peer credentials of unix sockets: identifies the user of a connection and its rights.
 //!
-//! Tokens are in `token`, authorization of calls is in `gate`.
+//! Tokens are in `token`, authorization of calls is in `authorization`.
 //!
 //! Invariants:
 //! - root, the user of the server and members of the group `weir` are admins; every other user is
@@ -19,7 +19,7 @@ pub const GROUP: &str = "weir";
 
 /// The users that may call over a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct UnixAccess {
     owner: u32,
     group: Option<u32>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Process {
     pub(crate) pid: Option<i32>,
 }
 
-impl Door {
+impl UnixAccess {
     /// For a server that runs as this process. Only root, or a member that runs the server with the
     /// group as its own, can give the socket to the group.
     pub(crate) fn of_this_process() -> Self {
@@ -66,7 +66,7 @@ impl Door {
         } else if self.group.is_some_and(|group| gid == group || is_member(pid, uid, group)) {
             Files::Named
         } else {
-            return Caller::stranger(name);
+            return Caller::unauthenticated(name);
         };
         Caller::new(name, Rights { role: Role::Admin, scope: Scope::All, files })
     }
@@ -121,7 +121,7 @@ fn entry<'t>(table: &'t str, field: usize, wanted: &str) -> Option<Vec<&'t str>>
 mod tests {
     use super::*;
 
-    const DOOR: Door = Door { owner: 1000, group: Some(990) };
+    const DOOR: UnixAccess = UnixAccess { owner: 1000, group: Some(990) };
 
     fn caller(uid: u32, gid: u32) -> Caller {
         DOOR.caller(Process { uid, gid, pid: None })
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(caller.rights().map(|rights| rights.role), Some(Role::Admin));
         }
         assert_eq!(caller(65534, 65534).rights(), None);
-        let private = Door { owner: 1000, group: None };
+        let private = UnixAccess { owner: 1000, group: None };
         assert_eq!(private.caller(Process { uid: 7, gid: 990, pid: None }).rights(), None);
         assert!(caller(0, 0).to_string().contains("uid 0"));
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Log rate limiter, see the module documentation. `K` is the kind of a line; there are few kinds.
-pub struct Sieve<K> {
+pub struct LogLimiter<K> {
     interval: Duration,
     kinds: Mutex<Vec<Kind<K>>>,
 }
@@ -24,7 +24,7 @@ struct Kind<K> {
     left_out: u64,
 }
 
-impl<K: Eq> Sieve<K> {
+impl<K: Eq> LogLimiter<K> {
     /// Allows one line of each kind per `interval`.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, kinds: Mutex::new(Vec::new()) }
@@ -52,11 +52,11 @@ mod tests {
 
     #[test]
     fn each_kind_passes_once_per_interval_with_a_count() {
-        let sieve = Sieve::new(Duration::from_millis(50));
-        let passed: Vec<_> = (0..5).map(|_| sieve.pass("a")).collect();
+        let log_limiter = LogLimiter::new(Duration::from_millis(50));
+        let passed: Vec<_> = (0..5).map(|_| log_limiter.pass("a")).collect();
         assert_eq!(passed, [Some(0), None, None, None, None]);
-        assert_eq!(sieve.pass("b"), Some(0));
+        assert_eq!(log_limiter.pass("b"), Some(0));
         std::thread::sleep(Duration::from_millis(60));
-        assert_eq!([sieve.pass("a"), sieve.pass("a")], [Some(4), None]);
+        assert_eq!([log_limiter.pass("a"), log_limiter.pass("a")], [Some(4), None]);
     }
 }

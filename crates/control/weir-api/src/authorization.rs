@@ -1,6 +1,6 @@
 //! Authorization: checks the caller's role and scope for a call.
 //!
-//! Identification of the caller is in `door` and `token`, the role of each call is in
+//! Identification of the caller is in `unix_access` and `token`, the role of each call is in
 //! `calls::table`, the filter of responses is [`Answer::keep`](crate::types::Answer::keep).
 //!
 //! Invariants:
@@ -11,7 +11,7 @@
 
 use weir_base::ErrorKind;
 
-use crate::access::{Reach, Role, Scope};
+use crate::access::{Resources, Role, Scope};
 use crate::caller;
 use crate::calls::call::Operation;
 use crate::wire::ApiError;
@@ -24,26 +24,26 @@ use crate::wire::ApiError;
 pub fn authorize(
     operation: &Operation,
     role: Role,
-    reach: Reach,
+    reach: Resources,
     names: &[&str],
 ) -> Result<Scope, ApiError> {
     at_least(role)?;
     let scope = scope();
     let pool = |name: &&str| name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
     match reach {
-        Reach::Any | Reach::Session => {}
-        Reach::Named | Reach::Looked => {
+        Resources::Any | Resources::Session => {}
+        Resources::Named | Resources::LookedUp => {
             if let Some(name) = names.iter().find(|name| !scope.covers(name)) {
                 return Err(outside(name));
             }
         }
-        Reach::Filtered => {
+        Resources::Filtered => {
             if let Some(pool) = names.iter().map(pool).find(|pool| !scope.reaches(pool)) {
                 return Err(outside(&pool));
             }
         }
-        Reach::Machine if scope.is_all() => {}
-        Reach::Machine => {
+        Resources::Machine if scope.is_all() => {}
+        Resources::Machine => {
             let caller = caller::current();
             let message = format!("{} touches more than the scope of {caller}", operation.name);
             return Err(ApiError::new(ErrorKind::Permission, message)

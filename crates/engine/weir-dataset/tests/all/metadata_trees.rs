@@ -18,7 +18,9 @@ use weir_dataset::{
 };
 use weir_device::MemoryDevice;
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ImportOptions, LostTables, OwnPlace, OwnTree, ScanState, VdevSpec};
+use weir_pool::{
+    CreateOptions, ImportOptions, LostTables, MetadataTree, OwnPlace, ScanState, VdevSpec,
+};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 pub(crate) const DISK_BYTES: usize = 64 << 20;
@@ -300,7 +302,7 @@ impl Bench {
 fn lost_remap_tables_lose_only_the_blocks_that_they_map() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        bench.lose(|place| place.tree == OwnTree::Remaps && place.level == level);
+        bench.lose(|place| place.tree == MetadataTree::Remaps && place.level == level);
         let unreadable = bench.unreadable();
         assert!((1..BLOCKS).contains(&unreadable), "{unreadable} blocks");
         bench.go_on();
@@ -313,7 +315,7 @@ fn lost_remap_tables_lose_only_the_blocks_that_they_map() {
 fn lost_reference_tables_keep_blocks_that_may_be_shared() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        bench.lose(|place| place.tree == OwnTree::References && place.level == level);
+        bench.lose(|place| place.tree == MetadataTree::References && place.level == level);
         assert_eq!(bench.unreadable(), 0, "level {level}: every block can be read");
         bench.go_on();
         bench.destroy_all();
@@ -326,7 +328,7 @@ fn lost_reference_tables_keep_blocks_that_may_be_shared() {
 fn lost_segments_are_never_overwritten() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
+        bench.lose(|place| place.tree == MetadataTree::Segments && place.level == level);
         let unreadable = bench.unreadable();
         assert!(unreadable > 0, "blocks in lost segments cannot be read");
         // The lost part stays in the tree unchanged, so that a disk that has the table can restore
@@ -346,7 +348,8 @@ fn lost_directory_records_lose_only_their_datasets() {
     let user = |value: &str| PropertyChange::User("t:a".to_owned(), Some(value.to_owned()));
     let target = PropertyTarget::Pool;
     now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
-    let of = |index| move |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == index;
+    let of =
+        |index| move |p: &OwnPlace| p.tree == MetadataTree::Datasets && (p.level, p.index) == index;
     // The record of `a`, the first dataset; `b` and its snapshot stay usable.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
@@ -400,7 +403,12 @@ pub(crate) fn assert_nothing_is_lost(engine: &Engine) {
 /// RAM had everything below that node.
 #[test]
 fn nodes_lost_in_an_open_pool_are_rewritten_from_memory() {
-    for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
+    for tree in [
+        MetadataTree::Segments,
+        MetadataTree::Datasets,
+        MetadataTree::Remaps,
+        MetadataTree::References,
+    ] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
         assert!(!places.is_empty());
@@ -429,7 +437,7 @@ fn nodes_lost_in_an_open_pool_are_rewritten_from_memory() {
 /// that the next restart lost them.
 #[test]
 fn scrub_rewrites_lost_tree_nodes_from_memory() {
-    for tree in [OwnTree::Segments, OwnTree::Datasets] {
+    for tree in [MetadataTree::Segments, MetadataTree::Datasets] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree);
         damage(&bench.disk, &places);
@@ -447,7 +455,12 @@ fn scrub_rewrites_lost_tree_nodes_from_memory() {
 /// it.
 #[test]
 fn verify_rewrites_bad_copies_of_metadata_trees_from_memory() {
-    for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
+    for tree in [
+        MetadataTree::Segments,
+        MetadataTree::Datasets,
+        MetadataTree::Remaps,
+        MetadataTree::References,
+    ] {
         let mut bench = Bench::new();
         let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
         damage(&bench.disk, &places);
@@ -466,7 +479,7 @@ fn verify_rewrites_bad_copies_of_metadata_trees_from_memory() {
 fn lost_reference_counts_are_recounted() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        bench.lose(|place| place.tree == OwnTree::References && place.level == level);
+        bench.lose(|place| place.tree == MetadataTree::References && place.level == level);
         bench.engine.scrub_start().unwrap();
         mend(&bench.engine);
         bench.crash();
@@ -484,7 +497,7 @@ fn lost_reference_counts_are_recounted() {
 fn unreferenced_lost_segments_become_free() {
     for level in [0, 1] {
         let mut bench = Bench::new();
-        bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
+        bench.lose(|place| place.tree == MetadataTree::Segments && place.level == level);
         assert!(bench.unreadable() > 0);
         assert!(bench.engine.pool().lost_tables().withheld_bytes > 0);
         bench.destroy_all();

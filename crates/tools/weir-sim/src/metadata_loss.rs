@@ -24,16 +24,18 @@ use futures_util::future::{Either, select};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, LostDatasets};
 use weir_format::SEGMENT_ENTRIES_PER_BLOCK;
-use weir_pool::{ImportOptions, LostPart, LostTables, OwnPlace, OwnTree, PoolError, ScanState};
+use weir_pool::{
+    ImportOptions, LostPart, LostTables, MetadataTree, OwnPlace, PoolError, ScanState,
+};
 
-use crate::books::Books;
 use crate::check::detected_or_harmless;
 use crate::client::whole_blocks;
 use crate::cut::CutPlan;
+use crate::expected::ExpectedState;
 use crate::history::{Tag, contents_of, tags_of};
 use crate::media::MediaImage;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Scenario, Trouble, devices};
+use crate::scenario::{FaultPlan, Layout, Scenario, devices};
 use crate::world::SimWorld;
 
 /// Number of writes to each volume after a loss.
@@ -46,8 +48,12 @@ const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// Virtual time limit of writes to the log, far more than the disks need.
 const LOG_LIMIT: Duration = Duration::from_secs(10);
-const TREES: [OwnTree; 4] =
-    [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References];
+const TREES: [MetadataTree; 4] = [
+    MetadataTree::Segments,
+    MetadataTree::Datasets,
+    MetadataTree::Remaps,
+    MetadataTree::References,
+];
 
 /// Content written after the loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
@@ -58,7 +64,7 @@ type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 /// offset.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
-    plain && scenario.trouble == Trouble::None && !scenario.reshapes
+    plain && scenario.trouble == FaultPlan::None && !scenario.reshapes
 }
 
 /// Corrupts parts of one metadata tree of a closed or open pool, and continues across more power
@@ -67,12 +73,12 @@ pub(crate) fn lose_some(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    books: &Books,
+    expected: &ExpectedState,
 ) -> Result<(), String> {
     if Rng::new(seed).stream("own trees", 1).coin() {
-        lose_in_use(scenario, seed, images, books)
+        lose_in_use(scenario, seed, images, expected)
     } else {
-        lose_and_go_on(scenario, seed, images, books)
+        lose_and_go_on(scenario, seed, images, expected)
     }
 }
 
@@ -107,11 +113,11 @@ fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    books: &Books,
+    expected: &ExpectedState,
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("own trees", 0);
-    let mut books = books.clone();
-    let (images, mut before) = lose(scenario, seed, images, (&mut books, &mut rng))?;
+    let mut expected = expected.clone();
+    let (images, mut before) = lose(scenario, seed, images, (&mut expected, &mut rng))?;
     let lost = before.lost.clone();
     let told = |what: String| format!("{what}, after the loss of {lost:?}");
     let mut written = Written::new();
@@ -128,14 +134,14 @@ fn lose_and_go_on(
     }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 2).await?;
-        detected_or_harmless(&engine, &books).await?;
+        detected_or_harmless(&engine, &expected).await?;
         before.keep_logged(&engine, &mut written);
         is_there(&engine, &written).await?;
         is_exact(&engine, &before.exact, &lost).await?;
         let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
         let run = async move { committer.run(|time| timer.sleep(time)).await };
         let run = world.executor().spawn("committer", run);
-        let wrote = write_some(&engine, &mut books, &mut written, &mut rng).await;
+        let wrote = write_some(&engine, &mut expected, &mut written, &mut rng).await;
         if rng.coin() {
             // In half of the runs, the flushed data exists only in the log.
             return wrote;
@@ -151,7 +157,7 @@ fn lose_and_go_on(
     }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 3).await?;
-        detected_or_harmless(&engine, &books).await?;
+        detected_or_harmless(&engine, &expected).await?;
         is_there(&engine, &written).await?;
         before.exact.retain(|block, _| !written.contains_key(block));
         is_exact(&engine, &before.exact, &lost).await?;
@@ -214,11 +220,11 @@ impl Before {
         &mut self,
         world: &SimWorld,
         engine: &Engine,
-        (books, rng): (&mut Books, &mut Rng),
+        (expected, rng): (&mut ExpectedState, &mut Rng),
     ) -> Result<(), String> {
         let mut written = Written::new();
         let ended = {
-            let write = pin!(write_some(engine, books, &mut written, rng));
+            let write = pin!(write_some(engine, expected, &mut written, rng));
             match select(write, world.executor().sleep(LOG_LIMIT)).await {
                 Either::Left((done, _)) => done.map(|()| true)?,
                 Either::Right(_) => false,
@@ -265,10 +271,10 @@ fn lose_in_use(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    books: &Books,
+    expected: &ExpectedState,
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("own trees in use", 0);
-    let (mut books, mut written, mut exact) = (books.clone(), Written::new(), Exact::new());
+    let (mut expected, mut written, mut exact) = (expected.clone(), Written::new(), Exact::new());
     let tree = TREES[rng.index(TREES.len())];
     let told = |what: String| format!("{what}, after the loss of nodes of {tree:?} in use");
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
@@ -281,8 +287,8 @@ fn lose_in_use(
         let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
         let run = async move { committer.run(|time| timer.sleep(time)).await };
         let run = world.executor().spawn("committer", run);
-        write_some(&engine, &mut books, &mut written, &mut rng).await?;
-        let is_changed = matches!(tree, OwnTree::Segments | OwnTree::Datasets);
+        write_some(&engine, &mut expected, &mut written, &mut rng).await?;
+        let is_changed = matches!(tree, MetadataTree::Segments | MetadataTree::Datasets);
         if rng.coin() || !is_changed || written.is_empty() {
             scrub(world, &engine).await?;
         }
@@ -356,9 +362,9 @@ fn in_world(
 async fn open_unforced(
     scenario: &Scenario,
     world: &SimWorld,
-    opening: u64,
+    import_epoch: u64,
 ) -> Result<Option<Arc<Engine>>, String> {
-    match open_with(scenario, world, ImportOptions::new(Guid(opening))).await {
+    match open_with(scenario, world, ImportOptions::new(Guid(import_epoch))).await {
         Err(DatasetError::Pool(
             // A leg that the operator took offline may have the lost parts.
             PoolError::LossWhileMissing { .. }
@@ -380,11 +386,15 @@ async fn open_with(
 }
 
 /// Opens a pool, with force if needed.
-async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
-    if let Some(engine) = open_unforced(scenario, world, opening).await? {
+async fn open(
+    scenario: &Scenario,
+    world: &SimWorld,
+    import_epoch: u64,
+) -> Result<Arc<Engine>, String> {
+    if let Some(engine) = open_unforced(scenario, world, import_epoch).await? {
         return Ok(engine);
     }
-    let how = ImportOptions { force: true, ..ImportOptions::new(Guid(opening)) };
+    let how = ImportOptions { force: true, ..ImportOptions::new(Guid(import_epoch)) };
     open_with(scenario, world, how).await.map_err(|error| format!("open: {error}"))
 }
 
@@ -394,7 +404,7 @@ fn lose(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    (books, rng): (&mut Books, &mut Rng),
+    (expected, rng): (&mut ExpectedState, &mut Rng),
 ) -> Result<(Vec<MediaImage>, Before), String> {
     let mut before = Before::default();
     let mut images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
@@ -415,7 +425,7 @@ fn lose(
         before.exact = contents(&engine, &before.lost).await?;
         before.whole = contents(&engine, &[]).await?;
         if rng.coin() {
-            before.log_some(world, &engine, (books, rng)).await?;
+            before.log_some(world, &engine, (expected, rng)).await?;
         }
         Ok(())
     })?;
@@ -470,9 +480,9 @@ fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
     let of = |place: &OwnPlace| {
         let blocks = LostPart { level: place.level, index: place.index }.blocks();
         let each = match place.tree {
-            OwnTree::Segments => SEGMENT_ENTRIES_PER_BLOCK as u64,
-            OwnTree::Remaps => 1,
-            OwnTree::Datasets | OwnTree::References => return None,
+            MetadataTree::Segments => SEGMENT_ENTRIES_PER_BLOCK as u64,
+            MetadataTree::Remaps => 1,
+            MetadataTree::Datasets | MetadataTree::References => return None,
         };
         Some(blocks.start.saturating_mul(each)..blocks.end.saturating_mul(each))
     };
@@ -503,7 +513,7 @@ async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
 /// Compares every block with its content before the loss. If a part of the directory is lost, a
 /// volume may be missing.
 async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(), String> {
-    let may_be_gone = lost.iter().any(|place| place.tree == OwnTree::Datasets);
+    let may_be_gone = lost.iter().any(|place| place.tree == MetadataTree::Datasets);
     for ((name, block), tags) in exact {
         let volume = match engine.volume(name) {
             Err(_) if may_be_gone => continue,
@@ -534,7 +544,7 @@ async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
         return Err(format!("{wrong:?}"));
     }
     // A lost snapshot makes its volume's space account wrong until a recount.
-    let are_whole = lost.iter().all(|place| place.tree != OwnTree::Datasets);
+    let are_whole = lost.iter().all(|place| place.tree != MetadataTree::Datasets);
     let accounts = found(engine.check_accounts().await)?;
     if let Some(wrong) = accounts.first().filter(|_| are_whole) {
         return Err(format!("{wrong:?}"));
@@ -552,17 +562,17 @@ fn is_allowed(error: &DatasetError) -> bool {
 
 async fn write_some(
     engine: &Engine,
-    books: &mut Books,
+    expected: &mut ExpectedState,
     written: &mut Written,
     rng: &mut Rng,
 ) -> Result<(), String> {
     for volume in engine.volumes() {
         let info = volume.info();
-        let at = (0..).zip(&books.volumes).find(|(_, book)| book.name == info.name);
+        let at = (0..).zip(&expected.volumes).find(|(_, book)| book.name == info.name);
         let Some(at) = at.map(|(at, _)| at) else { continue };
         for _ in 0..WRITES {
             let block = rng.index(info.size_bytes as usize / BLOCK_BYTES);
-            let tag = books.new_tag(at, block, rng.coin());
+            let tag = expected.new_tag(at, block, rng.coin());
             match volume
                 .write((block * BLOCK_BYTES) as u64, &contents_of(&whole_blocks(&[tag])))
                 .await

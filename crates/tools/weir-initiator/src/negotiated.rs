@@ -23,7 +23,7 @@ const LENGTHS: RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
 /// Negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct Negotiated {
     /// Digests of PDUs.
     pub digests: Digests,
     /// Maximum data segment that the target accepts, a multiple of 4.
@@ -47,13 +47,13 @@ pub struct Terms {
 /// A negotiation in progress.
 pub(crate) struct Negotiation {
     offered: LoginOptions,
-    terms: Terms,
+    negotiated: Negotiated,
     seen: HashSet<String>,
 }
 
 impl Negotiation {
     pub(crate) fn new(offered: &LoginOptions) -> Self {
-        let terms = Terms {
+        let negotiated = Negotiated {
             digests: Digests::default(),
             send_data_bytes_max: 8192,
             receive_data_bytes_max: offered.receive_data_bytes_max,
@@ -64,7 +64,7 @@ impl Negotiation {
             outstanding_r2t_max: 1,
             portal_group_tag: None,
         };
-        Self { offered: offered.clone(), terms, seen: HashSet::new() }
+        Self { offered: offered.clone(), negotiated, seen: HashSet::new() }
     }
 
     /// Appends the offered and declared keys.
@@ -101,38 +101,43 @@ impl Negotiation {
         if !self.seen.insert(key.to_owned()) {
             return Err(InitiatorError::Protocol { why: "a key of the login comes twice" });
         }
-        let Self { offered, terms, .. } = self;
+        let Self { offered, negotiated, .. } = self;
         match key {
             "HeaderDigest" => {
-                terms.digests.header = digest("HeaderDigest", offered.digests.header, value)?;
+                negotiated.digests.header = digest("HeaderDigest", offered.digests.header, value)?;
             }
             "DataDigest" => {
-                terms.digests.data = digest("DataDigest", offered.digests.data, value)?;
+                negotiated.digests.data = digest("DataDigest", offered.digests.data, value)?;
             }
             "MaxRecvDataSegmentLength" => {
                 let declared = number(value, LENGTHS);
                 let broken = "a MaxRecvDataSegmentLength that is none";
                 let declared = declared.ok_or(InitiatorError::Protocol { why: broken })?;
-                terms.send_data_bytes_max = declared & !3;
+                negotiated.send_data_bytes_max = declared & !3;
             }
             "MaxBurstLength" => {
-                minimum(&mut terms.max_burst_bytes, value, LENGTHS, offered.max_burst_bytes);
+                minimum(&mut negotiated.max_burst_bytes, value, LENGTHS, offered.max_burst_bytes);
             }
             "FirstBurstLength" => {
-                minimum(&mut terms.first_burst_bytes, value, LENGTHS, offered.first_burst_bytes);
+                minimum(
+                    &mut negotiated.first_burst_bytes,
+                    value,
+                    LENGTHS,
+                    offered.first_burst_bytes,
+                );
             }
             "MaxOutstandingR2T" => {
-                let (agreed, range) = (&mut terms.outstanding_r2t_max, 1..=65535);
+                let (agreed, range) = (&mut negotiated.outstanding_r2t_max, 1..=65535);
                 minimum(agreed, value, range, OUTSTANDING_R2T_MAX);
             }
             "InitialR2T" => {
-                terms.initial_r2t = offered.initial_r2t || boolean(value) != Some(false);
+                negotiated.initial_r2t = offered.initial_r2t || boolean(value) != Some(false);
             }
             "ImmediateData" => {
-                terms.immediate_data = offered.immediate_data && boolean(value) != Some(false);
+                negotiated.immediate_data = offered.immediate_data && boolean(value) != Some(false);
             }
             "TargetPortalGroupTag" => {
-                terms.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
+                negotiated.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
             }
             // The result equals the offer for any response, or has no effect here.
             "DataPDUInOrder"
@@ -151,7 +156,7 @@ impl Negotiation {
     }
 
     /// Returns the parameters of the full feature phase.
-    pub(crate) fn settled(&self) -> Result<Terms, InitiatorError> {
+    pub(crate) fn settled(&self) -> Result<Negotiated, InitiatorError> {
         let wanted = self.offered.digests;
         // A target that omits a required digest counts as one that refuses it.
         for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
@@ -159,9 +164,9 @@ impl Negotiation {
                 return Err(InitiatorError::NotAgreed { key, value: String::new() });
             }
         }
-        let mut terms = self.terms;
-        terms.first_burst_bytes = terms.first_burst_bytes.min(terms.max_burst_bytes);
-        Ok(terms)
+        let mut negotiated = self.negotiated;
+        negotiated.first_burst_bytes = negotiated.first_burst_bytes.min(negotiated.max_burst_bytes);
+        Ok(negotiated)
     }
 }
 
@@ -193,7 +198,7 @@ fn minimum(agreed: &mut u32, value: &str, range: RangeInclusive<u32>, offered: u
 mod tests {
     use super::*;
 
-    fn taken(options: &LoginOptions, keys: &[(&str, &str)]) -> Result<Terms, InitiatorError> {
+    fn taken(options: &LoginOptions, keys: &[(&str, &str)]) -> Result<Negotiated, InitiatorError> {
         let mut negotiation = Negotiation::new(options);
         let mut out = Vec::new();
         keys.iter().try_for_each(|(key, value)| negotiation.take(key, value, &mut out))?;
@@ -203,9 +208,9 @@ mod tests {
     #[test]
     fn no_parameter_exceeds_the_offer() {
         let options = LoginOptions::default();
-        let terms = taken(&options, &[]).expect("defaults");
-        assert_eq!((terms.send_data_bytes_max, terms.max_burst_bytes), (8192, 256 << 10));
-        assert!(terms.initial_r2t && terms.immediate_data);
+        let negotiated = taken(&options, &[]).expect("defaults");
+        assert_eq!((negotiated.send_data_bytes_max, negotiated.max_burst_bytes), (8192, 256 << 10));
+        assert!(negotiated.initial_r2t && negotiated.immediate_data);
         let large = [
             ("MaxBurstLength", "16777215"),
             ("FirstBurstLength", "16777215"),
@@ -213,15 +218,15 @@ mod tests {
             ("MaxRecvDataSegmentLength", "16777215"),
             ("InitialR2T", "No"),
         ];
-        let terms = taken(&options, &large).expect("cut");
-        assert_eq!(terms.max_burst_bytes, options.max_burst_bytes);
-        assert_eq!(terms.first_burst_bytes, options.first_burst_bytes);
-        assert_eq!(terms.outstanding_r2t_max, OUTSTANDING_R2T_MAX);
-        assert_eq!(terms.send_data_bytes_max, 16_777_212);
-        assert!(!terms.initial_r2t);
+        let negotiated = taken(&options, &large).expect("cut");
+        assert_eq!(negotiated.max_burst_bytes, options.max_burst_bytes);
+        assert_eq!(negotiated.first_burst_bytes, options.first_burst_bytes);
+        assert_eq!(negotiated.outstanding_r2t_max, OUTSTANDING_R2T_MAX);
+        assert_eq!(negotiated.send_data_bytes_max, 16_777_212);
+        assert!(!negotiated.initial_r2t);
         let small = [("MaxBurstLength", "1024"), ("FirstBurstLength", "4096")];
-        let terms = taken(&options, &small).expect("small");
-        assert_eq!((terms.max_burst_bytes, terms.first_burst_bytes), (1024, 1024));
+        let negotiated = taken(&options, &small).expect("small");
+        assert_eq!((negotiated.max_burst_bytes, negotiated.first_burst_bytes), (1024, 1024));
     }
 
     #[test]

@@ -2,29 +2,29 @@
 //!
 //! The calls and their record are in `recorder`.
 //!
-//! Invariant: a caller waits longer than [`PATIENCE`] only while disks complete I/O for the call.
+//! Invariant: a caller waits longer than [`CALL_TIMEOUT`] only while disks complete I/O for the call.
 
 use std::time::{Duration, Instant};
 
 use weir_api::ApiError;
 use weir_base::ErrorKind;
-use weir_base::limits::DISK_SILENT;
+use weir_base::limits::DISK_UNRESPONSIVE;
 
 use crate::access::activity::Activity;
 use crate::state::server::Manager;
 
 /// A caller gets an error after this time if disks are unresponsive. This leaves 1 s to return the
 /// error within 5 s.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Waiting time of a call, and the time since its disks made progress.
-pub(crate) struct Patience {
+pub(crate) struct CallTimeout {
     start: Instant,
     progress: u64,
     progress_at: Instant,
 }
 
-impl Patience {
+impl CallTimeout {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self { start: now, progress: 0, progress_at: now }
@@ -41,7 +41,7 @@ impl Patience {
         if progress != self.progress {
             (self.progress, self.progress_at) = (progress, Instant::now());
         }
-        if self.start.elapsed() < PATIENCE {
+        if self.start.elapsed() < CALL_TIMEOUT {
             return None;
         }
         let goes_on = format!("the call goes on; 'weir pool history {pool}' tells how it ends");
@@ -55,7 +55,7 @@ impl Patience {
             )));
         }
         let silent = self.progress_at.elapsed();
-        (silent >= DISK_SILENT).then(|| {
+        (silent >= DISK_UNRESPONSIVE).then(|| {
             let seconds = silent.as_secs();
             let message = format!("the disks have not answered for {seconds} s; {goes_on}");
             ApiError::new(ErrorKind::Unavailable, message).with_action("check the disks")

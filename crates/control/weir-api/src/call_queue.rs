@@ -24,26 +24,26 @@ use crate::limits::{CALL_WAIT, CALLS_MAX, SHARED_CALLS_MAX, TOKEN_CALLS_MAX};
 use crate::slots::{self, Slot};
 
 tokio::task_local! {
-    static TURN: Turn;
+    static TURN: CallPermit;
 }
 
 /// Returns the permit of the running call, which from now on only waits.
 pub(crate) fn give_back_current() {
     // Calls of root and of peers have no permit.
-    TURN.try_with(Turn::give_back).ok();
+    TURN.try_with(CallPermit::give_back).ok();
 }
 
 /// Runs a call with its permit.
-pub(crate) async fn within<T>(turn: Option<Turn>, call: impl Future<Output = T>) -> T {
-    match turn {
-        Some(turn) => TURN.scope(turn, call).await,
+pub(crate) async fn within<T>(call_permit: Option<CallPermit>, call: impl Future<Output = T>) -> T {
+    match call_permit {
+        Some(call_permit) => TURN.scope(call_permit, call).await,
         None => call.await,
     }
 }
 
 /// All permits of a server.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct CallQueue {
     taken: Mutex<Taken>,
     freed: Notify,
 }
@@ -55,8 +55,8 @@ struct Taken {
 }
 
 /// A permit; dropping it returns it.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct CallPermit {
+    call_queue: Arc<CallQueue>,
     account: String,
     is_taken: AtomicBool,
 }
@@ -64,13 +64,13 @@ pub(crate) struct Turn {
 /// Result of a wait for a permit.
 pub(crate) enum Admitted {
     /// The call may run.
-    Now(Option<Turn>),
+    Now(Option<CallPermit>),
     /// The server responds with 503.
     No,
 }
 
-impl Turns {
-    fn try_take(self: &Arc<Self>, account: &str) -> Option<Turn> {
+impl CallQueue {
+    fn try_take(self: &Arc<Self>, account: &str) -> Option<CallPermit> {
         let mut taken = self.taken.lock();
         let own = taken.of.get(account).copied().unwrap_or_default();
         let most = if own == 0 { CALLS_MAX } else { SHARED_CALLS_MAX };
@@ -79,8 +79,12 @@ impl Turns {
         }
         taken.all += 1;
         *taken.of.entry(account.to_owned()).or_default() += 1;
-        let turns = Arc::clone(self);
-        Some(Turn { turns, account: account.to_owned(), is_taken: AtomicBool::new(true) })
+        let call_queue = Arc::clone(self);
+        Some(CallPermit {
+            call_queue,
+            account: account.to_owned(),
+            is_taken: AtomicBool::new(true),
+        })
     }
 
     /// Waits for a permit for a caller; `slot` is the slot of its connection.
@@ -92,35 +96,35 @@ impl Turns {
         if caller.names_any_file() {
             return Admitted::Now(None);
         }
-        if let Some(turn) = self.try_take(caller.account()) {
-            return Admitted::Now(Some(turn));
+        if let Some(call_permit) = self.try_take(caller.account()) {
+            return Admitted::Now(Some(call_permit));
         }
         let _yields = slot.map(Slot::queues);
-        let turn = async {
+        let call_permit = async {
             loop {
                 let mut freed = std::pin::pin!(self.freed.notified());
                 freed.as_mut().enable();
-                if let Some(turn) = self.try_take(caller.account()) {
-                    return turn;
+                if let Some(call_permit) = self.try_take(caller.account()) {
+                    return call_permit;
                 }
                 freed.await;
             }
         };
         tokio::select! {
             biased;
-            turn = turn => Admitted::Now(Some(turn)),
+            call_permit = call_permit => Admitted::Now(Some(call_permit)),
             () = slots::hurried(slot) => Admitted::No,
             () = tokio::time::sleep(CALL_WAIT) => Admitted::No,
         }
     }
 }
 
-impl Turn {
+impl CallPermit {
     fn give_back(&self) {
         if !self.is_taken.swap(false, Ordering::Relaxed) {
             return;
         }
-        let mut taken = self.turns.taken.lock();
+        let mut taken = self.call_queue.taken.lock();
         taken.all -= 1;
         if let Some(own) = taken.of.get_mut(&self.account) {
             *own -= 1;
@@ -129,11 +133,11 @@ impl Turn {
             }
         }
         drop(taken);
-        self.turns.freed.notify_waiters();
+        self.call_queue.freed.notify_waiters();
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -150,29 +154,29 @@ mod tests {
         caller.of_account(format!("token {name}"))
     }
 
-    async fn take(turns: &Arc<Turns>, name: &str) -> Option<Turn> {
-        match turns.take(&token(name), None).await {
-            Admitted::Now(turn) => turn,
+    async fn take(call_queue: &Arc<CallQueue>, name: &str) -> Option<CallPermit> {
+        match call_queue.take(&token(name), None).await {
+            Admitted::Now(call_permit) => call_permit,
             Admitted::No => None,
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn permits_are_limited_by_token_and_reserved_for_idle_tokens() {
-        let turns = Arc::<Turns>::default();
+        let call_queue = Arc::<CallQueue>::default();
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
             for _ in 0..TOKEN_CALLS_MAX {
-                held.push(take(&turns, name).await.expect("a turn"));
+                held.push(take(&call_queue, name).await.expect("a turn"));
             }
-            assert!(turns.try_take(&format!("token {name}")).is_none());
+            assert!(call_queue.try_take(&format!("token {name}")).is_none());
         }
         assert_eq!(held.len(), SHARED_CALLS_MAX);
-        held.push(take(&turns, "d").await.expect("it has none"));
-        assert!(take(&turns, "d").await.is_none(), "it waited in vain");
+        held.push(take(&call_queue, "d").await.expect("it has none"));
+        assert!(take(&call_queue, "d").await.is_none(), "it waited in vain");
         let waits = tokio::spawn({
-            let turns = Arc::clone(&turns);
-            async move { take(&turns, "a").await.is_some() }
+            let call_queue = Arc::clone(&call_queue);
+            async move { take(&call_queue, "a").await.is_some() }
         });
         tokio::task::yield_now().await;
         // A call that only waits for events returns its permit.
@@ -182,32 +186,32 @@ mod tests {
         drop(other);
         assert!(waits.await.expect("no panic"));
         drop(held);
-        assert!(turns.taken.lock().of.is_empty() && turns.taken.lock().all == 0);
+        assert!(call_queue.taken.lock().of.is_empty() && call_queue.taken.lock().all == 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn permits_of_all_tokens_are_limited() {
-        let turns = Arc::<Turns>::default();
+        let call_queue = Arc::<CallQueue>::default();
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
             for _ in 0..16 {
-                held.push(take(&turns, name).await.expect("a turn"));
+                held.push(take(&call_queue, name).await.expect("a turn"));
             }
         }
         for number in 0..16 {
-            held.push(take(&turns, &number.to_string()).await.expect("it has none"));
+            held.push(take(&call_queue, &number.to_string()).await.expect("it has none"));
         }
-        assert!(take(&turns, "late").await.is_none(), "{} calls run", held.len());
+        assert!(take(&call_queue, "late").await.is_none(), "{} calls run", held.len());
         held.pop();
-        assert!(take(&turns, "late").await.is_some());
+        assert!(take(&call_queue, "late").await.is_some());
     }
 
     #[tokio::test]
     async fn root_waits_for_no_permit() {
-        let turns = Arc::<Turns>::default();
+        let call_queue = Arc::<CallQueue>::default();
         let root = Caller::new("root (uid 0)", Rights::everything());
         for _ in 0..2 * CALLS_MAX {
-            assert!(matches!(turns.take(&root, None).await, Admitted::Now(None)));
+            assert!(matches!(call_queue.take(&root, None).await, Admitted::Now(None)));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Checks of calls that touch more than they name ([`Reach::Looked`](crate::Reach::Looked)).
+//! Checks of calls that touch more than they name ([`Resources::LookedUp`](crate::Reach::Looked)).
 //!
-//! `gate` checks the names in the request.
+//! `authorization` checks the names in the request.
 //!
 //! A server calls one of these functions in [`Handle::authorize`].
 //!
@@ -10,8 +10,8 @@ use weir_base::ErrorKind;
 
 use super::call::Handle;
 use crate::access::{Role, Scope};
+use crate::authorization::{at_least, outside};
 use crate::caller;
-use crate::gate::{at_least, outside};
 use crate::types::{
     ExportKey, ListStreams, ShowExport, ShowTarget, ShowVolume, StreamCancel, VolumePromote,
 };
